@@ -1,0 +1,2 @@
+//! The `superpoll` command.
+fn main() {}

@@ -1,0 +1,371 @@
+//! Busy descriptors in a `poll` array, idle ones in epoll, each moved as its activity changes.
+//!
+//! The array's first slot is the epoll set, so one `poll` sees both: if it says that epoll has
+//! something, one `epoll_wait` follows. With an empty array there is only the `epoll_wait`, and the
+//! back-end costs what epoll costs. Where a descriptor belongs is the [`Policy`]'s decision; this
+//! file carries decisions out and keeps the clocks that the policy reckons with.
+//!
+//! A move to the array does not remove the descriptor from epoll at once: it *parks* it there,
+//! disarmed, which costs less than half of a removal, and so does the way back. Only a descriptor
+//! that has come to stay is removed ("settled"), because a parked one still costs its writer a
+//! little. Neither move can lose an arrival: after a move to the array the next pass looks at the
+//! state; a move to epoll is an addition or a modification, and both make the kernel look.
+//!
+//! A wait that finds nothing blocks with the array for as long as handing it to epoll would cost;
+//! if nothing happens in that time the loop has gone quiet, everything is handed over, and the
+//! wake-up costs what epoll's costs however many descriptors were hot.
+//!
+//! Edge-triggered and exclusive registrations stay in epoll: `poll` cannot tell an arrival from a
+//! state. One-shot registrations may be hot, and are disarmed there without a system call.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Instant;
+
+use crate::backend::array::Array;
+use crate::backend::epoll::Epoll;
+use crate::backend::{Backend, Context, Deadline, Lengths, Synced};
+use crate::costs::Costs;
+use crate::error::Result;
+use crate::interest::{Mode, Watch};
+use crate::policy::{Place, Policy, Quiet, Tally, Verdict, View};
+use crate::sys;
+
+/// Every so many passes one is timed, to correct the calibrated cost of a scan.
+const TIMED_EVERY: u32 = 64;
+
+/// The adaptive back-end.
+pub struct Adaptive<P> {
+    policy: P,
+    costs: Costs,
+    cold: Epoll,
+    hot: Array,
+    scan_factor: f32,
+    passes: u32,
+    blocks: u32,
+    hand: usize,
+    /// Table indices of this wait's candidates for the array.
+    candidates: Vec<u32>,
+    /// Everything stays in epoll: another loop waits on it.
+    pinned: bool,
+}
+
+impl<P: Policy> std::fmt::Debug for Adaptive<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adaptive")
+            .field("policy", &self.policy.name())
+            .field("hot", &self.hot.len())
+            .field("cold", &self.cold.armed())
+            .finish_non_exhaustive()
+    }
+}
+
+fn may_be_hot(mode: Mode) -> bool {
+    matches!(mode, Mode::Level | Mode::OneShot | Mode::Auto)
+}
+
+impl<P: Policy> Adaptive<P> {
+    /// Empty sets, placed by `policy` at `costs`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Epoll::new`].
+    pub fn new(policy: P, costs: Costs) -> Result<Adaptive<P>> {
+        Ok(Adaptive {
+            policy,
+            costs,
+            cold: Epoll::new()?,
+            hot: Array::new(),
+            scan_factor: 1.0,
+            passes: 0,
+            blocks: 0,
+            hand: 0,
+            candidates: Vec::new(),
+            pinned: false,
+        })
+    }
+
+    /// The policy and what it sees.
+    fn judge(&mut self) -> (&mut P, View<'_>) {
+        let view = View {
+            costs: &self.costs,
+            scan_factor: self.scan_factor,
+            passes: self.passes,
+            blocks: self.blocks,
+            hot: self.hot.len(),
+            cold: self.cold.armed(),
+        };
+        (&mut self.policy, view)
+    }
+
+    /// Moves a descriptor from epoll to the array.
+    fn promote(&mut self, cx: &mut Context<'_>, index: u32) {
+        if cx.table.slot(index).place().is_some() || self.cold.park(cx, index).is_err() {
+            return;
+        }
+        cx.table.slot_mut(index).account.parked = cx.table.slot(index).told().is_some();
+        self.enter(cx, index);
+        cx.stats.moves_to_hot += 1;
+    }
+
+    fn enter(&mut self, cx: &mut Context<'_>, index: u32) {
+        self.hot.put(cx.table, index);
+        let (policy, view) = self.judge();
+        policy.moved_to_hot(&mut cx.table.slot_mut(index).account, &view);
+    }
+
+    /// Moves a descriptor from the array to epoll. One that epoll refuses stays.
+    fn demote(&mut self, cx: &mut Context<'_>, index: u32, handed_off: bool) {
+        let watch = cx.table.slot(index).watch();
+        if !watch.interest.is_empty()
+            && !matches!(self.cold.tell(cx, index, (watch.interest, watch.mode)), Ok(Synced::Told))
+        {
+            return;
+        }
+        self.hot.remove(cx.table, index);
+        cx.table.slot_mut(index).account.parked = false;
+        let (policy, view) = self.judge();
+        policy.moved_to_cold(&mut cx.table.slot_mut(index).account, handed_off, &view);
+        cx.stats.moves_to_cold += 1;
+    }
+
+    fn demote_all(&mut self, cx: &mut Context<'_>) {
+        for place in (0..self.hot.len()).rev() {
+            let index = self.hot.index(place);
+            self.demote(cx, index, true);
+        }
+    }
+
+    /// Looks at a part of the array, in turn.
+    fn turn_hand(&mut self, cx: &mut Context<'_>) {
+        let (policy, view) = self.judge();
+        let looks = policy.hand(&view).min(self.hot.len());
+        for _ in 0..looks {
+            if self.hot.is_empty() {
+                return;
+            }
+            // From the end to the front: what a demotion moves into the gap has been looked at.
+            self.hand = if self.hand == 0 { self.hot.len() } else { self.hand.min(self.hot.len()) };
+            self.hand -= 1;
+            let index = self.hot.index(self.hand);
+            let (policy, view) = self.judge();
+            match policy.review(&mut cx.table.slot_mut(index).account, &view) {
+                Verdict::Stay => {}
+                Verdict::Demote => self.demote(cx, index, false),
+                Verdict::Settle => {
+                    self.cold.forget(cx, index);
+                    cx.table.slot_mut(index).account.parked = false;
+                }
+            }
+        }
+    }
+
+    /// Fetches events from epoll. Returns how many were delivered.
+    fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
+        self.cold.call(cx, deadline)?;
+        self.candidates.clear();
+        let view = View {
+            costs: &self.costs,
+            scan_factor: self.scan_factor,
+            passes: self.passes,
+            blocks: self.blocks,
+            hot: self.hot.len(),
+            cold: self.cold.armed(),
+        };
+        let (policy, candidates, pinned) = (&mut self.policy, &mut self.candidates, self.pinned);
+        let active = self.cold.collect(cx, |cx, index| {
+            let slot = cx.table.slot_mut(index);
+            if policy.cold_event(&mut slot.account, &view)
+                && !pinned
+                && may_be_hot(slot.watch().mode)
+            {
+                candidates.push(index);
+            }
+        });
+        cx.stats.cold.active += active as u64;
+        if !self.candidates.is_empty() {
+            self.admit_candidates(cx);
+        }
+        Ok(active)
+    }
+
+    fn admit_candidates(&mut self, cx: &mut Context<'_>) {
+        let candidates = std::mem::take(&mut self.candidates);
+        let (policy, view) = self.judge();
+        let admitted = policy.admit(candidates.len(), &view).min(candidates.len());
+        for &index in &candidates[..admitted] {
+            self.promote(cx, index);
+        }
+        self.candidates = candidates;
+    }
+
+    /// Looks at the array without blocking, timing it now and then.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
+        if self.passes % TIMED_EVERY != 0 || self.hot.len() < 16 {
+            return self.hot.poll(cx.stats, Deadline::Now.left());
+        }
+        let before = Instant::now();
+        let ready = self.hot.poll(cx.stats, Deadline::Now.left())?;
+        let took = before.elapsed().as_nanos() as f32;
+        let mut expected = self.costs.pass + self.costs.cold_wait;
+        for place in 0..self.hot.len() {
+            let kind = cx.table.slot(self.hot.index(place)).account.kind;
+            expected += self.costs.of(kind).scan;
+        }
+        // A preempted pass says nothing about the cost of a scan.
+        let seen = (took / expected).clamp(0.5, 4.0);
+        if seen < 4.0 {
+            self.scan_factor += (seen - self.scan_factor) * 0.125;
+        }
+        Ok(ready)
+    }
+
+    /// Blocks with the array; if the loop goes quiet, without it.
+    fn block(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<Option<usize>> {
+        self.blocks = self.blocks.wrapping_add(1);
+        let (policy, view) = self.judge();
+        let Quiet::HandOffAfter(linger) = policy.quiet(&view) else {
+            return self.hot.poll(cx.stats, deadline.left()).map(Some);
+        };
+        let left = deadline.left();
+        if left.is_some_and(|left| left <= linger) {
+            return self.hot.poll(cx.stats, left).map(Some);
+        }
+        if !linger.is_zero() {
+            let ready = self.hot.poll(cx.stats, Some(linger))?;
+            if ready > 0 {
+                return Ok(Some(ready));
+            }
+        }
+        cx.stats.handoffs += 1;
+        self.demote_all(cx);
+        Ok(None)
+    }
+
+    fn end_pass(&mut self, tally: Tally) {
+        let (policy, view) = self.judge();
+        policy.pass(tally, &view);
+    }
+}
+
+impl<P: Policy> Backend for Adaptive<P> {
+    fn name(&self) -> &'static str {
+        "adaptive"
+    }
+
+    fn admit(&self, _fd: RawFd, _watch: Watch) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        let slot = cx.table.slot(index);
+        let watch = slot.watch();
+        let is_hot = slot.place().is_some();
+        if !slot.is_live() {
+            self.hot.remove(cx.table, index);
+            return self.cold.sync(cx, index);
+        }
+        if is_hot && slot.is_renamed() {
+            // Another file under the same number: what the array and the account know is gone.
+            self.hot.remove(cx.table, index);
+            self.cold.forget(cx, index);
+        } else if is_hot && may_be_hot(watch.mode) {
+            self.hot.put(cx.table, index);
+            return Ok(Synced::Saved);
+        } else if is_hot {
+            self.hot.remove(cx.table, index);
+            return self.cold.tell(cx, index, (watch.interest, watch.mode));
+        }
+        let is_new = cx.table.slot(index).told().is_none();
+        if is_new && !self.pinned && may_be_hot(watch.mode) {
+            let fd = cx.table.slot(index).fd();
+            cx.table.slot_mut(index).account.kind = sys::descriptor::kind(&mut cx.stats.calls, fd);
+            let (policy, view) = self.judge();
+            let account = &mut cx.table.slot_mut(index).account;
+            if policy.start(account, watch.hint, &view) == Place::Hot {
+                self.enter(cx, index);
+                return Ok(Synced::Saved);
+            }
+        }
+        self.cold.sync(cx, index)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        self.passes = self.passes.wrapping_add(1);
+        let mut tally = Tally { hot: self.hot.len(), cold: self.cold.armed(), ..Tally::default() };
+        cx.stats.hot.watched += tally.hot as u64;
+        cx.stats.cold.watched += tally.cold as u64;
+        if self.hot.is_empty() {
+            tally.cold_ready = self.collect_cold(cx, deadline)?;
+            self.end_pass(tally);
+            return Ok(());
+        }
+        let own = if self.cold.is_idle() { -1 } else { self.cold.as_fd().as_raw_fd() };
+        self.hot.set_own(own);
+        let mut ready = self.look(cx)?;
+        if ready == 0 && deadline != Deadline::Now && cx.may_block() {
+            match self.block(cx, deadline)? {
+                Some(found) => ready = found,
+                None => {
+                    tally.cold_ready = self.collect_cold(cx, deadline)?;
+                    self.end_pass(tally);
+                    return Ok(());
+                }
+            }
+        }
+        let cold_is_ready = self.hot.own_is_ready();
+        let view = View {
+            costs: &self.costs,
+            scan_factor: self.scan_factor,
+            passes: self.passes,
+            blocks: self.blocks,
+            hot: self.hot.len(),
+            cold: self.cold.armed(),
+        };
+        let policy = &mut self.policy;
+        tally.hot_ready = self.hot.collect(cx, ready, |cx, index| {
+            policy.hot_event(&mut cx.table.slot_mut(index).account, &view);
+        });
+        cx.stats.hot.active += tally.hot_ready as u64;
+        if cold_is_ready {
+            if cx.room() > 0 {
+                tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
+            } else {
+                cx.cut_off();
+            }
+        }
+        self.end_pass(tally);
+        self.turn_hand(cx);
+        Ok(())
+    }
+
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        self.cold.attach_waker(cx, fd)
+    }
+
+    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        self.cold.after_fork(cx)?;
+        for place in 0..self.hot.len() {
+            cx.table.slot_mut(self.hot.index(place)).account.parked = false;
+        }
+        Ok(())
+    }
+
+    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
+        self.pinned = true;
+        self.demote_all(cx);
+        self.cold.nest(cx)
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths { hot: self.hot.len(), cold: self.cold.armed() }
+    }
+
+    fn memory(&self) -> usize {
+        self.cold.memory() + self.hot.memory() + self.candidates.capacity() * 4
+    }
+
+    fn costs(&self) -> Option<&Costs> {
+        Some(&self.costs)
+    }
+}

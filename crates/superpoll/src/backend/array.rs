@@ -1,0 +1,201 @@
+//! The array that `poll` reads: one slot per descriptor, and one in front for the back-end itself.
+//!
+//! Slots are dense, because each costs something in each pass: a removal moves the last slot into
+//! the gap. A disarmed registration keeps its slot with the descriptor's number complemented; the
+//! kernel skips negative numbers, while `events = 0` would still report, and so spin on, a hang-up.
+//!
+//! A scan begins where the last one was cut off and stops as soon as it has seen as many slots as
+//! the kernel said have something to tell.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use crate::backend::{Context, Report};
+use crate::event::Readiness;
+use crate::stats::Stats;
+use crate::sys::poll::{self, Slot};
+use crate::table::Table;
+
+/// The place of the back-end's own descriptor.
+const OWN: usize = 0;
+
+#[derive(Debug)]
+pub(crate) struct Array {
+    slots: Vec<Slot>,
+    /// The table index for each slot.
+    indices: Vec<u32>,
+    cursor: usize,
+}
+
+impl Array {
+    pub fn new() -> Array {
+        Array {
+            slots: vec![Slot { fd: -1, events: libc::POLLIN, revents: 0 }],
+            indices: vec![u32::MAX],
+            cursor: 1,
+        }
+    }
+
+    /// Descriptors in the array, without the back-end's own.
+    pub fn len(&self) -> usize {
+        self.slots.len() - 1
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn memory(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.indices.capacity() * 4
+    }
+
+    /// Sets the back-end's own descriptor; negative for none.
+    pub fn set_own(&mut self, fd: RawFd) {
+        self.slots[OWN].fd = fd;
+    }
+
+    /// The table index of the descriptor at a place from 0 to the length.
+    pub fn index(&self, place: usize) -> u32 {
+        self.indices[place + 1]
+    }
+
+    /// Makes the array agree with a live slot of the table.
+    pub fn put(&mut self, table: &mut Table, index: u32) {
+        let slot = table.slot_mut(index);
+        let interest = slot.interest();
+        let fd = if interest.is_empty() { !slot.fd() } else { slot.fd() };
+        let entry = Slot { fd, events: interest.poll_bits(), revents: 0 };
+        match slot.place() {
+            Some(place) => self.slots[place] = entry,
+            None => {
+                slot.set_place(Some(self.slots.len()));
+                self.slots.push(entry);
+                self.indices.push(index);
+            }
+        }
+    }
+
+    /// Takes a descriptor out, if it is in.
+    pub fn remove(&mut self, table: &mut Table, index: u32) {
+        let Some(place) = table.slot(index).place() else { return };
+        table.slot_mut(index).set_place(None);
+        self.slots.swap_remove(place);
+        self.indices.swap_remove(place);
+        if let Some(&moved) = self.indices.get(place) {
+            table.slot_mut(moved).set_place(Some(place));
+        }
+        if self.cursor >= self.slots.len() {
+            self.cursor = 1;
+        }
+    }
+
+    /// Calls `poll`; returns how many slots have something to tell.
+    pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
+        stats.slots_scanned += self.len() as u64;
+        poll::wait(&mut stats.calls, &mut self.slots, timeout)
+    }
+
+    /// Whether the last `poll` found the back-end's own descriptor ready.
+    pub fn own_is_ready(&self) -> bool {
+        self.slots[OWN].revents != 0
+    }
+
+    /// Reports what the last `poll` found; `ready` is what it returned. `delivered` is called with
+    /// the table index of each descriptor that was. Returns how many there were.
+    pub fn collect(
+        &mut self,
+        cx: &mut Context<'_>,
+        ready: usize,
+        mut delivered: impl FnMut(&mut Context<'_>, u32),
+    ) -> usize {
+        let mut left = ready - usize::from(self.own_is_ready());
+        let mut active = 0;
+        let start = self.cursor;
+        let end = self.slots.len();
+        self.cursor = 1;
+        for range in [start..end, 1..start.min(end)] {
+            for place in range {
+                if left == 0 {
+                    return active;
+                }
+                let found = self.slots[place].revents;
+                if found == 0 {
+                    continue;
+                }
+                left -= 1;
+                let index = self.indices[place];
+                let key = cx.table.key(index);
+                if found & libc::POLLNVAL != 0 {
+                    self.slots[place].fd = !self.slots[place].fd;
+                    cx.stats.invalid += 1;
+                    cx.invalid(key);
+                    continue;
+                }
+                match cx.report(key, Readiness::from_poll_bits(found)) {
+                    Report::Taken => {
+                        active += 1;
+                        if cx.table.slot(index).interest().is_empty() {
+                            self.slots[place].fd = !self.slots[place].fd;
+                        }
+                        delivered(cx, index);
+                    }
+                    Report::Full => {
+                        self.cursor = place;
+                        return active;
+                    }
+                    Report::Later | Report::Unwanted | Report::Stale => {}
+                }
+            }
+        }
+        active
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interest::{Interest, Watch};
+    use std::sync::Arc;
+
+    fn table_with(fds: &[RawFd]) -> (Table, Vec<u32>) {
+        let mut table = Table::new(Arc::default());
+        let indices = fds
+            .iter()
+            .map(|&fd| table.insert(fd, Watch::new(Interest::READABLE), None).index())
+            .collect();
+        (table, indices)
+    }
+
+    #[test]
+    fn a_removal_moves_the_last_slot_and_its_place() {
+        let (mut table, indices) = table_with(&[10, 11, 12]);
+        let mut array = Array::new();
+        for &index in &indices {
+            array.put(&mut table, index);
+        }
+        assert_eq!(array.len(), 3);
+        array.remove(&mut table, indices[0]);
+        array.remove(&mut table, indices[0]);
+        assert_eq!(array.len(), 2);
+        let fds: Vec<_> = array.slots.iter().map(|slot| slot.fd).collect();
+        assert_eq!(fds, [-1, 12, 11]);
+        assert_eq!(table.slot(indices[2]).place(), Some(1));
+        assert_eq!(table.slot(indices[0]).place(), None);
+        array.remove(&mut table, indices[1]);
+        array.remove(&mut table, indices[2]);
+        assert!(array.is_empty());
+    }
+
+    #[test]
+    fn a_disarmed_slot_is_negative_whatever_the_number() {
+        let (mut table, indices) = table_with(&[0]);
+        let mut array = Array::new();
+        table.slot_mut(indices[0]).disarm();
+        array.put(&mut table, indices[0]);
+        assert_eq!(array.slots[1].fd, -1);
+        table.slot_mut(indices[0]).set_watch(Watch::new(Interest::WRITABLE));
+        array.put(&mut table, indices[0]);
+        assert_eq!((array.slots[1].fd, array.slots[1].events), (0, libc::POLLOUT));
+    }
+}

@@ -1,0 +1,393 @@
+//! `epoll(7)`: the kernel keeps the set, and each event costs the same whatever its size.
+//!
+//! Each descriptor is told to the kernel with its key, so an event that arrives for a registration
+//! that ended is recognised. There is only one way in which that happens after the changes have
+//! been flushed: the descriptor was closed while a duplicate, here or in another process, keeps the
+//! open file and so the kernel's registration alive. That registration can no longer be named, so
+//! it cannot be removed; level-triggered, it would be reported for ever. The set is then built anew
+//! under the same descriptor number, once. That is what makes a close free in all other cases.
+//!
+//! A direction that is no longer wanted stays armed where that may save a call: most readers that
+//! pause resume before anything arrives. Only if an unwanted event does come up is the kernel told.
+//! Writability is not treated so, because it would come up at once.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use crate::backend::{Backend, Context, Deadline, Lengths, Report, Synced};
+use crate::error::{Error, Result};
+use crate::event::Readiness;
+use crate::interest::{Interest, Mode, Watch};
+use crate::key::Key;
+use crate::sys::epoll::{self, Operation, Raw};
+use crate::sys::eventfd::replace;
+
+/// The key under which the waker is watched.
+const WAKER: Key = Key::new(Key::RESERVED, 0);
+
+/// Told to be watched, but not to report: what is left is one report of a hang-up.
+const PARKED: (Interest, Mode) = (Interest::NONE, Mode::Edge);
+
+/// The `epoll` back-end, and the cold set of the adaptive one.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+    /// An epoll set with nothing but `fd` in it, for use in another loop: it keeps its identity
+    /// when `fd` is built anew.
+    outer: Option<OwnedFd>,
+    waker: Option<RawFd>,
+    buffer: Vec<Raw>,
+    /// Descriptors that the kernel knows and that may report.
+    armed: usize,
+    orphans: bool,
+}
+
+fn bits(interest: Interest, mode: Mode) -> u32 {
+    let flags = match mode {
+        Mode::Level => 0,
+        Mode::Edge | Mode::Auto => libc::EPOLLET,
+        Mode::OneShot => libc::EPOLLONESHOT,
+        Mode::Exclusive => libc::EPOLLEXCLUSIVE,
+    };
+    interest.poll_bits() as u32 | flags as u32
+}
+
+fn is(error: &io::Error, number: i32) -> bool {
+    error.raw_os_error() == Some(number)
+}
+
+impl Epoll {
+    /// A new epoll set.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DescriptorLimit`], or [`Error::BackendUnavailable`] with what the kernel says.
+    pub fn new() -> Result<Epoll> {
+        let fd =
+            epoll::create(&mut crate::Calls::default()).map_err(|source| {
+                match Error::system("creating an epoll set", None, source) {
+                    Error::System { source, .. } => {
+                        Error::BackendUnavailable { backend: "epoll", source }
+                    }
+                    error => error,
+                }
+            })?;
+        Ok(Epoll { fd, outer: None, waker: None, buffer: Vec::new(), armed: 0, orphans: false })
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Descriptors that may report, the waker not counted.
+    pub(super) fn armed(&self) -> usize {
+        self.armed
+    }
+
+    /// Whether anything in the set may report.
+    pub(super) fn is_idle(&self) -> bool {
+        self.armed == 0 && self.waker.is_none()
+    }
+
+    fn note(&mut self, cx: &mut Context<'_>, index: u32, told: Option<(Interest, Mode)>) {
+        let slot = cx.table.slot_mut(index);
+        let armed = |told: Option<(Interest, Mode)>| {
+            usize::from(told.is_some_and(|(interest, _)| !interest.is_empty()))
+        };
+        self.armed += armed(told);
+        self.armed -= armed(slot.told());
+        slot.set_told(told);
+    }
+
+    fn control(
+        &self,
+        cx: &mut Context<'_>,
+        operation: Operation,
+        index: u32,
+        (interest, mode): (Interest, Mode),
+    ) -> io::Result<()> {
+        let fd = cx.table.slot(index).fd();
+        let data = cx.table.key(index).to_bits();
+        let fd_of_set = self.fd.as_fd();
+        epoll::control(&mut cx.stats.calls, fd_of_set, operation, fd, bits(interest, mode), data)
+    }
+
+    /// Has the kernel watch a descriptor as given, whatever it knew of it.
+    pub(super) fn tell(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        watch: (Interest, Mode),
+    ) -> Result<Synced> {
+        let told = cx.table.slot(index).told();
+        let exclusive =
+            |watch: Option<(Interest, Mode)>| matches!(watch, Some((_, Mode::Exclusive)));
+        let first = match told {
+            None => Operation::Add,
+            // The kernel refuses to modify what is exclusive, or to make it so (EINVAL).
+            Some(_) if exclusive(told) || exclusive(Some(watch)) => {
+                self.forget(cx, index);
+                Operation::Add
+            }
+            Some(_) => Operation::Modify,
+        };
+        let mut outcome = self.control(cx, first, index, watch);
+        outcome = match (first, outcome) {
+            // Closed in between, and the number means another file now.
+            (Operation::Modify, Err(error)) if is(&error, libc::ENOENT) => {
+                self.control(cx, Operation::Add, index, watch)
+            }
+            // A duplicate was moved back to the number it was registered under.
+            (Operation::Add, Err(error)) if is(&error, libc::EEXIST) => {
+                self.control(cx, Operation::Modify, index, watch)
+            }
+            (_, outcome) => outcome,
+        };
+        match outcome {
+            Ok(()) => {
+                self.note(cx, index, Some(watch));
+                Ok(Synced::Told)
+            }
+            Err(error) => {
+                self.note(cx, index, None);
+                if is(&error, libc::EPERM) {
+                    return Ok(Synced::AlwaysReady);
+                }
+                let fd = cx.table.slot(index).fd();
+                Err(Error::system("watching it with epoll", Some(fd), error))
+            }
+        }
+    }
+
+    /// Has the kernel keep a descriptor without reporting it: half the price of a removal, and of
+    /// the addition that would follow.
+    pub(super) fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        if matches!(cx.table.slot(index).told(), Some((_, Mode::Exclusive))) {
+            self.forget(cx, index);
+            return Ok(Synced::Told);
+        }
+        self.tell(cx, index, PARKED)
+    }
+
+    /// Has the kernel forget a descriptor. That it knows none of this name is no failure.
+    pub(super) fn forget(&mut self, cx: &mut Context<'_>, index: u32) {
+        if cx.table.slot(index).told().is_none() {
+            return;
+        }
+        if !cx.table.slot(index).is_closed() {
+            let _ = self.control(cx, Operation::Delete, index, PARKED);
+        }
+        self.note(cx, index, None);
+    }
+
+    /// Waits once.
+    pub(super) fn call(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
+        let deadline =
+            if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
+        let known = cx.table.len() + 1;
+        let room = cx.room().min(known);
+        let count = epoll::wait(
+            &mut cx.stats.calls,
+            self.fd.as_fd(),
+            &mut self.buffer,
+            room,
+            deadline.left(),
+        )?;
+        if count == room && room < known {
+            cx.cut_off();
+        }
+        Ok(count)
+    }
+
+    /// Reports what the last call found. `delivered` is called with the table index of each
+    /// descriptor that was; it says whether the report counts (it does not for a descriptor that
+    /// is watched elsewhere). Returns how many were delivered.
+    pub(super) fn collect(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut delivered: impl FnMut(&mut Context<'_>, u32),
+    ) -> usize {
+        let mut active = 0;
+        for place in 0..self.buffer.len() {
+            let raw = self.buffer[place];
+            let key = Key::from_bits(raw.u64);
+            if key == WAKER {
+                cx.waker_fired();
+                continue;
+            }
+            let found = Readiness::from_poll_bits(raw.events as i16);
+            let Some(slot) = cx.table.get_mut(key) else {
+                cx.stats.stale += 1;
+                self.orphans = true;
+                continue;
+            };
+            if slot.place().is_some() {
+                // Parked: the poll array reports it.
+                cx.stats.unwanted += 1;
+                continue;
+            }
+            let once = match slot.told() {
+                Some((_, Mode::Level | Mode::Exclusive)) | None => false,
+                Some((_, Mode::Edge | Mode::Auto)) => true,
+                Some((_, Mode::OneShot)) => {
+                    self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
+                    true
+                }
+            };
+            let unwanted = !found.beyond(cx.table.slot(key.index()).interest()).is_empty();
+            let report = if once { cx.report_arrival(key, found) } else { cx.report(key, found) };
+            if unwanted && report != Report::Full {
+                cx.table.press(key.index());
+            }
+            if report == Report::Taken {
+                active += 1;
+                delivered(cx, key.index());
+            }
+        }
+        if self.orphans {
+            self.orphans = self.rebuild(cx).is_err();
+        }
+        active
+    }
+
+    /// Builds the set anew under the same number, without what nobody can name any more.
+    fn rebuild(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let failed = |source| Error::system("building an epoll set anew", None, source);
+        let new = epoll::create(&mut cx.stats.calls).map_err(failed)?;
+        if let Some(outer) = &self.outer {
+            let _ = epoll::control(
+                &mut cx.stats.calls,
+                outer.as_fd(),
+                Operation::Delete,
+                self.fd.as_raw_fd(),
+                0,
+                0,
+            );
+        }
+        replace(self.fd.as_fd(), new).map_err(failed)?;
+        cx.stats.rebuilds += 1;
+        self.restore(cx)?;
+        for index in cx.table.indices() {
+            let Some(watch) = cx.table.slot(index).told() else { continue };
+            self.note(cx, index, None);
+            if watch.0.is_empty() {
+                cx.table.slot_mut(index).account_mut().parked = false;
+                cx.table.mark(index);
+            } else if cx.table.slot(index).is_live() && self.tell(cx, index, watch).is_err() {
+                // Told again, and refused if it must be, with the next wait.
+                cx.table.mark(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts into a new set what is not in the table.
+    fn restore(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let failed = |source| Error::system("building an epoll set anew", None, source);
+        if let Some(outer) = &self.outer {
+            let (fd, bits) = (self.fd.as_raw_fd(), libc::EPOLLIN as u32);
+            epoll::control(&mut cx.stats.calls, outer.as_fd(), Operation::Add, fd, bits, 0)
+                .map_err(failed)?;
+        }
+        if let Some(waker) = self.waker {
+            self.add_waker(cx, waker).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn add_waker(&self, cx: &mut Context<'_>, fd: RawFd) -> io::Result<()> {
+        let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
+        epoll::control(calls, set, Operation::Add, fd, libc::EPOLLIN as u32, WAKER.to_bits())
+    }
+
+    /// Whether leaving a wider interest armed may save a call.
+    fn may_wait(told: (Interest, Mode), watch: Watch) -> bool {
+        told.1 == Mode::Level
+            && watch.mode == Mode::Level
+            && told.0.contains(watch.interest)
+            && !(told.0 - watch.interest).contains(Interest::WRITABLE)
+    }
+}
+
+impl Backend for Epoll {
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn admit(&self, _fd: RawFd, _watch: Watch) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        let slot = cx.table.slot(index);
+        if !slot.is_live() {
+            let told = slot.told().is_some() && !slot.is_closed();
+            self.forget(cx, index);
+            return Ok(if told { Synced::Told } else { Synced::Saved });
+        }
+        let watch = slot.watch();
+        match slot.told() {
+            None if watch.interest.is_empty() => return Ok(Synced::Saved),
+            Some(told) if !slot.is_renamed() => {
+                let same = told == (watch.interest, watch.mode)
+                    || told.0.is_empty() && watch.interest.is_empty();
+                if same || (!slot.is_pressing() && Epoll::may_wait(told, watch)) {
+                    return Ok(Synced::Saved);
+                }
+            }
+            _ => {}
+        }
+        if watch.interest.is_empty() {
+            return self.park(cx, index);
+        }
+        self.tell(cx, index, (watch.interest, watch.mode))
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        self.call(cx, deadline)?;
+        cx.stats.cold.watched += self.armed as u64;
+        cx.stats.cold.active += self.collect(cx, |_, _| {}) as u64;
+        Ok(())
+    }
+
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        let fd = fd.as_raw_fd();
+        self.add_waker(cx, fd)
+            .map_err(|source| Error::system("watching the waker", Some(fd), source))?;
+        self.waker = Some(fd);
+        Ok(())
+    }
+
+    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let failed = |source| Error::system("building an epoll set anew", None, source);
+        let new = epoll::create(&mut cx.stats.calls).map_err(failed)?;
+        replace(self.fd.as_fd(), new).map_err(failed)?;
+        self.armed = 0;
+        self.waker = None;
+        if let Some(outer) = &self.outer {
+            let new = epoll::create(&mut cx.stats.calls).map_err(failed)?;
+            replace(outer.as_fd(), new).map_err(failed)?;
+        }
+        self.restore(cx)
+    }
+
+    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
+        if self.outer.is_none() {
+            let outer = epoll::create(&mut cx.stats.calls)
+                .map_err(|source| Error::system("creating an epoll set", None, source))?;
+            let (fd, bits) = (self.fd.as_raw_fd(), libc::EPOLLIN as u32);
+            epoll::control(&mut cx.stats.calls, outer.as_fd(), Operation::Add, fd, bits, 0)
+                .map_err(|source| Error::system("nesting an epoll set", None, source))?;
+            self.outer = Some(outer);
+        }
+        Ok(self.outer.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd))
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths { hot: 0, cold: self.armed }
+    }
+
+    fn memory(&self) -> usize {
+        self.buffer.capacity() * size_of::<Raw>()
+    }
+}

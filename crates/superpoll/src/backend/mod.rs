@@ -1,0 +1,373 @@
+//! What the back-ends have in common: the trait they implement and what they are handed.
+//!
+//! A back-end knows how to watch descriptors and nothing else. Keys, coalescing, fairness, one-shot
+//! disarming, timeouts across interruptions and the waker's protocol are the poller's: a back-end
+//! receives a [`Context`] with the table of registrations and reports what it finds through
+//! [`Context::report`], which drops what is stale or unwanted and stops at the limit. That is why
+//! one of them fits into a screen or two, and why they behave alike.
+//!
+//! The order of calls is fixed. Before each wait the poller asks for [`Backend::sync`] once for
+//! each slot that changed, ended registrations first, so that a removal is never overtaken. Then
+//! it calls [`Backend::wait`], again and again with what is left of the timeout, until something
+//! was delivered or the time is up.
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::event::{Event, Readiness};
+use crate::interest::{Mode, Watch};
+use crate::key::Key;
+use crate::stats::Stats;
+use crate::table::Table;
+use crate::waker::Sleep;
+
+pub(crate) mod adaptive;
+mod array;
+pub(crate) mod epoll;
+pub(crate) mod poll;
+pub(crate) mod select;
+
+pub use adaptive::Adaptive;
+pub use epoll::Epoll;
+pub use poll::Poll;
+pub use select::Select;
+
+/// A way to watch descriptors. Implement it to give the poller another one
+/// ([`Builder::custom`](crate::Builder::custom)).
+pub trait Backend: Send {
+    /// Its name, as users write it.
+    fn name(&self) -> &'static str;
+
+    /// Refuses at registration what the back-end can never do, before anything is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] or [`Error::DescriptorTooLarge`].
+    fn admit(&self, fd: RawFd, watch: Watch) -> Result<()>;
+
+    /// Makes what is watched agree with the slot: `slot.watch()` if it is live, nothing if it is
+    /// not. Notes in the slot what was told and where it is kept.
+    ///
+    /// # Errors
+    ///
+    /// The registration is refused with the error: the poller ends it, calls `sync` once more and
+    /// tells the caller.
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced>;
+
+    /// Waits once, at most until the deadline, and reports what is ready. May return early or
+    /// without a report; the poller then calls again.
+    ///
+    /// # Errors
+    ///
+    /// What the system call said; `EINTR` is handled by the poller.
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()>;
+
+    /// Watches the waker's descriptor. An arrival on it is told with [`Context::waker_fired`].
+    ///
+    /// # Errors
+    ///
+    /// What the system call said.
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()>;
+
+    /// Builds everything anew in a child process, where kernel objects are still shared with the
+    /// parent. Afterwards every slot is told again through [`sync`](Backend::sync).
+    ///
+    /// # Errors
+    ///
+    /// What the system call said.
+    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()>;
+
+    /// A descriptor that is readable whenever a wait would deliver something, for use in another
+    /// event loop. From then on everything must be watched through it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the kernel has no such object for this back-end.
+    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>>;
+
+    /// The length of each set, for the statistics.
+    fn lengths(&self) -> Lengths;
+
+    /// Bytes of heap it uses, mirrors of kernel structures among them.
+    fn memory(&self) -> usize;
+
+    /// The costs it places by, if it places by cost.
+    fn costs(&self) -> Option<&crate::costs::Costs> {
+        None
+    }
+}
+
+/// What [`Backend::sync`] made of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Synced {
+    /// The kernel was told.
+    Told,
+    /// It did not have to be told.
+    Saved,
+    /// The kernel cannot watch the descriptor because it is always ready (`EPERM`); the poller
+    /// reports it in each wait.
+    AlwaysReady,
+}
+
+/// How many descriptors are in each set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lengths {
+    /// In the poll array (or the select sets).
+    pub hot: usize,
+    /// In epoll.
+    pub cold: usize,
+}
+
+/// Until when a wait may block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deadline {
+    /// It may not: look and return.
+    Now,
+    /// Until this moment.
+    At(Instant),
+    /// For ever.
+    Never,
+}
+
+impl Deadline {
+    /// From the timeout of a wait. A timeout too long for the clock is for ever.
+    pub fn after(timeout: Option<Duration>) -> Deadline {
+        match timeout {
+            None => Deadline::Never,
+            Some(Duration::ZERO) => Deadline::Now,
+            Some(timeout) => {
+                Instant::now().checked_add(timeout).map_or(Deadline::Never, Deadline::At)
+            }
+        }
+    }
+
+    /// What is left: `None` for ever, zero if it may not block.
+    pub fn left(self) -> Option<Duration> {
+        match self {
+            Deadline::Now => Some(Duration::ZERO),
+            Deadline::At(moment) => Some(moment.saturating_duration_since(Instant::now())),
+            Deadline::Never => None,
+        }
+    }
+
+    /// Whether nothing is left.
+    pub fn is_over(self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+}
+
+/// What became of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// Delivered.
+    Taken,
+    /// Put aside until the others that are ready have had their turn.
+    Later,
+    /// The registration does not want it (disarmed, or a direction disabled lazily).
+    Unwanted,
+    /// The registration has ended.
+    Stale,
+    /// The limit is reached; this one and all further ones come in the next wait.
+    Full,
+}
+
+/// What a back-end is handed: registrations, statistics, and where to report.
+pub struct Context<'a> {
+    /// The registrations.
+    pub table: &'a mut Table,
+    /// The counters.
+    pub stats: &'a mut Stats,
+    pub(crate) delivery: &'a mut Delivery,
+    pub(crate) sleep: Option<&'a Sleep>,
+    pub(crate) asleep: bool,
+}
+
+impl Context<'_> {
+    /// Reports the state of a descriptor, which will be found again for as long as it lasts.
+    /// Delivers what the caller wants of it; disarms a one-shot registration that was delivered.
+    #[inline]
+    pub fn report(&mut self, key: Key, found: Readiness) -> Report {
+        self.deliver(key, found, false)
+    }
+
+    /// The same for an arrival, which the kernel tells only once.
+    #[inline]
+    pub fn report_arrival(&mut self, key: Key, found: Readiness) -> Report {
+        self.deliver(key, found, true)
+    }
+
+    #[inline]
+    fn deliver(&mut self, key: Key, found: Readiness, arrival: bool) -> Report {
+        let Some(slot) = self.table.get_mut(key) else {
+            self.stats.stale += 1;
+            return Report::Stale;
+        };
+        let watch = slot.watch();
+        let wanted = found.masked(watch.interest);
+        if wanted.is_empty() {
+            self.stats.unwanted += 1;
+            return Report::Unwanted;
+        }
+        let delivery = &mut *self.delivery;
+        if delivery.list.len() >= delivery.limit {
+            delivery.cut = true;
+            return Report::Full;
+        }
+        if delivery.rounds {
+            if slot.round == delivery.round && !arrival {
+                delivery.put_aside(watch.mode, Event::new(key, wanted));
+                return Report::Later;
+            }
+            slot.round = delivery.round;
+        }
+        if watch.mode == Mode::OneShot {
+            slot.disarm();
+        }
+        delivery.list.push(Event::new(key, wanted));
+        Report::Taken
+    }
+
+    /// Says that a descriptor was found closed. Its registration ends with a refusal.
+    pub fn invalid(&mut self, key: Key) {
+        self.delivery.invalid.push(key);
+    }
+
+    /// How many more events this wait may deliver.
+    pub fn room(&self) -> usize {
+        self.delivery.limit - self.delivery.list.len()
+    }
+
+    /// Says that more may be ready than was reported.
+    pub fn cut_off(&mut self) {
+        self.delivery.cut = true;
+    }
+
+    /// To be called right before a system call that may block: announces the sleep to the wakers.
+    /// If it returns false a wake has come already, and the call must not block.
+    #[must_use]
+    pub fn may_block(&mut self) -> bool {
+        match self.sleep {
+            None => true,
+            Some(_) if self.asleep => true,
+            Some(sleep) => {
+                self.asleep = sleep.begin();
+                self.asleep
+            }
+        }
+    }
+
+    /// Says that the waker's descriptor was reported.
+    pub fn waker_fired(&mut self) {
+        if let Some(sleep) = self.sleep {
+            sleep.drain(&mut self.stats.calls);
+        }
+    }
+}
+
+/// The events of one wait, and whose turn it is when the limit cuts waits off.
+///
+/// As long as everything that is ready fits, none of this costs anything. When a wait is cut off,
+/// rounds begin: in one round each ready descriptor is served at most once, and the round ends
+/// when a wait has room left after all that were not served yet. Descriptors that are found again
+/// within a round are put aside (`again`) and fill that room, which begins the next round. So no
+/// descriptor waits longer than ceil(ready / limit) waits, wherever it is watched. A one-shot
+/// registration is put aside by leaving it armed; the next round finds it.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    pub list: Vec<Event>,
+    pub limit: usize,
+    pub cut: bool,
+    pub invalid: Vec<Key>,
+    again: Vec<Event>,
+    round: u32,
+    rounds: bool,
+}
+
+impl Delivery {
+    #[cold]
+    fn put_aside(&mut self, mode: Mode, event: Event) {
+        if mode != Mode::OneShot {
+            self.again.push(event);
+        }
+    }
+
+    /// Ends a wait: starts, continues or ends the rounds.
+    pub fn settle(&mut self, table: &mut Table) {
+        let room = self.limit - self.list.len();
+        if self.rounds && room > 0 {
+            self.list.extend(self.again.drain(..).take(room));
+            self.rounds = self.list.len() >= self.limit || self.list.is_empty();
+        } else if !self.rounds && self.cut {
+            self.rounds = true;
+        } else {
+            self.again.clear();
+            self.cut = false;
+            return;
+        }
+        self.again.clear();
+        self.cut = false;
+        self.round = self.round.wrapping_add(1);
+        for event in &self.list {
+            if let Some(slot) = table.get_mut(event.key()) {
+                slot.round = self.round;
+            }
+        }
+    }
+}
+
+/// The back-ends that come with the crate, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// `select(2)`: descriptors below 1024.
+    Select,
+    /// `poll(2)`: cheapest where most descriptors are active.
+    Poll,
+    /// `epoll(7)`: cheapest where few are active.
+    Epoll,
+    /// Busy descriptors in a poll array, idle ones in epoll (the default).
+    #[default]
+    Adaptive,
+}
+
+/// The environment variable that chooses a back-end where the program did not.
+pub const BACKEND_VARIABLE: &str = "SUPERPOLL_BACKEND";
+
+impl BackendKind {
+    /// All of them.
+    pub const ALL: [BackendKind; 4] =
+        [BackendKind::Select, BackendKind::Poll, BackendKind::Epoll, BackendKind::Adaptive];
+
+    /// Its name, as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BackendKind::Select => "select",
+            BackendKind::Poll => "poll",
+            BackendKind::Epoll => "epoll",
+            BackendKind::Adaptive => "adaptive",
+        }
+    }
+
+    /// All names, separated by commas.
+    pub fn names() -> String {
+        BackendKind::ALL.map(BackendKind::name).join(", ")
+    }
+}
+
+impl std::str::FromStr for BackendKind {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<BackendKind> {
+        BackendKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| Error::UnknownBackend { name: name.to_owned() })
+    }
+}
+
+impl std::fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,114 @@
+//! `poll(2)`: the whole array in each call, cheapest where most of it is active.
+//!
+//! A `poll` that blocks joins the wait queue of every descriptor and leaves it again, which costs
+//! four times the scan. So a wait looks first, without blocking, and blocks only if nothing was
+//! ready; with one or two descriptors the second call would cost more than the queues.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use crate::backend::array::Array;
+use crate::backend::{Backend, Context, Deadline, Lengths, Synced};
+use crate::error::{Error, Result};
+use crate::interest::{Mode, Watch};
+
+/// At most so many descriptors are watched without looking first.
+const BLOCK_AT_ONCE: usize = 2;
+
+/// The `poll` back-end.
+#[derive(Debug)]
+pub struct Poll {
+    array: Array,
+}
+
+impl Poll {
+    /// An empty array.
+    pub fn new() -> Poll {
+        Poll { array: Array::new() }
+    }
+}
+
+impl Default for Poll {
+    fn default() -> Poll {
+        Poll::new()
+    }
+}
+
+/// Refuses the modes that need epoll.
+pub(super) fn refuse_epoll_modes(backend: &'static str, mode: Mode) -> Result<()> {
+    let what = match mode {
+        Mode::Edge => "edge-triggered registrations",
+        Mode::Exclusive => "exclusive wake-ups",
+        Mode::Level | Mode::OneShot | Mode::Auto => return Ok(()),
+    };
+    Err(Error::Unsupported { backend, what, instead: "use epoll or adaptive, or another mode" })
+}
+
+/// The answer of back-ends that no kernel object stands for.
+pub(super) fn cannot_nest(backend: &'static str) -> Error {
+    Error::Unsupported {
+        backend,
+        what: "waiting inside another event loop",
+        instead: "use epoll or adaptive",
+    }
+}
+
+impl Backend for Poll {
+    fn name(&self) -> &'static str {
+        "poll"
+    }
+
+    fn admit(&self, _fd: RawFd, watch: Watch) -> Result<()> {
+        refuse_epoll_modes("poll", watch.mode)
+    }
+
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        let slot = cx.table.slot_mut(index);
+        if slot.is_live() {
+            let watch = slot.watch();
+            slot.set_told(Some((watch.interest, watch.mode)));
+            self.array.put(cx.table, index);
+        } else {
+            slot.set_told(None);
+            self.array.remove(cx.table, index);
+        }
+        Ok(Synced::Saved)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        let mut ready = 0;
+        if deadline == Deadline::Now || self.array.len() > BLOCK_AT_ONCE {
+            ready = self.array.poll(cx.stats, Deadline::Now.left())?;
+        }
+        if ready == 0 && deadline != Deadline::Now && cx.may_block() {
+            ready = self.array.poll(cx.stats, deadline.left())?;
+        }
+        if self.array.own_is_ready() {
+            cx.waker_fired();
+        }
+        cx.stats.hot.watched += self.array.len() as u64;
+        cx.stats.hot.active += self.array.collect(cx, ready, |_, _| {}) as u64;
+        Ok(())
+    }
+
+    fn attach_waker(&mut self, _cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        self.array.set_own(fd.as_raw_fd());
+        Ok(())
+    }
+
+    fn after_fork(&mut self, _cx: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn nest(&mut self, _cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
+        Err(cannot_nest("poll"))
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths { hot: self.array.len(), cold: 0 }
+    }
+
+    fn memory(&self) -> usize {
+        self.array.memory()
+    }
+}

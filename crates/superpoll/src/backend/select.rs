@@ -1,0 +1,233 @@
+//! `select(2)`: for comparison, and for what still has it.
+//!
+//! Three bit sets of 1024 descriptors cannot express what the contract asks for: a hang-up looks
+//! like data, an error like both directions, and a closed peer like nothing in particular. So
+//! `select` only says *which* descriptors have something to tell, and a `poll` over those says
+//! what. It also cannot see a hang-up of a descriptor whose readability is not wanted; the
+//! registrations for which that would matter are refused.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use crate::backend::poll::{cannot_nest, refuse_epoll_modes};
+use crate::backend::{Backend, Context, Deadline, Lengths, Report, Synced};
+use crate::error::{Error, Result};
+use crate::event::Readiness;
+use crate::interest::{Interest, Watch};
+use crate::sys::poll::{self, Slot};
+use crate::sys::select::{self, SET_SIZE, Set};
+
+/// The `select` back-end.
+pub struct Select {
+    readable: Set,
+    writable: Set,
+    exceptional: Set,
+    /// One more than the highest descriptor watched.
+    end: RawFd,
+    len: usize,
+    waker: Option<RawFd>,
+    found: Vec<Slot>,
+    /// Where the search for ready descriptors starts: behind the one that was cut off.
+    cursor: RawFd,
+}
+
+impl std::fmt::Debug for Select {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Select").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Default for Select {
+    fn default() -> Select {
+        Select::new()
+    }
+}
+
+impl Select {
+    /// Empty sets.
+    pub fn new() -> Select {
+        Select {
+            readable: Set::new(),
+            writable: Set::new(),
+            exceptional: Set::new(),
+            end: 0,
+            len: 0,
+            waker: None,
+            found: Vec::new(),
+            cursor: 0,
+        }
+    }
+
+    fn put(&mut self, fd: RawFd, interest: Interest) {
+        self.readable.put(fd, interest.contains(Interest::READABLE));
+        self.writable.put(fd, interest.contains(Interest::WRITABLE));
+        self.exceptional.put(fd, interest.contains(Interest::PRIORITY));
+        if interest.is_empty() {
+            while self.end > 0 && !self.is_watched(self.end - 1) {
+                self.end -= 1;
+            }
+        } else {
+            self.end = self.end.max(fd + 1);
+        }
+    }
+
+    fn is_watched(&self, fd: RawFd) -> bool {
+        self.readable.has(fd) || self.writable.has(fd) || self.exceptional.has(fd)
+    }
+
+    /// Has `poll` say what is the matter with the descriptors for which `which` holds.
+    fn look_closer(
+        &mut self,
+        cx: &mut Context<'_>,
+        which: impl Fn(RawFd) -> bool,
+    ) -> io::Result<()> {
+        self.found.clear();
+        for fd in (self.cursor..self.end).chain(0..self.cursor.min(self.end)) {
+            if Some(fd) == self.waker || !which(fd) {
+                continue;
+            }
+            if let Some(key) = cx.table.find(fd) {
+                let events = cx.table.slot(key.index()).interest().poll_bits();
+                self.found.push(Slot { fd, events, revents: 0 });
+            }
+        }
+        self.cursor = 0;
+        if self.found.is_empty() {
+            return Ok(());
+        }
+        poll::wait(&mut cx.stats.calls, &mut self.found, Deadline::Now.left())?;
+        for place in 0..self.found.len() {
+            let Slot { fd, revents, .. } = self.found[place];
+            let Some(key) = cx.table.find(fd) else { continue };
+            if revents & libc::POLLNVAL != 0 {
+                cx.stats.invalid += 1;
+                cx.invalid(key);
+                self.put(fd, Interest::NONE);
+            } else if revents != 0 {
+                match cx.report(key, Readiness::from_poll_bits(revents)) {
+                    Report::Taken => {
+                        cx.stats.hot.active += 1;
+                        let interest = cx.table.slot(key.index()).interest();
+                        self.put(fd, interest);
+                    }
+                    Report::Full => {
+                        self.cursor = fd;
+                        break;
+                    }
+                    Report::Later | Report::Unwanted | Report::Stale => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<Option<[Set; 3]>> {
+        let mut sets = [self.readable, self.writable, self.exceptional];
+        let mut end = self.end;
+        if let Some(waker) = self.waker {
+            sets[0].put(waker, true);
+            end = end.max(waker + 1);
+        }
+        cx.stats.slots_scanned += self.len as u64;
+        let [readable, writable, exceptional] = &mut sets;
+        let ready = select::wait(
+            &mut cx.stats.calls,
+            end,
+            readable,
+            writable,
+            exceptional,
+            deadline.left(),
+        )?;
+        Ok((ready > 0).then_some(sets))
+    }
+}
+
+impl Backend for Select {
+    fn name(&self) -> &'static str {
+        "select"
+    }
+
+    fn admit(&self, fd: RawFd, watch: Watch) -> Result<()> {
+        if fd >= SET_SIZE {
+            return Err(Error::DescriptorTooLarge { fd, limit: SET_SIZE, backend: "select" });
+        }
+        let needs_readable = Interest::PRIORITY | Interest::READ_CLOSED;
+        if watch.interest.intersects(needs_readable) && !watch.interest.contains(Interest::READABLE)
+        {
+            return Err(Error::Unsupported {
+                backend: "select",
+                what: "priority or read-closed interest without readable interest",
+                instead: "add Interest::READABLE, or use poll, epoll or adaptive",
+            });
+        }
+        refuse_epoll_modes("select", watch.mode)
+    }
+
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        let slot = cx.table.slot_mut(index);
+        let known = slot.told().is_some();
+        let fd = slot.fd();
+        if slot.is_live() {
+            let watch = slot.watch();
+            slot.set_told(Some((watch.interest, watch.mode)));
+            self.len += usize::from(!known);
+            self.put(fd, watch.interest);
+        } else {
+            slot.set_told(None);
+            self.len -= usize::from(known);
+            self.put(fd, Interest::NONE);
+        }
+        Ok(Synced::Saved)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        let found = self.call(cx, Deadline::Now).and_then(|found| {
+            if found.is_none() && deadline != Deadline::Now && cx.may_block() {
+                self.call(cx, deadline)
+            } else {
+                Ok(found)
+            }
+        });
+        cx.stats.hot.watched += self.len as u64;
+        let sets = match found {
+            Ok(Some(sets)) => sets,
+            Ok(None) => return Ok(()),
+            // One of them is closed; select does not say which.
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
+                let watched = [self.readable, self.writable, self.exceptional];
+                return self.look_closer(cx, |fd| watched.iter().any(|set| set.has(fd)));
+            }
+            Err(error) => return Err(error),
+        };
+        if self.waker.is_some_and(|waker| sets[0].has(waker)) {
+            cx.waker_fired();
+        }
+        self.look_closer(cx, |fd| sets.iter().any(|set| set.has(fd)))
+    }
+
+    fn attach_waker(&mut self, _cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        let fd = fd.as_raw_fd();
+        if fd >= SET_SIZE {
+            return Err(Error::DescriptorTooLarge { fd, limit: SET_SIZE, backend: "select" });
+        }
+        self.waker = Some(fd);
+        Ok(())
+    }
+
+    fn after_fork(&mut self, _cx: &mut Context<'_>) -> Result<()> {
+        self.len = 0;
+        Ok(())
+    }
+
+    fn nest(&mut self, _cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
+        Err(cannot_nest("select"))
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths { hot: self.len, cold: 0 }
+    }
+
+    fn memory(&self) -> usize {
+        self.found.capacity() * size_of::<Slot>()
+    }
+}

@@ -1,0 +1,139 @@
+//! What watching costs on this machine, in nanoseconds.
+//!
+//! The numbers differ by kernel, processor, mitigation and kind of descriptor by more than the
+//! margins that placement works with, so none is built in: they are measured once per process
+//! (see [`Costs::calibrated`]) and corrected while running. The defaults here stand in only where
+//! measuring failed.
+
+use std::sync::OnceLock;
+
+mod calibrate;
+
+/// Kinds of descriptors that cost differently to watch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Kind {
+    /// Not known yet.
+    #[default]
+    Unknown,
+    /// Pipes and FIFOs; also taken for eventfds, timers and other small kernel objects.
+    Pipe,
+    /// Unix-domain sockets.
+    Unix,
+    /// TCP and all other sockets.
+    Tcp,
+}
+
+impl Kind {
+    /// The kinds that are measured.
+    pub const MEASURED: [Kind; 3] = [Kind::Pipe, Kind::Unix, Kind::Tcp];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Unknown => "unknown",
+            Kind::Pipe => "pipe",
+            Kind::Unix => "unix",
+            Kind::Tcp => "tcp",
+        }
+    }
+}
+
+/// What one descriptor of a kind costs, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct KindCosts {
+    /// One slot in a `poll` pass that does not block.
+    pub scan: f32,
+    /// One slot in a `poll` that blocks, above `scan`: joining and leaving a wait queue.
+    pub block: f32,
+    /// One event through `epoll_wait`.
+    pub event: f32,
+    /// What the writer pays to wake a descriptor that epoll watches.
+    pub wake: f32,
+    /// What the writer still pays if epoll knows the descriptor but is not interested.
+    pub parked_wake: f32,
+    /// `EPOLL_CTL_ADD`.
+    pub add: f32,
+    /// `EPOLL_CTL_MOD`.
+    pub modify: f32,
+    /// `EPOLL_CTL_DEL`.
+    pub delete: f32,
+}
+
+/// What watching costs here, by kind of descriptor and per call.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Costs {
+    /// Pipes.
+    pub pipe: KindCosts,
+    /// Unix-domain sockets.
+    pub unix: KindCosts,
+    /// TCP sockets.
+    pub tcp: KindCosts,
+    /// A `poll` call that watches nothing but the epoll set, beyond an `epoll_wait` that finds
+    /// nothing: the price of having a poll array at all, per pass.
+    pub pass: f32,
+    /// An `epoll_wait` that finds nothing: paid on top of a pass when epoll has events as well.
+    pub cold_wait: f32,
+    /// Whether the numbers were measured here.
+    pub measured: bool,
+}
+
+impl Costs {
+    /// Stand-ins for a machine where measuring failed (Linux 6.18, one virtual core).
+    pub const ASSUMED: Costs = Costs {
+        pipe: KindCosts {
+            scan: 28.0,
+            block: 90.0,
+            event: 92.0,
+            wake: 120.0,
+            parked_wake: 65.0,
+            add: 840.0,
+            modify: 310.0,
+            delete: 730.0,
+        },
+        unix: KindCosts {
+            scan: 58.0,
+            block: 100.0,
+            event: 135.0,
+            wake: 165.0,
+            parked_wake: 115.0,
+            add: 880.0,
+            modify: 360.0,
+            delete: 750.0,
+        },
+        tcp: KindCosts {
+            scan: 74.0,
+            block: 100.0,
+            event: 158.0,
+            wake: 230.0,
+            parked_wake: 160.0,
+            add: 930.0,
+            modify: 380.0,
+            delete: 770.0,
+        },
+        pass: 250.0,
+        cold_wait: 150.0,
+        measured: false,
+    };
+
+    /// The costs of this machine: measured at the first call, in a few milliseconds, and the same
+    /// for the rest of the process. Needs about forty descriptors for that time; if it cannot
+    /// have them, or a measurement makes no sense, [`Costs::ASSUMED`] stands in for that kind.
+    pub fn calibrated() -> &'static Costs {
+        static COSTS: OnceLock<Costs> = OnceLock::new();
+        COSTS.get_or_init(calibrate::measure)
+    }
+
+    /// The costs of a kind; those of a pipe, the cheapest to scan, for an unknown one.
+    #[inline]
+    pub fn of(&self, kind: Kind) -> &KindCosts {
+        match kind {
+            Kind::Unknown | Kind::Pipe => &self.pipe,
+            Kind::Unix => &self.unix,
+            Kind::Tcp => &self.tcp,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What can go wrong, each with what was tried, on what, and the way out.
+
+use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
+
+use crate::key::Key;
+
+/// Why an operation of the poller failed.
+///
+/// Whatever fails, registrations that existed before are unaffected.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No back-end of this name exists.
+    UnknownBackend {
+        /// The name asked for.
+        name: String,
+    },
+    /// The back-end exists, but cannot be used here.
+    BackendUnavailable {
+        /// Its name.
+        backend: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The descriptor is negative or not open.
+    BadDescriptor {
+        /// The number given.
+        fd: RawFd,
+    },
+    /// The descriptor is registered already.
+    AlreadyRegistered {
+        /// Its number.
+        fd: RawFd,
+        /// The registration it has.
+        key: Key,
+    },
+    /// The key names no registration: it was deregistered, its owner was dropped, or the kernel
+    /// refused it.
+    StaleKey {
+        /// The key given.
+        key: Key,
+    },
+    /// A wait was asked to deliver at most zero events.
+    ZeroLimit,
+    /// The number of the descriptor is above what the back-end can watch.
+    DescriptorTooLarge {
+        /// Its number.
+        fd: RawFd,
+        /// The first number that is too large.
+        limit: RawFd,
+        /// The back-end.
+        backend: &'static str,
+    },
+    /// The back-end cannot do what was asked.
+    Unsupported {
+        /// The back-end.
+        backend: &'static str,
+        /// What was asked for.
+        what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// The process or the system has no descriptor left (`EMFILE`, `ENFILE`).
+    DescriptorLimit {
+        /// What needed one.
+        doing: &'static str,
+        /// The soft limit of this process (`RLIMIT_NOFILE`), in descriptors.
+        soft: u64,
+        /// Its hard limit.
+        hard: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The user's share of epoll watches is used up (`ENOSPC`).
+    WatchLimit {
+        /// The descriptor that was refused.
+        fd: RawFd,
+    },
+    /// Any other failure of a system call.
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// On which descriptor, if on one.
+        fd: Option<RawFd>,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The result of the poller's operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Sorts a failed system call into the error that names its cause.
+    pub(crate) fn system(doing: &'static str, fd: Option<RawFd>, source: io::Error) -> Error {
+        match (source.raw_os_error(), fd) {
+            (Some(libc::EMFILE | libc::ENFILE), _) => {
+                let (soft, hard) = crate::sys::limits::descriptors();
+                Error::DescriptorLimit { doing, soft, hard, source }
+            }
+            (Some(libc::EBADF), Some(fd)) => Error::BadDescriptor { fd },
+            (Some(libc::ENOSPC), Some(fd)) => Error::WatchLimit { fd },
+            _ => Error::System { doing, fd, source },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::UnknownBackend { name } => write!(
+                f,
+                "no back-end is called {name:?}: choose one of {} in the builder or in {}",
+                crate::BackendKind::names(),
+                crate::BACKEND_VARIABLE,
+            ),
+            Error::BackendUnavailable { backend, source } => {
+                write!(f, "back-end {backend} does not work here: {source}; choose another one")
+            }
+            Error::BadDescriptor { fd } => write!(
+                f,
+                "descriptor {fd} is not open: register it before closing it, or let the poller \
+                 own it so that it is detached first"
+            ),
+            Error::AlreadyRegistered { fd, key } => write!(
+                f,
+                "descriptor {fd} is already registered as {key:?}: modify that registration, or \
+                 deregister it first"
+            ),
+            Error::StaleKey { key } => write!(
+                f,
+                "{key:?} names no registration any more: it was deregistered, dropped or refused"
+            ),
+            Error::ZeroLimit => f.write_str(
+                "a wait cannot deliver at most 0 events: give Events a limit of 1 or more",
+            ),
+            Error::DescriptorTooLarge { fd, limit, backend } => write!(
+                f,
+                "descriptor {fd} is too large for back-end {backend}, which watches 0 to {}: use \
+                 poll, epoll or adaptive",
+                limit - 1
+            ),
+            Error::Unsupported { backend, what, instead } => {
+                write!(f, "back-end {backend} cannot do {what}: {instead}")
+            }
+            Error::DescriptorLimit { doing, soft, hard, source } => write!(
+                f,
+                "{doing}: {source}; this process may open {soft} descriptors, at most {hard} \
+                 after setrlimit(RLIMIT_NOFILE) or ulimit -n"
+            ),
+            Error::WatchLimit { fd } => write!(
+                f,
+                "epoll refused descriptor {fd}: the user's watches are used up; raise \
+                 fs.epoll.max_user_watches, or use the poll back-end"
+            ),
+            Error::System { doing, fd: Some(fd), source } => {
+                write!(f, "{doing} failed on descriptor {fd}: {source}")
+            }
+            Error::System { doing, fd: None, source } => write!(f, "{doing} failed: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::BackendUnavailable { source, .. }
+            | Error::DescriptorLimit { source, .. }
+            | Error::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    /// Keeps the kernel's error number where there is one, for callers that speak `io::Result`.
+    fn from(error: Error) -> io::Error {
+        let kind = match &error {
+            Error::BackendUnavailable { source, .. }
+            | Error::DescriptorLimit { source, .. }
+            | Error::System { source, .. } => source.kind(),
+            Error::Unsupported { .. } => io::ErrorKind::Unsupported,
+            Error::AlreadyRegistered { .. } => io::ErrorKind::AlreadyExists,
+            Error::StaleKey { .. } => io::ErrorKind::NotFound,
+            Error::WatchLimit { .. } => io::ErrorKind::StorageFull,
+            _ => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, error)
+    }
+}

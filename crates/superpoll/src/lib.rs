@@ -1,0 +1,41 @@
+//! An event poller for Linux that adapts: it watches busy descriptors with `poll` and idle ones
+//! with `epoll`, and moves each as its activity changes.
+//!
+//! [`Poller`] is the centre. It is given descriptors with an [`Interest`] and a [`Mode`], and says
+//! which are ready in [`Events`], each under the [`Key`] its registration got. The [`guide`] tells
+//! the rest: a start, the whole contract, how to choose a back-end, forking, and coming from other
+//! pollers.
+
+#![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("superpoll runs on Linux; other systems have no epoll to adapt to");
+
+pub mod backend;
+pub mod costs;
+mod error;
+mod event;
+mod interest;
+mod key;
+mod owned;
+pub mod policy;
+mod poller;
+mod registrar;
+mod stats;
+mod sys;
+mod table;
+mod waker;
+
+pub use backend::{BACKEND_VARIABLE, BackendKind};
+pub use error::{Error, Result};
+pub use event::{Event, Events, Readiness};
+pub use interest::{Hint, Interest, Mode, Watch};
+pub use key::Key;
+pub use owned::{Owned, Rejected};
+pub use poller::{Builder, Poller};
+pub use registrar::Registrar;
+pub use stats::{Calls, SetStats, Stats};
+pub use sys::limits;
+pub use sys::set_timer_slack;
+pub use table::{Slot, Table};
+pub use waker::Waker;

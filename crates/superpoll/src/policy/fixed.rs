@@ -1,0 +1,55 @@
+//! Nothing moves: new descriptors start where the caller's hint says and stay there.
+
+use crate::interest::Hint;
+use crate::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+
+/// Places by hint alone; descriptors without one go to the default place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fixed {
+    default: Place,
+}
+
+impl Fixed {
+    /// Descriptors without a hint are watched at `default`.
+    pub const fn new(default: Place) -> Fixed {
+        Fixed { default }
+    }
+}
+
+impl Policy for Fixed {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn start(&mut self, _account: &mut Account, hint: Hint, _view: &View<'_>) -> Place {
+        match hint {
+            Hint::None => self.default,
+            Hint::Busy => Place::Hot,
+            Hint::Idle => Place::Cold,
+        }
+    }
+
+    fn cold_event(&mut self, _account: &mut Account, _view: &View<'_>) -> bool {
+        false
+    }
+
+    fn moved_to_hot(&mut self, _account: &mut Account, _view: &View<'_>) {}
+
+    fn hot_event(&mut self, _account: &mut Account, _view: &View<'_>) {}
+
+    fn review(&mut self, _account: &mut Account, _view: &View<'_>) -> Verdict {
+        Verdict::Stay
+    }
+
+    fn hand(&self, _view: &View<'_>) -> usize {
+        0
+    }
+
+    fn moved_to_cold(&mut self, _account: &mut Account, _handed_off: bool, _view: &View<'_>) {}
+
+    fn pass(&mut self, _tally: Tally, _view: &View<'_>) {}
+
+    fn quiet(&mut self, _view: &View<'_>) -> Quiet {
+        Quiet::Stay
+    }
+}

@@ -1,0 +1,184 @@
+//! Where each descriptor is watched: pure decisions, no system calls.
+//!
+//! A policy is told what happens to a descriptor (an event in epoll, an event in the poll array, a
+//! look by the clock hand) and answers whether it should move. It keeps what it needs to know
+//! about a descriptor in that descriptor's [`Account`], so that the engine pays no second lookup.
+//! The world it sees is a [`View`]: costs, the number of passes so far, and the sizes of the two
+//! sets. Because nothing else goes in, the same code runs in the simulator.
+
+use std::time::Duration;
+
+use crate::costs::{Costs, Kind};
+use crate::interest::Hint;
+
+mod fixed;
+mod governed;
+mod threshold;
+
+pub use fixed::Fixed;
+pub use governed::Governed;
+pub use threshold::Threshold;
+
+/// Where a descriptor is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Place {
+    /// In the poll array.
+    Hot,
+    /// In epoll.
+    #[default]
+    Cold,
+}
+
+/// A policy's memory of one descriptor: 24 bytes that the engine keeps beside the registration.
+///
+/// The names are those of the default policy; another one may use the fields as it likes, except
+/// for `kind`, which the engine fills in before the policy is asked for the first time. A new
+/// registration starts with zeros.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Account {
+    /// Evidence gathered for the other place, in nanoseconds.
+    pub credit: f32,
+    /// How much evidence a move takes, as a multiple of what the move costs; zero: not set yet.
+    pub theta: f32,
+    /// [`View::passes`] when the account was last brought up to date.
+    pub since: u32,
+    /// The cost clock when the account was last brought up to date.
+    pub clock: f32,
+    /// Events of the present stay.
+    pub events: u32,
+    /// Kind of the descriptor.
+    pub kind: Kind,
+    /// Whether epoll still knows the descriptor while it is in the poll array; kept by the engine.
+    pub parked: bool,
+}
+
+/// What a policy sees of the world.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// What things cost, as calibrated.
+    pub costs: &'a Costs,
+    /// By how much a slot's scan costs more now than calibrated (about 1; more in a process with
+    /// several threads); measured while running.
+    pub scan_factor: f32,
+    /// Wait calls so far, wrapping; each would be a pass over the poll array if there were one.
+    pub passes: u32,
+    /// Wait calls so far that blocked with a poll array, wrapping.
+    pub blocks: u32,
+    /// Descriptors in the poll array.
+    pub hot: usize,
+    /// Descriptors in epoll.
+    pub cold: usize,
+}
+
+/// What a policy wants done with a descriptor in the poll array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nothing.
+    Stay,
+    /// Give it back to epoll.
+    Demote,
+    /// Remove it from epoll, which so far only knows it disarmed ("parked"): it has come to stay.
+    Settle,
+}
+
+/// What one wait found, for policies that look at whole sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Descriptors in the poll array when it was scanned.
+    pub hot: usize,
+    /// How many of them were ready.
+    pub hot_ready: usize,
+    /// Descriptors in epoll.
+    pub cold: usize,
+    /// How many events epoll had.
+    pub cold_ready: usize,
+}
+
+/// What to do with the poll array when a wait is about to block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quiet {
+    /// Block in `poll` for as long as the wait lasts.
+    Stay,
+    /// Block in `poll` for this long; if nothing happens hand everything to epoll and go on
+    /// waiting there.
+    HandOffAfter(Duration),
+}
+
+/// Decides where descriptors are watched. Implement it to give
+/// [`Adaptive`](crate::backend::Adaptive) another rule.
+pub trait Policy: Send {
+    /// Its name, as users write it.
+    fn name(&self) -> &'static str;
+
+    /// Where a new registration starts.
+    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place;
+
+    /// An event of a descriptor in epoll. True makes it a candidate for the poll array.
+    fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool;
+
+    /// How many of this wait's candidates may move now; asked once per wait with candidates.
+    fn admit(&mut self, candidates: usize, view: &View<'_>) -> usize {
+        let _ = view;
+        candidates
+    }
+
+    /// The descriptor has been moved to the poll array.
+    fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>);
+
+    /// An event of a descriptor in the poll array.
+    fn hot_event(&mut self, account: &mut Account, view: &View<'_>);
+
+    /// The clock hand came by a descriptor in the poll array.
+    fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict;
+
+    /// How many slots of the poll array the clock hand looks at after this pass.
+    fn hand(&self, view: &View<'_>) -> usize {
+        view.hot.div_ceil(16)
+    }
+
+    /// The descriptor has been moved back to epoll. `handed_off`: with all others, because the
+    /// loop went quiet.
+    fn moved_to_cold(&mut self, account: &mut Account, handed_off: bool, view: &View<'_>);
+
+    /// A wait is over.
+    fn pass(&mut self, tally: Tally, view: &View<'_>);
+
+    /// A wait is about to block while there are descriptors in the poll array.
+    fn quiet(&mut self, view: &View<'_>) -> Quiet;
+}
+
+impl<P: Policy + ?Sized> Policy for Box<P> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
+        (**self).start(account, hint, view)
+    }
+    fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool {
+        (**self).cold_event(account, view)
+    }
+    fn admit(&mut self, candidates: usize, view: &View<'_>) -> usize {
+        (**self).admit(candidates, view)
+    }
+    fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
+        (**self).moved_to_hot(account, view);
+    }
+    fn hot_event(&mut self, account: &mut Account, view: &View<'_>) {
+        (**self).hot_event(account, view);
+    }
+    fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict {
+        (**self).review(account, view)
+    }
+    fn hand(&self, view: &View<'_>) -> usize {
+        (**self).hand(view)
+    }
+    fn moved_to_cold(&mut self, account: &mut Account, handed_off: bool, view: &View<'_>) {
+        (**self).moved_to_cold(account, handed_off, view);
+    }
+    fn pass(&mut self, tally: Tally, view: &View<'_>) {
+        (**self).pass(tally, view);
+    }
+    fn quiet(&mut self, view: &View<'_>) -> Quiet {
+        (**self).quiet(view)
+    }
+}

@@ -1,0 +1,181 @@
+//! Registering from other threads.
+//!
+//! The poller itself has no lock: its owner has `&mut`. Other threads put commands into a queue and
+//! wake the poller, which takes them over before its next wait, or at once if it is waiting. A
+//! registration has its key from the start, so later commands and data structures can refer to it
+//! before the poller has seen it: fresh indices come from a counter that both sides share, used ones
+//! from a list that the poller fills with what the registrar's registrations gave back.
+//!
+//! Dropped owners use the same queue, so the order between "this descriptor is detached" and "its
+//! number is registered again" is the order in which the threads did it.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::interest::{Interest, Watch};
+use crate::key::Key;
+use crate::owned::{Owned, Rejected};
+use crate::stats::Calls;
+use crate::sys;
+use crate::waker::Sleep;
+
+/// What another thread, or a dropped owner, asks of the poller.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Register { key: Key, fd: RawFd, watch: Watch },
+    Modify { key: Key, interest: Interest },
+    ModifyWatch { key: Key, watch: Watch },
+    Deregister { key: Key },
+    Closed { key: Key },
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    commands: Vec<Command>,
+    vacant: Vec<Key>,
+}
+
+/// What the poller shares with its wakers, registrars and owners.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub sleep: Sleep,
+    pub next_index: Arc<AtomicU32>,
+    pending: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+impl Shared {
+    pub fn new() -> Shared {
+        Shared {
+            sleep: Sleep::new(),
+            next_index: Arc::new(AtomicU32::new(0)),
+            pending: AtomicBool::new(false),
+            queue: Mutex::new(Queue::default()),
+        }
+    }
+
+    /// The queue. A thread that panicked while holding the lock left it whole: each critical
+    /// section is one push or one swap.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there are commands; costs a load.
+    #[inline]
+    pub fn has_commands(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// Swaps the commands into the emptied list, and gives vacant keys back.
+    pub fn take(&self, commands: &mut Vec<Command>, vacant: impl Iterator<Item = Key>) {
+        let mut queue = self.queue();
+        self.pending.store(false, Ordering::Release);
+        std::mem::swap(&mut queue.commands, commands);
+        queue.vacant.extend(vacant);
+    }
+
+    pub fn push(&self, command: Command) {
+        let mut queue = self.queue();
+        queue.commands.push(command);
+        self.pending.store(true, Ordering::Release);
+    }
+}
+
+/// Registers, changes and deregisters from any thread.
+///
+/// Commands are carried out in the order in which they were given, before the poller's next wait
+/// or, if it is waiting, at once. What the kernel refuses then appears in
+/// [`Events::refusals`](crate::Events::refusals) of that wait. Cloning is cheap.
+#[derive(Clone)]
+pub struct Registrar(pub(crate) Arc<Shared>);
+
+impl Registrar {
+    /// Registers a descriptor. It must stay open until it is deregistered; [`Registrar::own`]
+    /// sees to that by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadDescriptor`] if it is not open. Everything else, a duplicate registration
+    /// among it, is told by the wait that carries the command out.
+    pub fn register(&self, fd: impl AsFd, watch: impl Into<Watch>) -> Result<Key> {
+        let fd = fd.as_fd().as_raw_fd();
+        if !sys::descriptor::is_open(&mut Calls::default(), fd) {
+            return Err(Error::BadDescriptor { fd });
+        }
+        let mut queue = self.0.queue();
+        let key = match queue.vacant.pop() {
+            Some(key) => key,
+            None => Key::new(self.0.next_index.fetch_add(1, Ordering::Relaxed), 0),
+        };
+        queue.commands.push(Command::Register { key, fd, watch: watch.into() });
+        self.0.pending.store(true, Ordering::Release);
+        drop(queue);
+        self.0.sleep.kick()?;
+        Ok(key)
+    }
+
+    /// Registers a descriptor and takes it over, see [`Poller::own`](crate::Poller::own).
+    ///
+    /// # Errors
+    ///
+    /// As [`register`](Registrar::register); the descriptor is given back.
+    pub fn own<T: AsFd>(&self, io: T, watch: impl Into<Watch>) -> Result<Owned<T>, Rejected<T>> {
+        match self.register(&io, watch) {
+            Ok(key) => Ok(Owned::new(io, key, self.0.clone())),
+            Err(error) => Err(Rejected { io, error }),
+        }
+    }
+
+    /// Changes the interest, and arms a one-shot registration again. A key that has become stale
+    /// when the command is carried out is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the poller cannot be woken.
+    pub fn modify(&self, key: Key, interest: Interest) -> Result<()> {
+        self.send(Command::Modify { key, interest })
+    }
+
+    /// Changes interest and mode. A change that the back-end cannot do ends the registration and
+    /// is told among the refusals.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the poller cannot be woken.
+    pub fn modify_watch(&self, key: Key, watch: impl Into<Watch>) -> Result<()> {
+        self.send(Command::ModifyWatch { key, watch: watch.into() })
+    }
+
+    /// Ends a registration. Until the poller has carried it out, events of this key may still be
+    /// delivered.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the poller cannot be woken.
+    pub fn deregister(&self, key: Key) -> Result<()> {
+        self.send(Command::Deregister { key })
+    }
+
+    /// Wakes the poller, as [`Waker::wake`](crate::Waker::wake) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the poller cannot be woken.
+    pub fn wake(&self) -> Result<()> {
+        self.0.sleep.wake()
+    }
+
+    fn send(&self, command: Command) -> Result<()> {
+        self.0.push(command);
+        self.0.sleep.kick()
+    }
+}
+
+impl fmt::Debug for Registrar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registrar").finish_non_exhaustive()
+    }
+}

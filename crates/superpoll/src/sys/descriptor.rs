@@ -1,0 +1,45 @@
+//! Questions about a descriptor.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use crate::costs::Kind;
+use crate::stats::Calls;
+
+/// Whether the number is an open descriptor (`fcntl(F_GETFD)`).
+pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
+    calls.fcntl += 1;
+    // SAFETY: F_GETFD takes no argument and touches no memory.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+/// Which of the kinds that are priced apart the descriptor is.
+pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
+    calls.fstat += 1;
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes one stat structure, for which there is room.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return Kind::Pipe;
+    }
+    // SAFETY: fstat succeeded and has filled the structure.
+    let mode = unsafe { stat.assume_init() }.st_mode;
+    if mode & libc::S_IFMT != libc::S_IFSOCK {
+        return Kind::Pipe;
+    }
+    calls.getsockopt += 1;
+    match socket_option(fd, libc::SO_DOMAIN) {
+        Ok(libc::AF_UNIX) => Kind::Unix,
+        _ => Kind::Tcp,
+    }
+}
+
+fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `value`, which is that long.
+    super::check(unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, option, (&raw mut value).cast(), &mut length)
+    })?;
+    Ok(value)
+}

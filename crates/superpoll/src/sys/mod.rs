@@ -1,0 +1,42 @@
+//! The system calls, one thin function each, and the only `unsafe` code of the crate.
+//!
+//! Each function that the poller calls while running takes the counters and adds itself to them,
+//! so that the statistics cannot miss a call.
+
+pub(crate) mod descriptor;
+pub(crate) mod epoll;
+pub(crate) mod eventfd;
+pub mod limits;
+pub(crate) mod poll;
+pub(crate) mod select;
+
+use std::io;
+use std::time::Duration;
+
+/// Turns the `-1` convention into a result.
+pub(crate) fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// A duration as the kernel takes it, saturating.
+pub(crate) fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(duration.subsec_nanos() as i32),
+    }
+}
+
+/// Sets by how much the kernel may delay this thread's timers to merge them with others
+/// (`PR_SET_TIMERSLACK`; 50 microseconds unless set). It bounds how late a wait with a timeout
+/// returns. A zero is taken as one nanosecond, because the kernel takes zero as "back to the
+/// default".
+///
+/// # Errors
+///
+/// What `prctl(2)` says.
+pub fn set_timer_slack(slack: Duration) -> io::Result<()> {
+    let nanoseconds =
+        libc::c_ulong::try_from(slack.as_nanos()).unwrap_or(libc::c_ulong::MAX).max(1);
+    // SAFETY: this option takes one integer and touches no memory of ours.
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0) }).map(drop)
+}

@@ -1,0 +1,53 @@
+//! `poll` and `ppoll`.
+
+use std::io;
+use std::time::Duration;
+
+use crate::stats::Calls;
+
+/// One watched descriptor as the kernel reads and writes it.
+pub type Slot = libc::pollfd;
+
+/// A timeout in whole milliseconds, rounded up so that it is never early; `-1` for ever.
+pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
+    match timeout {
+        None => -1,
+        Some(timeout) => {
+            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+        }
+    }
+}
+
+/// Waits until the timeout (`None`: for ever); returns how many slots have something to say.
+pub fn wait(calls: &mut Calls, slots: &mut [Slot], timeout: Option<Duration>) -> io::Result<usize> {
+    let count = slots.len() as libc::nfds_t;
+    let ready = match timeout {
+        Some(timeout) if !timeout.is_zero() => {
+            calls.ppoll += 1;
+            let time = super::timespec(timeout);
+            // SAFETY: the slots and the timespec outlive the call; a null signal mask is allowed.
+            unsafe { libc::ppoll(slots.as_mut_ptr(), count, &time, std::ptr::null()) }
+        }
+        timeout => {
+            calls.poll += 1;
+            // SAFETY: the kernel reads and writes `count` slots, which outlive the call.
+            unsafe { libc::poll(slots.as_mut_ptr(), count, round_up(timeout)) }
+        }
+    };
+    super::check(ready).map(|ready| ready as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_are_rounded_up_and_saturate() {
+        assert_eq!(round_up(None), -1);
+        assert_eq!(round_up(Some(Duration::ZERO)), 0);
+        assert_eq!(round_up(Some(Duration::from_nanos(1))), 1);
+        assert_eq!(round_up(Some(Duration::from_millis(1))), 1);
+        assert_eq!(round_up(Some(Duration::from_nanos(1_000_001))), 2);
+        assert_eq!(round_up(Some(Duration::MAX)), i32::MAX);
+    }
+}

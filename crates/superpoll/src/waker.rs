@@ -1,0 +1,240 @@
+//! Waking a poller from another thread, with a system call only when it sleeps.
+//!
+//! The state is three bits. Whoever wakes sets `WOKEN` (a user's wake) or `KICKED` (a command of
+//! the registrar or of a dropped owner); the poller sets `ASLEEP` right before a call that may
+//! block. Each side's step is one atomic read-modify-write, so there are only two orders: if the
+//! wake comes first the poller sees it and does not block; if the sleep comes first the waker sees
+//! it and writes to the eventfd, once, however many wake. After the call the poller takes the bits
+//! back, which is also what coalesces wakes: any number of them since the last wait count as one.
+//!
+//! The write happens after the bit is set, so it may arrive late, in a later wait. It is then
+//! drained and ignored: what counts is the bit. The protocol is model-checked with loom
+//! (`RUSTFLAGS="--cfg loom" cargo test -p superpoll --lib --release waker`).
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Error, Result};
+use crate::registrar::Shared;
+use crate::stats::Calls;
+use crate::sys::eventfd::EventFd;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+const ASLEEP: u8 = 1;
+const WOKEN: u8 = 2;
+const KICKED: u8 = 4;
+
+/// The bits, without the descriptor: what loom checks.
+#[derive(Debug)]
+pub(crate) struct State(AtomicU8);
+
+impl State {
+    fn new() -> State {
+        State(AtomicU8::new(0))
+    }
+
+    /// Sets a wake bit; true if the caller has to write to the eventfd.
+    fn signal(&self, bit: u8) -> bool {
+        self.0.fetch_or(bit, Ordering::AcqRel) == ASLEEP
+    }
+
+    /// Announces a sleep; false (and no sleep) if there was a wake already.
+    fn begin(&self) -> bool {
+        self.0.compare_exchange(0, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Takes all bits.
+    fn take(&self) -> u8 {
+        self.0.swap(0, Ordering::AcqRel)
+    }
+
+    fn is_signalled(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (WOKEN | KICKED) != 0
+    }
+}
+
+/// The sleeping side and the waking side of a poller.
+#[derive(Debug)]
+pub(crate) struct Sleep {
+    state: State,
+    eventfd: OnceLock<EventFd>,
+    writes: AtomicU64,
+}
+
+/// What had been signalled when a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Signals {
+    pub woken: bool,
+    pub kicked: bool,
+}
+
+impl Sleep {
+    pub fn new() -> Sleep {
+        Sleep { state: State::new(), eventfd: OnceLock::new(), writes: AtomicU64::new(0) }
+    }
+
+    /// Creates the descriptor, unless there is one.
+    pub fn ensure(&self, calls: &mut Calls) -> Result<bool> {
+        if self.eventfd.get().is_some() {
+            return Ok(false);
+        }
+        let eventfd = EventFd::new(calls)
+            .map_err(|source| Error::system("creating the waker's eventfd", None, source))?;
+        Ok(self.eventfd.set(eventfd).is_ok())
+    }
+
+    /// The descriptor, if there is one.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.eventfd.get().map(AsFd::as_fd)
+    }
+
+    pub fn begin(&self) -> bool {
+        self.state.begin()
+    }
+
+    pub fn is_signalled(&self) -> bool {
+        self.state.is_signalled()
+    }
+
+    pub fn take(&self) -> Signals {
+        let bits = self.state.take();
+        Signals { woken: bits & WOKEN != 0, kicked: bits & KICKED != 0 }
+    }
+
+    pub fn drain(&self, calls: &mut Calls) {
+        if let Some(eventfd) = self.eventfd.get() {
+            eventfd.drain(calls);
+        }
+    }
+
+    /// System calls that wakes have cost so far.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// In a child process: a descriptor of its own, and no sleep or wake of the parent's.
+    pub fn after_fork(&self, calls: &mut Calls) -> Result<()> {
+        self.state.take();
+        match self.eventfd.get() {
+            Some(eventfd) => eventfd
+                .renew(calls)
+                .map_err(|source| Error::system("renewing the waker's eventfd", None, source)),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves the state asleep although nobody blocks here, because an outer loop does; writes to
+    /// the descriptor if there is something to wake up for already.
+    pub fn rest(&self, known: bool) {
+        let begun = self.state.begin();
+        if known || (!begun && self.state.is_signalled()) {
+            // It cannot fail on an open eventfd; should it, the outer loop's own timeout is left.
+            let _ = self.write();
+        }
+    }
+
+    pub fn wake(&self) -> Result<()> {
+        self.signal(WOKEN)
+    }
+
+    pub fn kick(&self) -> Result<()> {
+        self.signal(KICKED)
+    }
+
+    fn signal(&self, bit: u8) -> Result<()> {
+        if !self.state.signal(bit) {
+            return Ok(());
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<()> {
+        match self.eventfd.get() {
+            Some(eventfd) => {
+                self.writes.fetch_add(1, Ordering::Relaxed);
+                eventfd
+                    .write()
+                    .map_err(|source| Error::system("writing to the waker's eventfd", None, source))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a [`Poller::wait`](crate::Poller::wait) return, from any thread.
+///
+/// Cloning is cheap. A wake that comes while nobody waits makes the next wait return at once; any
+/// number of wakes between two waits make one wait return, and
+/// [`Events::woken`](crate::Events::woken) says so. A wake costs a system call only if the poller
+/// sleeps and nobody else has woken it yet.
+#[derive(Clone)]
+pub struct Waker(pub(crate) Arc<Shared>);
+
+impl Waker {
+    /// Wakes the poller.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the eventfd cannot be written to, which the kernel does not do to an
+    /// open one.
+    pub fn wake(&self) -> Result<()> {
+        self.0.sleep.wake()
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waker").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    /// Two threads wake once each while the poller sleeps until woken. Stands for the eventfd: a
+    /// counter of writes. In every interleaving the poller is either told at `begin` or there is a
+    /// write that ends its sleep, and there is at most one write per sleep.
+    #[test]
+    fn no_wake_is_lost_and_at_most_one_writes() {
+        loom::model(|| {
+            let state = Arc::new(State::new());
+            let writes = Arc::new(AtomicUsize::new(0));
+            let wakers: Vec<_> = [WOKEN, KICKED]
+                .into_iter()
+                .map(|bit| {
+                    let (state, writes) = (state.clone(), writes.clone());
+                    thread::spawn(move || {
+                        if state.signal(bit) {
+                            writes.fetch_add(1, Ordering::Release);
+                        }
+                    })
+                })
+                .collect();
+            let mut seen = 0;
+            let mut slept = 0;
+            while seen != WOKEN | KICKED {
+                if state.begin() {
+                    slept += 1;
+                    while writes.load(Ordering::Acquire) < slept && !state.is_signalled() {
+                        thread::yield_now();
+                    }
+                }
+                seen |= state.take();
+                thread::yield_now();
+            }
+            for waker in wakers {
+                waker.join().unwrap();
+            }
+            assert!(writes.load(Ordering::Acquire) <= slept);
+        });
+    }
+}
