@@ -101,6 +101,16 @@ impl Slot {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
     }
 
+    /// Whether the kernel reports exactly what the caller wants, in a mode that needs no upkeep,
+    /// and nobody else watches: then an event needs no second look.
+    #[inline]
+    pub(crate) fn is_as_told(&self) -> bool {
+        self.told_interest == self.watch.interest
+            && self.told_mode == self.watch.mode
+            && self.watch.mode != Mode::OneShot
+            && self.place == NOWHERE
+    }
+
     /// Notes what the kernel was told; `None` if it no longer knows the descriptor.
     pub fn set_told(&mut self, told: Option<(Interest, Mode)>) {
         self.put(TOLD, told.is_some());

@@ -162,7 +162,7 @@ impl<P: Policy> Adaptive<P> {
 
     /// Fetches events from epoll. Returns how many were delivered.
     fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
-        self.cold.call(cx, deadline)?;
+        self.cold.call(cx, deadline, self.hot.is_empty())?;
         self.candidates.clear();
         let view = View {
             costs: &self.costs,

@@ -101,13 +101,14 @@ impl Array {
         self.slots[OWN].revents != 0
     }
 
-    /// Reports what the last `poll` found; `ready` is what it returned. `delivered` is called with
-    /// the table index of each descriptor that was. Returns how many there were.
+    /// Reports what the last `poll` found; `ready` is what it returned. `on_active` is called with
+    /// the table index of each descriptor that somebody wants to hear of. Returns how many there
+    /// were.
     pub fn collect(
         &mut self,
         cx: &mut Context<'_>,
         ready: usize,
-        mut delivered: impl FnMut(&mut Context<'_>, u32),
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
         let mut left = ready - usize::from(self.own_is_ready());
         let mut active = 0;
@@ -133,18 +134,18 @@ impl Array {
                     continue;
                 }
                 match cx.report(key, Readiness::from_poll_bits(found)) {
-                    Report::Taken => {
+                    Report::Taken | Report::Later => {
                         active += 1;
                         if cx.table.slot(index).interest().is_empty() {
                             self.slots[place].fd = !self.slots[place].fd;
                         }
-                        delivered(cx, index);
+                        on_active(cx, index);
                     }
                     Report::Full => {
                         self.cursor = place;
                         return active;
                     }
-                    Report::Later | Report::Unwanted | Report::Stale => {}
+                    Report::Unwanted | Report::Stale => {}
                 }
             }
         }

@@ -286,6 +286,16 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
+    /// Delivers an event that needs no mask; false if the limit or a round stands in the way.
+    #[inline]
+    pub fn push(&mut self, key: Key, found: Readiness) -> bool {
+        let free = !self.rounds && self.list.len() < self.limit;
+        if free {
+            self.list.push(Event::new(key, found));
+        }
+        free
+    }
+
     #[cold]
     fn put_aside(&mut self, mode: Mode, event: Event) {
         if mode != Mode::OneShot {
