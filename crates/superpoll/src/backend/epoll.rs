@@ -14,7 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::backend::{Backend, Context, Deadline, Lengths, Report, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Report, Synced};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
@@ -162,11 +162,15 @@ impl Epoll {
     /// Has the kernel keep a descriptor without reporting it: half the price of a removal, and of
     /// the addition that would follow.
     pub(super) fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        if matches!(cx.table.slot(index).told(), Some((_, Mode::Exclusive))) {
-            self.forget(cx, index);
-            return Ok(Synced::Told);
+        match cx.table.slot(index).told() {
+            Some((_, Mode::Exclusive)) => {
+                self.forget(cx, index);
+                Ok(Synced::Told)
+            }
+            // A one-shot registration that has fired is as good as parked.
+            Some((Interest::NONE, _)) if !cx.table.slot(index).is_renamed() => Ok(Synced::Saved),
+            _ => self.tell(cx, index, PARKED),
         }
-        self.tell(cx, index, PARKED)
     }
 
     /// Has the kernel forget a descriptor. That it knows none of this name is no failure.
@@ -218,7 +222,6 @@ impl Epoll {
             let raw = self.buffer[place];
             let key = Key::from_bits(raw.u64);
             if key == WAKER {
-                cx.waker_fired();
                 continue;
             }
             let found = Readiness::from_poll_bits(raw.events as i16);
@@ -227,7 +230,7 @@ impl Epoll {
                 self.orphans = true;
                 continue;
             };
-            if slot.is_as_told() && cx.delivery.push(key, found) {
+            if slot.is_as_told() && cx.push(key, found) {
                 active += 1;
                 on_active(cx, key.index());
             } else if self.collect_odd(cx, key, found) {
@@ -311,7 +314,9 @@ impl Epoll {
 
     fn add_waker(&self, cx: &mut Context<'_>, fd: RawFd) -> io::Result<()> {
         let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
-        epoll::control(calls, set, Operation::Add, fd, libc::EPOLLIN as u32, WAKER.to_bits())
+        // With an edge the counter never has to be read: each write is an arrival.
+        let bits = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        epoll::control(calls, set, Operation::Add, fd, bits, WAKER.to_bits())
     }
 
     /// Whether leaving a wider interest armed may save a call.
@@ -401,7 +406,7 @@ impl Backend for Epoll {
         Lengths { hot: 0, cold: self.armed }
     }
 
-    fn memory(&self) -> usize {
-        self.buffer.capacity() * size_of::<Raw>()
+    fn memory(&self) -> Memory {
+        Memory { own: 0, mirrors: self.buffer.capacity() * size_of::<Raw>() }
     }
 }
