@@ -1,1 +1,29 @@
-//! The laboratory.
+//! The laboratory: experiments that compare ways to watch descriptors, on the reader's machine.
+//!
+//! Every experiment does the same work with every subject, in turns, checks that the work was
+//! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
+//! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
+//! experiment, options in, rows out. What becomes of the rows (table, CSV, plots, report) is apart
+//! from how they are measured.
+
+pub mod atr;
+pub mod atr_table;
+pub mod channel;
+pub mod environment;
+mod error;
+pub mod load;
+pub mod measure;
+pub mod options;
+pub mod output;
+pub mod placement;
+mod progress;
+mod random;
+pub mod record;
+mod second_thread;
+pub mod statistics;
+pub mod subject;
+mod sys;
+pub mod table;
+
+pub use error::{Error, Result};
+pub use sys::memory::Counting;
