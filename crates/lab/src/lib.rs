@@ -1,1 +1,2 @@
 //! The laboratory.
+pub mod simulator;

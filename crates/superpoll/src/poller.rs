@@ -9,14 +9,15 @@
 //! Everything here is done by the thread that has `&mut Poller`. Without wakers, registrars or
 //! owners there is no atomic operation on the way but one load.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Context, Deadline, Delivery, Epoll, Poll,
-    Report, Select, Synced,
+    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Context, Deadline, Delivery, Epoll, Memory,
+    Poll, Report, Select, Synced,
 };
 use crate::costs::Costs;
 use crate::error::{Error, Result};
@@ -56,6 +57,8 @@ pub struct Poller {
     table: Table,
     stats: Stats,
     delivery: Delivery,
+    /// Stands in where nothing is delivered.
+    no_events: Events,
     shared: Arc<Shared>,
     /// Whether anybody can wake this poller.
     wakeable: bool,
@@ -176,6 +179,7 @@ impl Poller {
             table: Table::new(shared.next_index.clone()),
             stats: Stats::default(),
             delivery: Delivery::default(),
+            no_events: Events::with_limit(0),
             shared,
             wakeable: false,
             commands: Vec::new(),
@@ -200,9 +204,10 @@ impl Poller {
         self.table.is_empty()
     }
 
-    /// Bytes of heap in use for registrations, mirrors of kernel structures included.
-    pub fn memory(&self) -> usize {
-        self.table.memory() + self.backend.memory()
+    /// Heap in use for registrations.
+    pub fn memory(&self) -> Memory {
+        let backend = self.backend.memory();
+        Memory { own: self.table.memory() + backend.own, mirrors: backend.mirrors }
     }
 
     /// The costs the back-end places by, if it places by cost.
@@ -426,17 +431,30 @@ impl Poller {
         Ok(())
     }
 
+    /// The back-end and a context for what delivers nothing.
     fn split(&mut self) -> (&mut dyn Backend, Context<'_>) {
-        (
-            &mut *self.backend,
-            Context {
-                table: &mut self.table,
-                stats: &mut self.stats,
-                delivery: &mut self.delivery,
-                sleep: self.wakeable.then_some(&self.shared.sleep),
-                asleep: false,
-            },
-        )
+        let context = Context {
+            table: &mut self.table,
+            stats: &mut self.stats,
+            events: &mut self.no_events,
+            delivery: &mut self.delivery,
+            sleep: None,
+            asleep: false,
+        };
+        (&mut *self.backend, context)
+    }
+
+    /// The back-end and a context for a wait.
+    fn split_for<'a>(&'a mut self, events: &'a mut Events) -> (&'a mut dyn Backend, Context<'a>) {
+        let context = Context {
+            table: &mut self.table,
+            stats: &mut self.stats,
+            events,
+            delivery: &mut self.delivery,
+            sleep: self.wakeable.then_some(&self.shared.sleep),
+            asleep: false,
+        };
+        (&mut *self.backend, context)
     }
 
     /// A descriptor that is readable when a wait would deliver something: watch it in another
@@ -523,12 +541,11 @@ impl Poller {
         }
         self.stats.waits += 1;
         let early = if self.nested { self.signals() } else { Signals::default() };
-        std::mem::swap(&mut self.delivery.list, &mut events.list);
-        self.delivery.limit = events.limit;
-        let outcome = self.fill(if early.woken { Some(Duration::ZERO) } else { timeout });
-        self.delivery.settle(&mut self.table);
-        std::mem::swap(&mut self.delivery.list, &mut events.list);
-        std::mem::swap(&mut self.refusals, &mut events.refusals);
+        let outcome = self.fill(events, if early.woken { Some(Duration::ZERO) } else { timeout });
+        self.delivery.settle(events, &mut self.table);
+        if !self.refusals.is_empty() {
+            events.refusals.append(&mut self.refusals);
+        }
         self.stats.events += events.list.len() as u64;
         self.rest();
         match outcome {
@@ -542,8 +559,8 @@ impl Poller {
         }
     }
 
-    /// Delivers into `self.delivery`; returns whether a waker was used.
-    fn fill(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+    /// Delivers what is ready; returns whether a waker was used.
+    fn fill(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
         let mut deadline = match timeout {
             None => Deadline::Never,
             Some(Duration::ZERO) => Deadline::Now,
@@ -552,36 +569,36 @@ impl Poller {
         loop {
             self.take_commands();
             self.flush();
-            self.deliver_known();
-            if !self.delivery.list.is_empty() || !self.refusals.is_empty() {
+            let told = self.deliver_known(events);
+            if !events.list.is_empty() || !self.refusals.is_empty() {
                 deadline = Deadline::Now;
             }
-            if self.delivery.list.len() >= self.delivery.limit {
+            if events.list.len() >= events.limit {
                 self.delivery.cut = true;
                 return Ok(self.signals().woken);
             }
             if self.wakeable && self.shared.sleep.is_signalled() {
                 deadline = Deadline::Now;
             }
-            let (backend, mut cx) = self.split();
+            let (backend, mut cx) = self.split_for(events);
             let waited = backend.wait(&mut cx, deadline);
             let signals = self.signals();
             match waited {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 waited => waited?,
             }
+            merge(&mut events.list, told);
             self.refuse_invalid();
             if self.shared.has_commands() {
                 // An owner was dropped while we slept: none of its events may come out.
                 self.take_commands();
-                let table = &self.table;
-                self.delivery.list.retain(|event| table.get(event.key()).is_some());
+                events.list.retain(|event| self.table.get(event.key()).is_some());
             }
-            if self.delivery.list.is_empty() {
-                self.delivery.settle(&mut self.table);
+            if events.list.is_empty() {
+                self.delivery.settle(events, &mut self.table);
             }
             if signals.woken
-                || !self.delivery.list.is_empty()
+                || !events.list.is_empty()
                 || !self.refusals.is_empty()
                 || (deadline.is_over() && !signals.kicked)
             {
@@ -606,13 +623,22 @@ impl Poller {
     }
 
     /// Delivers what needs no kernel: what the caller told, and files that are always ready.
-    fn deliver_known(&mut self) {
+    /// Returns how many of the former there are.
+    #[inline]
+    fn deliver_known(&mut self, events: &mut Events) -> usize {
         if self.told_ready.is_empty() && self.table.always_ready().is_empty() {
-            return;
+            return 0;
         }
+        self.deliver_without_kernel(events)
+    }
+
+    fn deliver_without_kernel(&mut self, events: &mut Events) -> usize {
         let mut told = std::mem::take(&mut self.told_ready);
-        let (_, mut cx) = self.split();
+        let (_, mut cx) = self.split_for(events);
         told.retain(|&(key, readiness)| cx.report_arrival(key, readiness) == Report::Full);
+        let delivered = cx.events.list.len();
+        merge(&mut cx.events.list, delivered);
+        let delivered = cx.events.list.len();
         for place in 0..cx.table.always_ready().len() {
             let index = cx.table.always_ready()[place];
             let slot = cx.table.slot(index);
@@ -629,13 +655,19 @@ impl Poller {
             }
         }
         self.told_ready = told;
+        delivered
     }
 
     /// Carries out what other threads and dropped owners asked for.
+    #[inline]
     fn take_commands(&mut self) {
-        if !self.shared.has_commands() {
-            return;
+        if self.shared.has_commands() {
+            self.carry_out_commands();
         }
+    }
+
+    #[cold]
+    fn carry_out_commands(&mut self) {
         let mut commands = std::mem::take(&mut self.commands);
         let shared = self.shared.clone();
         shared.take(&mut commands, self.table.take_foreign());
@@ -695,10 +727,14 @@ impl Poller {
 
     /// Tells the kernel all changes now instead of with the next wait. Not needed for correctness;
     /// it moves the cost.
+    #[inline]
     pub fn flush(&mut self) {
-        if !self.table.has_changes() {
-            return;
+        if self.table.has_changes() {
+            self.tell_changes();
         }
+    }
+
+    fn tell_changes(&mut self) {
         let changed = self.table.take_changed();
         // Ended registrations first: a removal is never overtaken by an addition of the same
         // number.
@@ -742,6 +778,30 @@ impl Poller {
             self.table.release(index);
         }
     }
+}
+
+/// Leaves one event per descriptor: each of the first `told` takes in what later ones say of the
+/// same key.
+fn merge(list: &mut Vec<Event>, told: usize) {
+    if told == 0 {
+        return;
+    }
+    let mut first: HashMap<Key, usize> = HashMap::with_capacity(told);
+    let mut kept = 0;
+    for place in 0..list.len() {
+        let event = list[place];
+        if let Some(&earlier) = first.get(&event.key()) {
+            let both = list[earlier].readiness() | event.readiness();
+            list[earlier] = Event::new(event.key(), both);
+            continue;
+        }
+        if place < told {
+            first.insert(event.key(), kept);
+        }
+        list[kept] = event;
+        kept += 1;
+    }
+    list.truncate(kept);
 }
 
 /// The event of a key, for callers that look one up in a batch.

@@ -21,6 +21,20 @@ use crate::policy::Account;
 /// No place; no slot.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
+/// A list that is kept for each registration grows by this fraction instead of doubling: memory
+/// per idle descriptor is what the users of an event poller count.
+const GROWTH: usize = 16;
+
+/// A list of changes longer than this is not kept for the next ones.
+const KEPT_CHANGES: usize = 1024;
+
+/// Makes room for one more, a sixteenth at a time.
+pub(crate) fn grow<T>(list: &mut Vec<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(list.len() / GROWTH + 16);
+    }
+}
+
 const LIVE: u16 = 1;
 const CHANGED: u16 = 2;
 const TOLD: u16 = 4;
@@ -99,6 +113,16 @@ impl Slot {
     /// Interest and mode the kernel was last told, if it knows the descriptor.
     pub fn told(&self) -> Option<(Interest, Mode)> {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
+    }
+
+    /// Whether the kernel reports exactly what the caller wants, in a mode that needs no upkeep,
+    /// and nobody else watches: then an event needs no second look.
+    #[inline]
+    pub(crate) fn is_as_told(&self) -> bool {
+        self.told_interest == self.watch.interest
+            && self.told_mode == self.watch.mode
+            && self.watch.mode != Mode::OneShot
+            && self.place == NOWHERE
     }
 
     /// Notes what the kernel was told; `None` if it no longer knows the descriptor.
@@ -282,7 +306,9 @@ impl Table {
     pub(crate) fn insert(&mut self, fd: RawFd, watch: Watch, key: Option<Key>) -> Key {
         let place = fd as usize;
         if self.by_fd.len() <= place {
-            self.by_fd.resize((place + 1).next_multiple_of(64), NOWHERE);
+            let wanted = (place + 1).next_multiple_of(64);
+            self.by_fd.reserve_exact(wanted + wanted / GROWTH - self.by_fd.len());
+            self.by_fd.resize(wanted, NOWHERE);
         }
         let leaving = self.by_fd[place];
         let index = match key {
@@ -292,7 +318,7 @@ impl Table {
                     // the new one's. Its removal comes first in the list of changes.
                     self.by_fd[place] = NOWHERE;
                 }
-                self.grow(key.index());
+                self.reach(key.index());
                 let slot = &mut self.slots[key.index() as usize];
                 slot.generation = key.generation();
                 slot.put(FOREIGN, true);
@@ -307,7 +333,7 @@ impl Table {
             }
             None => {
                 let index = self.next_index.fetch_add(1, Ordering::Relaxed);
-                self.grow(index);
+                self.reach(index);
                 index
             }
         };
@@ -325,8 +351,9 @@ impl Table {
         self.key(index)
     }
 
-    fn grow(&mut self, index: u32) {
+    fn reach(&mut self, index: u32) {
         while self.slots.len() <= index as usize {
+            grow(&mut self.slots);
             self.slots.push(Slot::vacant());
         }
     }
@@ -336,6 +363,7 @@ impl Table {
         let slot = &mut self.slots[index as usize];
         if !slot.is(CHANGED) {
             slot.put(CHANGED, true);
+            grow(&mut self.changed);
             self.changed.push(index);
         }
     }
@@ -398,7 +426,7 @@ impl Table {
 
     /// Gives the emptied list back, so that a steady state allocates nothing.
     pub(crate) fn recycle_changed(&mut self, mut list: Vec<u32>) {
-        if self.changed.is_empty() {
+        if self.changed.is_empty() && list.capacity() <= KEPT_CHANGES {
             list.clear();
             self.changed = list;
         }

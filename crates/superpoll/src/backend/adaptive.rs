@@ -24,8 +24,8 @@ use std::time::Instant;
 
 use crate::backend::array::Array;
 use crate::backend::epoll::Epoll;
-use crate::backend::{Backend, Context, Deadline, Lengths, Synced};
-use crate::costs::Costs;
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
+use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Mode, Watch};
 use crate::policy::{Place, Policy, Quiet, Tally, Verdict, View};
@@ -162,7 +162,7 @@ impl<P: Policy> Adaptive<P> {
 
     /// Fetches events from epoll. Returns how many were delivered.
     fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
-        self.cold.call(cx, deadline)?;
+        self.cold.call(cx, deadline, self.hot.is_empty())?;
         self.candidates.clear();
         let view = View {
             costs: &self.costs,
@@ -265,8 +265,9 @@ impl<P: Policy> Backend for Adaptive<P> {
             self.hot.remove(cx.table, index);
             return self.cold.sync(cx, index);
         }
-        if is_hot && slot.is_renamed() {
-            // Another file under the same number: what the array and the account know is gone.
+        let is_new = slot.account.kind == Kind::Unknown;
+        if is_hot && is_new {
+            // Another file under the same number: what the array and epoll know is gone.
             self.hot.remove(cx.table, index);
             self.cold.forget(cx, index);
         } else if is_hot && may_be_hot(watch.mode) {
@@ -276,13 +277,14 @@ impl<P: Policy> Backend for Adaptive<P> {
             self.hot.remove(cx.table, index);
             return self.cold.tell(cx, index, (watch.interest, watch.mode));
         }
-        let is_new = cx.table.slot(index).told().is_none();
-        if is_new && !self.pinned && may_be_hot(watch.mode) {
+        if is_new && !self.pinned && may_be_hot(watch.mode) && !watch.interest.is_empty() {
             let fd = cx.table.slot(index).fd();
             cx.table.slot_mut(index).account.kind = sys::descriptor::kind(&mut cx.stats.calls, fd);
             let (policy, view) = self.judge();
             let account = &mut cx.table.slot_mut(index).account;
             if policy.start(account, watch.hint, &view) == Place::Hot {
+                // Known to epoll under an ended registration, if at all.
+                self.cold.forget(cx, index);
                 self.enter(cx, index);
                 return Ok(Synced::Saved);
             }
@@ -361,8 +363,12 @@ impl<P: Policy> Backend for Adaptive<P> {
         Lengths { hot: self.hot.len(), cold: self.cold.armed() }
     }
 
-    fn memory(&self) -> usize {
-        self.cold.memory() + self.hot.memory() + self.candidates.capacity() * 4
+    fn memory(&self) -> Memory {
+        let (cold, hot) = (self.cold.memory(), self.hot.memory());
+        Memory {
+            own: cold.own + hot.own + self.candidates.capacity() * size_of::<u32>(),
+            mirrors: cold.mirrors + hot.mirrors,
+        }
     }
 
     fn costs(&self) -> Option<&Costs> {

@@ -11,11 +11,12 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::backend::{Context, Report};
+use crate::backend::{Context, Memory, Report};
 use crate::event::Readiness;
+use crate::interest::Mode;
 use crate::stats::Stats;
 use crate::sys::poll::{self, Slot};
-use crate::table::Table;
+use crate::table::{Table, grow};
 
 /// The place of the back-end's own descriptor.
 const OWN: usize = 0;
@@ -46,8 +47,11 @@ impl Array {
         self.len() == 0
     }
 
-    pub fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>() + self.indices.capacity() * 4
+    pub fn memory(&self) -> Memory {
+        Memory {
+            own: self.indices.capacity() * size_of::<u32>(),
+            mirrors: self.slots.capacity() * size_of::<Slot>(),
+        }
     }
 
     /// Sets the back-end's own descriptor; negative for none.
@@ -70,7 +74,9 @@ impl Array {
             Some(place) => self.slots[place] = entry,
             None => {
                 slot.set_place(Some(self.slots.len()));
+                grow(&mut self.slots);
                 self.slots.push(entry);
+                grow(&mut self.indices);
                 self.indices.push(index);
             }
         }
@@ -101,13 +107,14 @@ impl Array {
         self.slots[OWN].revents != 0
     }
 
-    /// Reports what the last `poll` found; `ready` is what it returned. `delivered` is called with
-    /// the table index of each descriptor that was. Returns how many there were.
+    /// Reports what the last `poll` found; `ready` is what it returned. `on_active` is called with
+    /// the table index of each descriptor that somebody wants to hear of. Returns how many there
+    /// were.
     pub fn collect(
         &mut self,
         cx: &mut Context<'_>,
         ready: usize,
-        mut delivered: impl FnMut(&mut Context<'_>, u32),
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
         let mut left = ready - usize::from(self.own_is_ready());
         let mut active = 0;
@@ -132,19 +139,24 @@ impl Array {
                     cx.invalid(key);
                     continue;
                 }
-                match cx.report(key, Readiness::from_poll_bits(found)) {
-                    Report::Taken => {
-                        active += 1;
-                        if cx.table.slot(index).interest().is_empty() {
-                            self.slots[place].fd = !self.slots[place].fd;
-                        }
-                        delivered(cx, index);
-                    }
-                    Report::Full => {
-                        self.cursor = place;
-                        return active;
-                    }
-                    Report::Later | Report::Unwanted | Report::Stale => {}
+                let readiness = Readiness::from_poll_bits(found);
+                // The kernel reports what the slot asked for: no second look, if it stays armed.
+                if cx.table.slot(index).watch().mode != Mode::OneShot && cx.push(key, readiness) {
+                    active += 1;
+                    on_active(cx, index);
+                    continue;
+                }
+                let report = cx.report(key, readiness);
+                if report == Report::Full {
+                    self.cursor = place;
+                    return active;
+                }
+                if cx.table.slot(index).interest().is_empty() {
+                    self.slots[place].fd = !self.slots[place].fd;
+                }
+                if matches!(report, Report::Taken | Report::Later) {
+                    active += 1;
+                    on_active(cx, index);
                 }
             }
         }

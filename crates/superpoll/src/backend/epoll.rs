@@ -14,7 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::backend::{Backend, Context, Deadline, Lengths, Report, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Report, Synced};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
@@ -162,11 +162,15 @@ impl Epoll {
     /// Has the kernel keep a descriptor without reporting it: half the price of a removal, and of
     /// the addition that would follow.
     pub(super) fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        if matches!(cx.table.slot(index).told(), Some((_, Mode::Exclusive))) {
-            self.forget(cx, index);
-            return Ok(Synced::Told);
+        match cx.table.slot(index).told() {
+            Some((_, Mode::Exclusive)) => {
+                self.forget(cx, index);
+                Ok(Synced::Told)
+            }
+            // A one-shot registration that has fired is as good as parked.
+            Some((Interest::NONE, _)) if !cx.table.slot(index).is_renamed() => Ok(Synced::Saved),
+            _ => self.tell(cx, index, PARKED),
         }
-        self.tell(cx, index, PARKED)
     }
 
     /// Has the kernel forget a descriptor. That it knows none of this name is no failure.
@@ -180,11 +184,18 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
-    /// Waits once.
-    pub(super) fn call(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
+    /// Waits once. `alone`: nothing is watched elsewhere, so that the kernel, which goes round its
+    /// ready list, is as fair as can be by itself.
+    pub(super) fn call(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        alone: bool,
+    ) -> io::Result<usize> {
         let deadline =
             if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
-        let known = cx.table.len() + 1;
+        // One for the waker, and one so that a full buffer means that the limit was reached.
+        let known = cx.table.len() + 2;
         let room = cx.room().min(known);
         let count = epoll::wait(
             &mut cx.stats.calls,
@@ -193,26 +204,24 @@ impl Epoll {
             room,
             deadline.left(),
         )?;
-        if count == room && room < known {
+        if count == room && room < known && !(alone && cx.table.always_ready().is_empty()) {
             cx.cut_off();
         }
         Ok(count)
     }
 
-    /// Reports what the last call found. `delivered` is called with the table index of each
-    /// descriptor that was; it says whether the report counts (it does not for a descriptor that
-    /// is watched elsewhere). Returns how many were delivered.
+    /// Reports what the last call found. `on_active` is called with the table index of each
+    /// descriptor that somebody wants to hear of. Returns how many there were.
     pub(super) fn collect(
         &mut self,
         cx: &mut Context<'_>,
-        mut delivered: impl FnMut(&mut Context<'_>, u32),
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
         let mut active = 0;
         for place in 0..self.buffer.len() {
             let raw = self.buffer[place];
             let key = Key::from_bits(raw.u64);
             if key == WAKER {
-                cx.waker_fired();
                 continue;
             }
             let found = Readiness::from_poll_bits(raw.events as i16);
@@ -221,33 +230,41 @@ impl Epoll {
                 self.orphans = true;
                 continue;
             };
-            if slot.place().is_some() {
-                // Parked: the poll array reports it.
-                cx.stats.unwanted += 1;
-                continue;
-            }
-            let once = match slot.told() {
-                Some((_, Mode::Level | Mode::Exclusive)) | None => false,
-                Some((_, Mode::Edge | Mode::Auto)) => true,
-                Some((_, Mode::OneShot)) => {
-                    self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
-                    true
-                }
-            };
-            let unwanted = !found.beyond(cx.table.slot(key.index()).interest()).is_empty();
-            let report = if once { cx.report_arrival(key, found) } else { cx.report(key, found) };
-            if unwanted && report != Report::Full {
-                cx.table.press(key.index());
-            }
-            if report == Report::Taken {
+            if slot.is_as_told() && cx.push(key, found) {
                 active += 1;
-                delivered(cx, key.index());
+                on_active(cx, key.index());
+            } else if self.collect_odd(cx, key, found) {
+                active += 1;
+                on_active(cx, key.index());
             }
         }
         if self.orphans {
             self.orphans = self.rebuild(cx).is_err();
         }
         active
+    }
+
+    /// An event that is not simply what was asked for; whether somebody wants to hear of it.
+    fn collect_odd(&mut self, cx: &mut Context<'_>, key: Key, found: Readiness) -> bool {
+        let slot = cx.table.slot(key.index());
+        if slot.place().is_some() {
+            // Parked: the poll array reports it.
+            cx.stats.unwanted += 1;
+            return false;
+        }
+        let unwanted = !found.beyond(slot.interest()).is_empty();
+        let report = match slot.told() {
+            Some((_, Mode::Level | Mode::Exclusive)) | None => cx.report(key, found),
+            Some((_, Mode::Edge | Mode::Auto)) => cx.report_arrival(key, found),
+            Some((_, Mode::OneShot)) => {
+                self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
+                cx.report_arrival(key, found)
+            }
+        };
+        if unwanted && report != Report::Full {
+            cx.table.press(key.index());
+        }
+        matches!(report, Report::Taken | Report::Later)
     }
 
     /// Builds the set anew under the same number, without what nobody can name any more.
@@ -297,7 +314,9 @@ impl Epoll {
 
     fn add_waker(&self, cx: &mut Context<'_>, fd: RawFd) -> io::Result<()> {
         let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
-        epoll::control(calls, set, Operation::Add, fd, libc::EPOLLIN as u32, WAKER.to_bits())
+        // With an edge the counter never has to be read: each write is an arrival.
+        let bits = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        epoll::control(calls, set, Operation::Add, fd, bits, WAKER.to_bits())
     }
 
     /// Whether leaving a wider interest armed may save a call.
@@ -344,7 +363,7 @@ impl Backend for Epoll {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        self.call(cx, deadline)?;
+        self.call(cx, deadline, true)?;
         cx.stats.cold.watched += self.armed as u64;
         cx.stats.cold.active += self.collect(cx, |_, _| {}) as u64;
         Ok(())
@@ -387,7 +406,7 @@ impl Backend for Epoll {
         Lengths { hot: 0, cold: self.armed }
     }
 
-    fn memory(&self) -> usize {
-        self.buffer.capacity() * size_of::<Raw>()
+    fn memory(&self) -> Memory {
+        Memory { own: 0, mirrors: self.buffer.capacity() * size_of::<Raw>() }
     }
 }

@@ -16,7 +16,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::event::{Event, Readiness};
+use crate::event::{Event, Events, Readiness};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::stats::Stats;
@@ -90,8 +90,8 @@ pub trait Backend: Send {
     /// The length of each set, for the statistics.
     fn lengths(&self) -> Lengths;
 
-    /// Bytes of heap it uses, mirrors of kernel structures among them.
-    fn memory(&self) -> usize;
+    /// The heap it uses.
+    fn memory(&self) -> Memory;
 
     /// The costs it places by, if it places by cost.
     fn costs(&self) -> Option<&crate::costs::Costs> {
@@ -118,6 +118,15 @@ pub struct Lengths {
     pub hot: usize,
     /// In epoll.
     pub cold: usize,
+}
+
+/// Bytes of heap in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// What the poller keeps for itself.
+    pub own: usize,
+    /// Arrays that the kernel reads or writes: `pollfd`, `epoll_event`.
+    pub mirrors: usize,
 }
 
 /// Until when a wait may block.
@@ -179,6 +188,7 @@ pub struct Context<'a> {
     pub table: &'a mut Table,
     /// The counters.
     pub stats: &'a mut Stats,
+    pub(crate) events: &'a mut Events,
     pub(crate) delivery: &'a mut Delivery,
     pub(crate) sleep: Option<&'a Sleep>,
     pub(crate) asleep: bool,
@@ -211,7 +221,7 @@ impl Context<'_> {
             return Report::Unwanted;
         }
         let delivery = &mut *self.delivery;
-        if delivery.list.len() >= delivery.limit {
+        if self.events.list.len() >= self.events.limit {
             delivery.cut = true;
             return Report::Full;
         }
@@ -225,8 +235,18 @@ impl Context<'_> {
         if watch.mode == Mode::OneShot {
             slot.disarm();
         }
-        delivery.list.push(Event::new(key, wanted));
+        self.events.list.push(Event::new(key, wanted));
         Report::Taken
+    }
+
+    /// Delivers an event that needs no mask; false if the limit or a round stands in the way.
+    #[inline]
+    pub(crate) fn push(&mut self, key: Key, found: Readiness) -> bool {
+        let free = !self.delivery.rounds && self.events.list.len() < self.events.limit;
+        if free {
+            self.events.list.push(Event::new(key, found));
+        }
+        free
     }
 
     /// Says that a descriptor was found closed. Its registration ends with a refusal.
@@ -236,7 +256,7 @@ impl Context<'_> {
 
     /// How many more events this wait may deliver.
     pub fn room(&self) -> usize {
-        self.delivery.limit - self.delivery.list.len()
+        self.events.limit - self.events.list.len()
     }
 
     /// Says that more may be ready than was reported.
@@ -276,8 +296,6 @@ impl Context<'_> {
 /// registration is put aside by leaving it armed; the next round finds it.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
-    pub list: Vec<Event>,
-    pub limit: usize,
     pub cut: bool,
     pub invalid: Vec<Key>,
     again: Vec<Event>,
@@ -294,22 +312,31 @@ impl Delivery {
     }
 
     /// Ends a wait: starts, continues or ends the rounds.
-    pub fn settle(&mut self, table: &mut Table) {
-        let room = self.limit - self.list.len();
-        if self.rounds && room > 0 {
-            self.list.extend(self.again.drain(..).take(room));
-            self.rounds = self.list.len() >= self.limit || self.list.is_empty();
-        } else if !self.rounds && self.cut {
-            self.rounds = true;
-        } else {
+    #[inline]
+    pub fn settle(&mut self, events: &mut Events, table: &mut Table) {
+        if self.rounds || self.cut {
+            self.turn(events, table);
+        }
+    }
+
+    #[cold]
+    fn turn(&mut self, events: &mut Events, table: &mut Table) {
+        let list = &mut events.list;
+        let room = events.limit - list.len();
+        self.cut = false;
+        if self.rounds && room == 0 {
             self.again.clear();
-            self.cut = false;
             return;
         }
+        if self.rounds {
+            list.extend(self.again.drain(..).take(room));
+            self.rounds = list.len() >= events.limit || list.is_empty();
+        } else {
+            self.rounds = true;
+        }
         self.again.clear();
-        self.cut = false;
         self.round = self.round.wrapping_add(1);
-        for event in &self.list {
+        for event in list.iter() {
             if let Some(slot) = table.get_mut(event.key()) {
                 slot.round = self.round;
             }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::backend::poll::{cannot_nest, refuse_epoll_modes};
-use crate::backend::{Backend, Context, Deadline, Lengths, Report, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Report, Synced};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Watch};
@@ -104,18 +104,13 @@ impl Select {
                 cx.invalid(key);
                 self.put(fd, Interest::NONE);
             } else if revents != 0 {
-                match cx.report(key, Readiness::from_poll_bits(revents)) {
-                    Report::Taken => {
-                        cx.stats.hot.active += 1;
-                        let interest = cx.table.slot(key.index()).interest();
-                        self.put(fd, interest);
-                    }
-                    Report::Full => {
-                        self.cursor = fd;
-                        break;
-                    }
-                    Report::Later | Report::Unwanted | Report::Stale => {}
+                let report = cx.report(key, Readiness::from_poll_bits(revents));
+                if report == Report::Full {
+                    self.cursor = fd;
+                    break;
                 }
+                self.put(fd, cx.table.slot(key.index()).interest());
+                cx.stats.hot.active += u64::from(report != Report::Unwanted);
             }
         }
         Ok(())
@@ -227,7 +222,7 @@ impl Backend for Select {
         Lengths { hot: self.len, cold: 0 }
     }
 
-    fn memory(&self) -> usize {
-        self.found.capacity() * size_of::<Slot>()
+    fn memory(&self) -> Memory {
+        Memory { own: 0, mirrors: self.found.capacity() * size_of::<Slot>() }
     }
 }
