@@ -587,8 +587,12 @@ impl Poller {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 waited => waited?,
             }
-            merge(&mut events.list, told);
-            self.refuse_invalid();
+            if told > 0 {
+                merge(&mut events.list, told);
+            }
+            if !self.delivery.invalid.is_empty() {
+                self.refuse_invalid();
+            }
             if self.shared.has_commands() {
                 // An owner was dropped while we slept: none of its events may come out.
                 self.take_commands();
@@ -783,9 +787,6 @@ impl Poller {
 /// Leaves one event per descriptor: each of the first `told` takes in what later ones say of the
 /// same key.
 fn merge(list: &mut Vec<Event>, told: usize) {
-    if told == 0 {
-        return;
-    }
     let mut first: HashMap<Key, usize> = HashMap::with_capacity(told);
     let mut kept = 0;
     for place in 0..list.len() {

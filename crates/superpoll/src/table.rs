@@ -115,6 +115,11 @@ impl Slot {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
     }
 
+    /// Whether the kernel was last told this mode.
+    pub(crate) fn has_mode(&self, mode: Mode) -> bool {
+        self.told_mode == mode
+    }
+
     /// Whether the kernel reports exactly what the caller wants, in a mode that needs no upkeep,
     /// and nobody else watches: then an event needs no second look.
     #[inline]

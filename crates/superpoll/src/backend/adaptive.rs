@@ -175,11 +175,12 @@ impl<P: Policy> Adaptive<P> {
         let (policy, candidates, pinned) = (&mut self.policy, &mut self.candidates, self.pinned);
         let active = self.cold.collect(cx, |cx, index| {
             let slot = cx.table.slot_mut(index);
-            if policy.cold_event(&mut slot.account, &view)
-                && !pinned
-                && may_be_hot(slot.watch().mode)
-            {
+            let mode = slot.watch().mode;
+            if policy.cold_event(&mut slot.account, &view) && !pinned && may_be_hot(mode) {
                 candidates.push(index);
+            } else if view.hot > 0 && !slot.has_mode(mode) {
+                // Left level-triggered when there was no array; now it is among the idle ones.
+                cx.table.press(index);
             }
         });
         cx.stats.cold.active += active as u64;
@@ -196,7 +197,23 @@ impl<P: Policy> Adaptive<P> {
         for &index in &candidates[..admitted] {
             self.promote(cx, index);
         }
+        if self.hot.is_empty() {
+            for &index in &candidates {
+                self.leave_level(cx, index);
+            }
+        }
         self.candidates = candidates;
+    }
+
+    /// A busy descriptor that has to do with epoll, because an array would not pay for so few: there
+    /// a level trigger is the cheaper one. The descriptor stays on the kernel's ready list, and its
+    /// writer has nobody to wake. ([`Mode::Auto`] allows either.)
+    fn leave_level(&mut self, cx: &mut Context<'_>, index: u32) {
+        let slot = cx.table.slot(index);
+        if let Some((interest, Mode::Auto)) = slot.told() {
+            // A refusal leaves the edge trigger, which is right as well.
+            let _ = self.cold.tell(cx, index, (interest, Mode::Level));
+        }
     }
 
     /// Looks at the array without blocking, timing it now and then.
