@@ -403,7 +403,7 @@ impl Table {
         let place = slot.fd as usize;
         let foreign = slot.is(FOREIGN);
         slot.fd = -1;
-        slot.flags = slot.flags & CHANGED;
+        slot.flags &= CHANGED;
         slot.place = NOWHERE;
         if foreign {
             self.foreign.push(key);
