@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::atr;
+use superpoll_lab::{atr, mix, output};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -28,6 +28,8 @@ enum Command {
 enum Lab {
     /// Where poll beats epoll and the reverse, over the ratio of active to all descriptors
     Atr(atr::Options),
+    /// Loads of busy and idle descriptors: where adapting pays
+    Mix(mix::Options),
 }
 
 fn main() -> ExitCode {
@@ -67,7 +69,11 @@ fn run(command: Command) -> superpoll_lab::Result<()> {
     match command {
         Command::Lab(Lab::Atr(options)) => {
             let record = atr::run(&options)?;
-            superpoll_lab::output::atr(&record, &options.output)
+            output::atr(&record, &options.output)
+        }
+        Command::Lab(Lab::Mix(options)) => {
+            let record = mix::run(&options)?;
+            output::mix(&record, &options.output)
         }
     }
 }

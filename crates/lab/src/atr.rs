@@ -217,7 +217,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                     let rounds = Rounds {
                         warm_up_adaptive: WARM_UP.0,
                         warm_up: WARM_UP.1,
-                        measured: rounds_in(&pairs, &load, slot)?,
+                        measured: measure::rounds_in(&pairs, &load, slot)?,
                     };
                     let outcomes = measure::interleave(
                         &pairs,
@@ -281,20 +281,6 @@ fn parameters(options: &Options, plan: &Plan) -> Map<String, serde_json::Value> 
         serde_json::Value::Object(map) => map,
         _ => Map::new(),
     }
-}
-
-/// How many rounds of this load fit into a slot of so many seconds: the same number for all
-/// subjects. The floor is asked what reading and writing takes here; about as much is added for
-/// the waiting.
-fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
-    let floor = [Entry::named("floor")?];
-    let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 3 };
-    let outcomes = measure::interleave(pairs, &floor, load, pilot, 1, |_| {})?;
-    let figures = outcomes[0].figures(Sample::Round);
-    let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
-    let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
-    // What building, warming up and taking down cost comes on top of the slot.
-    Ok(((slot * 1e9 / round) as usize).clamp(8, 1000))
 }
 
 /// The points of a curve: for each ratio, a value made of the figures of two subjects.

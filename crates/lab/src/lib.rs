@@ -4,7 +4,7 @@
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. What becomes of the rows (table, CSV, plots, report) is apart
-//! from how they are measured.
+//! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
 pub mod atr_table;
@@ -13,6 +13,8 @@ pub mod environment;
 mod error;
 pub mod load;
 pub mod measure;
+pub mod mix;
+pub mod mix_table;
 pub mod options;
 pub mod output;
 pub mod placement;
@@ -20,6 +22,7 @@ mod progress;
 mod random;
 pub mod record;
 mod second_thread;
+pub mod simulator;
 pub mod statistics;
 pub mod subject;
 mod sys;

@@ -209,6 +209,24 @@ fn run_round(
     Ok((nanoseconds(start, middle), nanoseconds(middle, end)))
 }
 
+/// How many rounds of this load fit into a slot of so many seconds: the same number for all
+/// subjects. The floor is asked what reading and writing takes here; about as much is added for
+/// the waiting.
+///
+/// # Errors
+///
+/// As [`interleave`].
+pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
+    let floor = [Entry::named("floor")?];
+    let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
+    let outcomes = interleave(pairs, &floor, load, pilot, 1, |_| {})?;
+    let figures = outcomes[0].figures(Sample::Round);
+    let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
+    let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
+    // What building, warming up and taking down cost comes on top of the slot.
+    Ok(((slot * 1e9 / round) as usize).clamp(8, 1000))
+}
+
 impl Outcome {
     /// The figures of a subject, without the ratios to others.
     pub fn figures(&self, sample: Sample) -> Figures {

@@ -37,3 +37,14 @@ pub fn atr(record: &Record<crate::atr::Row>, output: &Output) -> Result<()> {
     print!("{}", crate::atr_table::text(&record.rows));
     write(record, output)
 }
+
+/// Prints and writes the results of `lab mix`.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    print!("{}", crate::mix_table::text(&record.rows));
+    write(record, output)
+}

@@ -46,10 +46,18 @@ impl Kind {
 pub struct KindCosts {
     /// One slot in a `poll` pass that does not block.
     pub scan: f32,
+    /// By how much a slot that is ready costs more than one that is not.
+    pub ready: f32,
     /// One slot in a `poll` that blocks, above `scan`: joining and leaving a wait queue.
     pub block: f32,
-    /// One event through `epoll_wait`.
+    /// One event through `epoll_wait`, edge-triggered.
     pub event: f32,
+    /// By how much a level-triggered event costs more, if the descriptor is ready again in the
+    /// next wait.
+    pub level: f32,
+    /// The second look, in the next wait, at a level-triggered descriptor that was reported and
+    /// is not ready any more.
+    pub recheck: f32,
     /// What the writer pays to wake a descriptor that epoll watches.
     pub wake: f32,
     /// What the writer still pays if epoll knows the descriptor but is not interested.
@@ -73,7 +81,7 @@ pub struct Costs {
     /// TCP sockets.
     pub tcp: KindCosts,
     /// A `poll` call that watches nothing but the epoll set, beyond an `epoll_wait` that finds
-    /// nothing: the price of having a poll array at all, per pass.
+    /// nothing: the price of having a poll array at all, per pass, its slots not counted.
     pub pass: f32,
     /// An `epoll_wait` that finds nothing: paid on top of a pass when epoll has events as well.
     pub cold_wait: f32,
@@ -86,9 +94,12 @@ impl Costs {
     pub const ASSUMED: Costs = Costs {
         pipe: KindCosts {
             scan: 28.0,
+            ready: 2.0,
             block: 90.0,
-            event: 92.0,
-            wake: 120.0,
+            event: 89.0,
+            level: 7.0,
+            recheck: 44.0,
+            wake: 124.0,
             parked_wake: 65.0,
             add: 840.0,
             modify: 310.0,
@@ -96,25 +107,31 @@ impl Costs {
         },
         unix: KindCosts {
             scan: 58.0,
+            ready: 11.0,
             block: 100.0,
             event: 135.0,
+            level: 7.0,
+            recheck: 82.0,
             wake: 165.0,
-            parked_wake: 115.0,
+            parked_wake: 118.0,
             add: 880.0,
             modify: 360.0,
             delete: 750.0,
         },
         tcp: KindCosts {
             scan: 74.0,
+            ready: 15.0,
             block: 100.0,
             event: 158.0,
+            level: 8.0,
+            recheck: 91.0,
             wake: 230.0,
             parked_wake: 160.0,
             add: 930.0,
             modify: 380.0,
             delete: 770.0,
         },
-        pass: 250.0,
+        pass: 225.0,
         cold_wait: 150.0,
         measured: false,
     };

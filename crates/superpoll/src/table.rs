@@ -53,8 +53,8 @@ pub struct Slot {
     generation: u32,
     /// Where the back-end keeps it; its own affair. Links vacant slots.
     place: u32,
-    /// The last round of a cut-off sequence of waits in which it was served.
-    pub(crate) round: u32,
+    /// The last wait that served it, among those that could not serve all.
+    pub(crate) served: u32,
     watch: Watch,
     told_interest: Interest,
     told_mode: Mode,
@@ -68,7 +68,7 @@ impl Slot {
             fd: -1,
             generation: 0,
             place: NOWHERE,
-            round: 0,
+            served: 0,
             watch: Watch::default(),
             told_interest: Interest::NONE,
             told_mode: Mode::Level,
@@ -113,6 +113,11 @@ impl Slot {
     /// Interest and mode the kernel was last told, if it knows the descriptor.
     pub fn told(&self) -> Option<(Interest, Mode)> {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
+    }
+
+    /// Whether the kernel was last told this mode.
+    pub(crate) fn has_mode(&self, mode: Mode) -> bool {
+        self.told_mode == mode
     }
 
     /// Whether the kernel reports exactly what the caller wants, in a mode that needs no upkeep,
@@ -398,7 +403,7 @@ impl Table {
         let place = slot.fd as usize;
         let foreign = slot.is(FOREIGN);
         slot.fd = -1;
-        slot.flags = slot.flags & CHANGED;
+        slot.flags &= CHANGED;
         slot.place = NOWHERE;
         if foreign {
             self.foreign.push(key);

@@ -175,11 +175,12 @@ impl<P: Policy> Adaptive<P> {
         let (policy, candidates, pinned) = (&mut self.policy, &mut self.candidates, self.pinned);
         let active = self.cold.collect(cx, |cx, index| {
             let slot = cx.table.slot_mut(index);
-            if policy.cold_event(&mut slot.account, &view)
-                && !pinned
-                && may_be_hot(slot.watch().mode)
-            {
+            let mode = slot.watch().mode;
+            if policy.cold_event(&mut slot.account, &view) && !pinned && may_be_hot(mode) {
                 candidates.push(index);
+            } else if view.hot > 0 && !slot.has_mode(mode) {
+                // Left level-triggered when there was no array; now it is among the idle ones.
+                cx.table.press(index);
             }
         });
         cx.stats.cold.active += active as u64;
@@ -196,12 +197,28 @@ impl<P: Policy> Adaptive<P> {
         for &index in &candidates[..admitted] {
             self.promote(cx, index);
         }
+        if self.hot.is_empty() {
+            for &index in &candidates {
+                self.leave_level(cx, index);
+            }
+        }
         self.candidates = candidates;
+    }
+
+    /// A busy descriptor that has to do with epoll, because an array would not pay for so few: there
+    /// a level trigger is the cheaper one. The descriptor stays on the kernel's ready list, and its
+    /// writer has nobody to wake. ([`Mode::Auto`] allows either.)
+    fn leave_level(&mut self, cx: &mut Context<'_>, index: u32) {
+        let slot = cx.table.slot(index);
+        if let Some((interest, Mode::Auto)) = slot.told() {
+            // A refusal leaves the edge trigger, which is right as well.
+            let _ = self.cold.tell(cx, index, (interest, Mode::Level));
+        }
     }
 
     /// Looks at the array without blocking, timing it now and then.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
-        if self.passes % TIMED_EVERY != 0 || self.hot.len() < 16 {
+        if !self.passes.is_multiple_of(TIMED_EVERY) || self.hot.len() < 16 {
             return self.hot.poll(cx.stats, Deadline::Now.left());
         }
         let before = Instant::now();
@@ -330,11 +347,7 @@ impl<P: Policy> Backend for Adaptive<P> {
         });
         cx.stats.hot.active += tally.hot_ready as u64;
         if cold_is_ready {
-            if cx.room() > 0 {
-                tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
-            } else {
-                cx.cut_off();
-            }
+            tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
         }
         self.end_pass(tally);
         self.turn_hand(cx);

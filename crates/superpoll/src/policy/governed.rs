@@ -1,24 +1,101 @@
-//! The default rule (a first version).
+//! The default rule: each descriptor earns its place, and the past says how much it must earn.
+//!
+//! In the poll array a descriptor costs a scan in each pass; in epoll it costs an event and the
+//! writer's wake-up whenever it is active. A descriptor in epoll gathers credit: each event adds
+//! what it would have saved in the array, each pass takes away a scan, down to zero. When the
+//! credit reaches a threshold it becomes a candidate for the array. There its credit runs from
+//! zero downwards, scans against events, and when patience is exhausted the clock hand sends it
+//! back. Both thresholds are the [`governor`]'s, who learns them, for each kind of descriptor,
+//! from the bursts and lulls of all of them.
+//!
+//! A move leaves the descriptor *parked* in epoll, which makes the way back cheap and each event a
+//! little dearer. When parking has cost as much as forgetting would have, the descriptor is
+//! *settled*: removed from epoll. That is at most twice what the better choice would have cost.
+//!
+//! The array itself has a price per pass, whatever is in it. It is opened only when the candidates
+//! of one wait would earn that price together, and dissolved when it has run up a debt of what
+//! dissolving and opening it again would cost. Here only the loop's own time counts, and a quarter
+//! of the writer's: with two or three active descriptors the writer alone may gain, and the loop
+//! should not pay for that.
+//!
+//! Time is counted in ticks, eight to a pass; a pass that blocked with the array counts for as
+//! many more as joining and leaving the wait queues costs more than a scan.
+
+mod governor;
 
 use std::time::Duration;
 
 use crate::interest::Hint;
 use crate::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use governor::{FADE_PASSES, Governor};
 
-/// Credit per descriptor, with a threshold that each descriptor's own history governs.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Governed {}
+/// Ticks to a pass.
+const TICKS: u32 = 8;
 
-fn gain(a: &Account, view: &View<'_>) -> f32 {
-    let c = view.costs.of(a.kind);
-    c.event + c.wake
+/// A loop that goes quiet keeps an array of up to this many descriptors: they delay a wake-up by
+/// less than a tenth, and handing them over delays what comes next.
+const FEW: usize = 4;
+
+/// How much more evidence a descriptor needs that the caller expects to be idle.
+const IDLE_THETA: f32 = 4.0;
+
+/// Credit beyond this many times the price of two moves says nothing more.
+const CAP: f32 = 32.0;
+
+/// The array opens if it would earn this many times its price.
+const OPENING: f32 = 1.2;
+
+/// Credit per descriptor, with thresholds learned from all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Governed {
+    /// By kind; empty until the costs are known.
+    governors: Option<[Governor; 4]>,
+    ticks: u32,
+    /// `View::blocks` when the last wait was over.
+    blocks: u32,
+    /// What the candidates of this wait would earn in the array, and how many they are.
+    wanted: f32,
+    wanting: u32,
+    /// Events of this wait in epoll.
+    cold_events: u32,
+    /// What the array has earned in this wait, before its price.
+    earned: f32,
+    /// What the array has lost in the last waits; zero or below.
+    balance: f32,
+    dissolving: bool,
+    /// The kind of the last event in the array.
+    latest: usize,
 }
-fn price(a: &Account, view: &View<'_>) -> f32 {
-    let c = view.costs.of(a.kind);
-    c.add + c.delete
+
+impl Governed {
+    /// The rule, knowing nothing of the past.
+    pub fn new() -> Governed {
+        Governed::default()
+    }
+
+    #[inline]
+    fn governors(&mut self, view: &View<'_>) -> &mut [Governor; 4] {
+        self.governors.get_or_insert_with(|| governors(view))
+    }
 }
-fn scan(a: &Account, view: &View<'_>) -> f32 {
-    view.costs.of(a.kind).scan * view.scan_factor * view.passes.wrapping_sub(a.since) as f32
+
+#[cold]
+fn governors(view: &View<'_>) -> [Governor; 4] {
+    let make = |costs| Governor::new(costs, view.scan_factor);
+    let costs = view.costs;
+    [make(&costs.pipe), make(&costs.pipe), make(&costs.unix), make(&costs.tcp)]
+}
+
+/// What the scans since the account's last event cost, or would have cost.
+#[inline]
+fn scans(account: &Account, governor: &Governor, ticks: u32) -> f32 {
+    governor.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
+}
+
+/// The price of moving a descriptor back to epoll and into the array again.
+#[inline]
+fn price(account: &Account, governor: &Governor) -> f32 {
+    if account.parked { governor.parked } else { governor.settled }
 }
 
 impl Policy for Governed {
@@ -27,47 +104,172 @@ impl Policy for Governed {
     }
 
     fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
-        account.since = view.passes;
+        self.governors(view);
+        account.since = self.ticks;
         account.theta = 1.0;
-        if hint == Hint::Busy { Place::Hot } else { Place::Cold }
+        match hint {
+            Hint::Busy => return Place::Hot,
+            Hint::Idle => account.theta = IDLE_THETA,
+            Hint::None => {}
+        }
+        Place::Cold
     }
 
-    fn cold_event(&mut self, a: &mut Account, view: &View<'_>) -> bool {
-        a.credit = (a.credit - scan(a, view)).max(0.0) + gain(a, view);
-        a.since = view.passes;
-        a.credit >= a.theta * price(a, view)
+    #[inline]
+    fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool {
+        let ticks = self.ticks;
+        let governor = &mut self.governors(view)[account.kind as usize];
+        let scans = scans(account, governor, ticks);
+        let mut credit = account.credit - scans;
+        if credit <= 0.0 {
+            if account.reach > 0.0 {
+                governor.burst(account.reach);
+                account.reach = 0.0;
+            }
+            if account.trough < 0.0 {
+                account.trough -= scans / governor.parked;
+            }
+            credit = 0.0;
+        }
+        credit = (credit + governor.gain).min(governor.parked * CAP);
+        account.credit = credit;
+        account.reach = account.reach.max(credit);
+        account.since = ticks;
+        let moves = credit >= governor.rise * account.theta;
+        if moves {
+            self.wanted += governor.own - governor.scan;
+            self.wanting += 1;
+        }
+        self.cold_events += 1;
+        moves
     }
 
-    fn moved_to_hot(&mut self, a: &mut Account, view: &View<'_>) {
-        a.credit = 0.0;
-        a.since = view.passes;
-        a.events = 0;
+    fn admit(&mut self, candidates: usize, view: &View<'_>) -> usize {
+        if self.dissolving {
+            return 0;
+        }
+        if view.hot > 0 {
+            return candidates;
+        }
+        let worth = self.wanted * candidates as f32 / self.wanting.max(1) as f32;
+        let mixed = if self.cold_events as usize > candidates { view.costs.cold_wait } else { 0.0 };
+        if worth >= OPENING * (view.costs.pass + mixed) { candidates } else { 0 }
     }
 
-    fn hot_event(&mut self, a: &mut Account, view: &View<'_>) {
-        a.credit = (a.credit - scan(a, view) + gain(a, view)).min(0.0);
-        a.since = view.passes;
-        a.events += 1;
+    fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
+        let ticks = self.ticks;
+        let governor = &mut self.governors(view)[account.kind as usize];
+        if account.trough < 0.0 {
+            governor.lull(-account.trough);
+            account.trough = 0.0;
+        }
+        account.credit = 0.0;
+        account.events = 0;
+        account.since = ticks;
     }
 
-    fn review(&mut self, a: &mut Account, view: &View<'_>) -> Verdict {
-        if a.credit - scan(a, view) <= -price(a, view) / 2.0 {
+    #[inline]
+    fn hot_event(&mut self, account: &mut Account, view: &View<'_>) {
+        let ticks = self.ticks;
+        self.latest = account.kind as usize;
+        let governor = &mut self.governors(view)[account.kind as usize];
+        let own = governor.own;
+        let low = account.credit - scans(account, governor, ticks);
+        let credit = low + governor.gain;
+        account.trough = account.trough.min(low);
+        account.reach += credit.max(0.0);
+        account.credit = credit.min(0.0);
+        account.since = ticks;
+        account.events = account.events.saturating_add(1);
+        if credit >= 0.0 {
+            if account.trough < -governor.shallow() {
+                governor.lull(-account.trough / price(account, governor));
+            }
+            account.trough = 0.0;
+        }
+        self.earned += own;
+    }
+
+    fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict {
+        let (ticks, dissolving) = (self.ticks, self.dissolving);
+        let governor = &mut self.governors(view)[account.kind as usize];
+        let depth = (scans(account, governor, ticks) - account.credit) / price(account, governor);
+        if depth >= governor.fall {
+            account.trough = -depth;
             Verdict::Demote
-        } else if a.parked && a.events > 32 {
+        } else if dissolving {
+            account.trough = 0.0;
+            Verdict::Demote
+        } else if account.parked && account.events >= governor.settle && account.credit >= 0.0 {
+            governor.burst(account.reach);
+            // Recorded: nothing that is added to this makes it count again.
+            account.reach = f32::NEG_INFINITY;
             Verdict::Settle
         } else {
             Verdict::Stay
         }
     }
 
-    fn moved_to_cold(&mut self, a: &mut Account, _handed_off: bool, view: &View<'_>) {
-        a.credit = 0.0;
-        a.since = view.passes;
+    fn hand(&self, view: &View<'_>) -> usize {
+        if self.dissolving { view.hot } else { view.hot.div_ceil(8) }
     }
 
-    fn pass(&mut self, _tally: Tally, _view: &View<'_>) {}
+    fn moved_to_cold(&mut self, account: &mut Account, handed_off: bool, view: &View<'_>) {
+        let ticks = self.ticks;
+        let governor = &mut self.governors(view)[account.kind as usize];
+        if account.reach > 0.0 {
+            governor.burst(account.reach);
+        }
+        if handed_off {
+            account.trough = 0.0;
+        }
+        account.credit = 0.0;
+        account.reach = 0.0;
+        account.since = ticks;
+    }
 
-    fn quiet(&mut self, _view: &View<'_>) -> Quiet {
-        Quiet::HandOffAfter(Duration::from_micros(70))
+    fn pass(&mut self, tally: Tally, view: &View<'_>) {
+        let latest = self.latest;
+        let governor = self.governors(view)[latest];
+        self.ticks = self.ticks.wrapping_add(TICKS);
+        if view.blocks != self.blocks {
+            self.blocks = view.blocks;
+            let kind = [&view.costs.pipe, &view.costs.pipe, &view.costs.unix, &view.costs.tcp];
+            let more = kind[latest].block / governor.scan;
+            self.ticks = self.ticks.wrapping_add((more * TICKS as f32) as u32);
+        }
+        if tally.hot > 0 {
+            let mixed = if tally.cold_ready > 0 { view.costs.cold_wait } else { 0.0 };
+            let cost = view.costs.pass + mixed + tally.hot as f32 * governor.scan;
+            self.balance = (self.balance + self.earned - cost).min(0.0);
+            let debt = governor.settled * (tally.hot + 1) as f32;
+            self.dissolving |= self.balance < -debt;
+        }
+        if view.hot == 0 {
+            self.dissolving = false;
+            self.balance = 0.0;
+        }
+        self.earned = 0.0;
+        self.wanted = 0.0;
+        self.wanting = 0;
+        self.cold_events = 0;
+        if view.passes.is_multiple_of(FADE_PASSES) {
+            let costs = view.costs;
+            let factor = view.scan_factor;
+            let kinds = [&costs.pipe, &costs.pipe, &costs.unix, &costs.tcp];
+            for (governor, costs) in self.governors(view).iter_mut().zip(kinds) {
+                governor.reprice(costs, factor);
+                governor.learn();
+            }
+        }
+    }
+
+    fn quiet(&mut self, view: &View<'_>) -> Quiet {
+        if view.hot <= FEW {
+            return Quiet::Stay;
+        }
+        let latest = self.latest;
+        let each = self.governors(view)[latest].settled;
+        Quiet::HandOffAfter(Duration::from_nanos((each * view.hot as f32) as u64))
     }
 }

@@ -32,21 +32,25 @@ pub enum Place {
 /// A policy's memory of one descriptor: 24 bytes that the engine keeps beside the registration.
 ///
 /// The names are those of the default policy; another one may use the fields as it likes, except
-/// for `kind`, which the engine fills in before the policy is asked for the first time. A new
-/// registration starts with zeros.
+/// for `kind` and `parked`, which are the engine's. A new registration starts with zeros.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Account {
-    /// Evidence gathered for the other place, in nanoseconds.
+    /// Evidence for the other place, in nanoseconds: above zero for the poll array while the
+    /// descriptor is in epoll, below zero for epoll while it is in the poll array.
     pub credit: f32,
-    /// How much evidence a move takes, as a multiple of what the move costs; zero: not set yet.
+    /// The highest point the present burst of activity has reached, in nanoseconds.
+    pub reach: f32,
+    /// The lowest point of the lull that the descriptor is in or was moved to epoll for, in
+    /// nanoseconds, zero or below.
+    pub trough: f32,
+    /// How much evidence this descriptor needs for a move, as a multiple of what others need.
     pub theta: f32,
-    /// [`View::passes`] when the account was last brought up to date.
+    /// The policy's clock when the account was last brought up to date.
     pub since: u32,
-    /// The cost clock when the account was last brought up to date.
-    pub clock: f32,
-    /// Events of the present stay.
-    pub events: u32,
-    /// Kind of the descriptor.
+    /// Events of the present stay in the poll array, saturating.
+    pub events: u16,
+    /// Kind of the descriptor; the engine fills it in before the policy is asked for the first
+    /// time.
     pub kind: Kind,
     /// Whether epoll still knows the descriptor while it is in the poll array; kept by the engine.
     pub parked: bool,

@@ -1,0 +1,66 @@
+//! Loads made up on the spot, by somebody who sees where each descriptor is watched.
+//!
+//! The cruellest thing to do to a placement rule is to stop a descriptor as soon as it has been
+//! moved to the array and to wake it as soon as it is back. No rule can do well against that; a
+//! good one bounds what it can be made to lose.
+
+use superpoll::policy::Place;
+
+use crate::simulator::random::Random;
+
+/// What an adversary does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Tactic {
+    /// Active exactly while in epoll.
+    Contrary,
+    /// As `Contrary`, but after a move it goes on for so many rounds, or keeps still for so many.
+    Delayed(u32),
+    /// As `Contrary`, but each round with this probability it does the opposite.
+    Careless(f64),
+}
+
+/// Somebody who wants a policy to lose.
+#[derive(Clone, Debug)]
+pub struct Adversary {
+    tactic: Tactic,
+    random: Random,
+    places: Vec<Place>,
+    since: Vec<u32>,
+}
+
+impl Adversary {
+    /// One with so many descriptors.
+    pub fn new(tactic: Tactic, total: usize, seed: u64) -> Adversary {
+        Adversary {
+            tactic,
+            random: Random::new(seed),
+            places: vec![Place::Cold; total],
+            since: vec![u32::MAX; total],
+        }
+    }
+
+    /// How many descriptors it has.
+    pub fn total(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Decides who is active next, seeing where each is.
+    pub fn next_round(&mut self, place: impl Fn(u32) -> Place, active: &mut Vec<u32>) {
+        active.clear();
+        for index in 0..self.places.len() {
+            let now = place(index as u32);
+            let since = &mut self.since[index];
+            *since = if now == self.places[index] { since.saturating_add(1) } else { 0 };
+            self.places[index] = now;
+            let contrary = now == Place::Cold;
+            let is_active = match self.tactic {
+                Tactic::Contrary => contrary,
+                Tactic::Delayed(rounds) => contrary == (*since >= rounds),
+                Tactic::Careless(chance) => contrary != self.random.chance(chance),
+            };
+            if is_active {
+                active.push(index as u32);
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The adaptive back-end, without descriptors.
+//!
+//! Each step makes the same calls of the policy in the same order as
+//! [`Adaptive`](superpoll::backend::Adaptive) does in one wait, and moves the same numbers
+//! between the same two sets. What a step costs is charged to four accounts. The writer pays
+//! before the wait, by where the descriptor was watched then.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use superpoll::Hint;
+use superpoll::costs::{Costs, Kind};
+use superpoll::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+
+use crate::simulator::run::Setting;
+
+/// What was spent, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Spent {
+    /// Waiting.
+    pub wait: f64,
+    /// Moving descriptors.
+    pub upkeep: f64,
+    /// What the writes cost more than to descriptors that nobody watches.
+    pub writes: f64,
+    /// Reading.
+    pub reads: f64,
+}
+
+impl Spent {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.wait + self.upkeep + self.writes + self.reads
+    }
+
+    /// The loop's own part: what the writes cost is left out.
+    pub fn own(&self) -> f64 {
+        self.total() - self.writes
+    }
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Spent) {
+        self.wait += other.wait;
+        self.upkeep += other.upkeep;
+        self.writes += other.writes;
+        self.reads += other.reads;
+    }
+}
+
+/// Where a descriptor is that is not in the array.
+const COLD: u32 = u32::MAX;
+
+/// An adaptive back-end that only reckons.
+#[derive(Debug)]
+pub struct Machine<P> {
+    policy: P,
+    setting: Setting,
+    accounts: Vec<Account>,
+    /// The place of each descriptor in the array, or `COLD`.
+    places: Vec<u32>,
+    array: Vec<u32>,
+    /// Sum of the costs of one scan of all slots.
+    scan: f64,
+    hand: usize,
+    passes: u32,
+    blocks: u32,
+    candidates: Vec<u32>,
+    /// Level-triggered descriptors reported in the last wait, which the next one looks at again.
+    reported: Vec<u32>,
+    spent: Spent,
+    moves: u64,
+}
+
+impl<P: Policy> Machine<P> {
+    /// A machine with so many descriptors, all registered with the same hint.
+    pub fn new(mut policy: P, setting: &Setting, total: usize, hint: Hint) -> Machine<P> {
+        let mut machine = Machine {
+            setting: *setting,
+            accounts: vec![Account { kind: setting.kind, ..Account::default() }; total],
+            places: vec![COLD; total],
+            array: Vec::new(),
+            scan: 0.0,
+            hand: 0,
+            passes: 0,
+            blocks: 0,
+            candidates: Vec::new(),
+            reported: Vec::new(),
+            spent: Spent::default(),
+            moves: 0,
+            policy: {
+                // Placed below, once the machine can be seen.
+                let view = View {
+                    costs: &setting.costs,
+                    scan_factor: setting.scan_factor,
+                    passes: 0,
+                    blocks: 0,
+                    hot: 0,
+                    cold: 0,
+                };
+                policy.pass(Tally::default(), &view);
+                policy
+            },
+        };
+        for index in 0..total as u32 {
+            let (policy, view) = machine.judge();
+            let mut account = Account { kind: setting.kind, ..Account::default() };
+            let place = policy.start(&mut account, hint, &view);
+            machine.accounts[index as usize] = account;
+            if place == Place::Hot {
+                machine.enter(index);
+            }
+        }
+        machine
+    }
+
+    fn judge(&mut self) -> (&mut P, View<'_>) {
+        let view = View {
+            costs: &self.setting.costs,
+            scan_factor: self.setting.scan_factor,
+            passes: self.passes,
+            blocks: self.blocks,
+            hot: self.array.len(),
+            cold: self.places.len() - self.array.len(),
+        };
+        (&mut self.policy, view)
+    }
+
+    /// Where a descriptor is watched.
+    pub fn place(&self, index: u32) -> Place {
+        if self.places[index as usize] == COLD { Place::Cold } else { Place::Hot }
+    }
+
+    /// How many descriptors are in the array.
+    pub fn hot(&self) -> usize {
+        self.array.len()
+    }
+
+    /// How many there are.
+    pub fn total(&self) -> usize {
+        self.places.len()
+    }
+
+    /// What was spent so far.
+    pub fn spent(&self) -> Spent {
+        self.spent
+    }
+
+    /// Moves in either direction so far.
+    pub fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    fn kind_costs(&self) -> superpoll::costs::KindCosts {
+        *self.setting.costs.of(self.setting.kind)
+    }
+
+    fn enter(&mut self, index: u32) {
+        self.places[index as usize] = self.array.len() as u32;
+        self.array.push(index);
+        self.scan += f64::from(self.kind_costs().scan * self.setting.scan_factor);
+        let mut account = self.accounts[index as usize];
+        let (policy, view) = self.judge();
+        policy.moved_to_hot(&mut account, &view);
+        self.accounts[index as usize] = account;
+    }
+
+    fn promote(&mut self, index: u32) {
+        if self.place(index) == Place::Hot {
+            return;
+        }
+        self.spent.upkeep += f64::from(self.kind_costs().modify);
+        self.moves += 1;
+        self.accounts[index as usize].parked = true;
+        self.enter(index);
+    }
+
+    fn demote(&mut self, index: u32, handed_off: bool) {
+        let costs = self.kind_costs();
+        let parked = self.accounts[index as usize].parked;
+        self.spent.upkeep += f64::from(if parked { costs.modify } else { costs.add });
+        self.moves += 1;
+        let place = self.places[index as usize] as usize;
+        self.array.swap_remove(place);
+        if let Some(&moved) = self.array.get(place) {
+            self.places[moved as usize] = place as u32;
+        }
+        self.places[index as usize] = COLD;
+        self.scan -= f64::from(costs.scan * self.setting.scan_factor);
+        let mut account = self.accounts[index as usize];
+        account.parked = false;
+        let (policy, view) = self.judge();
+        policy.moved_to_cold(&mut account, handed_off, &view);
+        self.accounts[index as usize] = account;
+    }
+
+    fn demote_all(&mut self) {
+        for place in (0..self.array.len()).rev() {
+            self.demote(self.array[place], true);
+        }
+    }
+
+    /// One wait, in which these descriptors turn out to be ready, each for one read.
+    pub fn round(&mut self, active: &[u32]) {
+        let costs = self.kind_costs();
+        self.passes = self.passes.wrapping_add(1);
+        for &index in active {
+            self.spent.writes += f64::from(match self.place(index) {
+                Place::Cold => costs.wake,
+                Place::Hot if self.accounts[index as usize].parked => costs.parked_wake,
+                Place::Hot => 0.0,
+            });
+        }
+        self.spent.reads += active.len() as f64 * self.setting.read;
+        let mut tally = Tally {
+            hot: self.array.len(),
+            cold: self.places.len() - self.array.len(),
+            ..Tally::default()
+        };
+        let base = f64::from(self.setting.costs.cold_wait);
+        if self.array.is_empty() {
+            self.spent.wait += base;
+            tally.cold_ready = self.collect_cold(active);
+            self.end_pass(tally);
+            return;
+        }
+        self.spent.wait += base + f64::from(self.setting.costs.pass) + self.scan;
+        if active.is_empty() && self.block() {
+            self.spent.wait += base;
+            self.collect_cold(active);
+            self.end_pass(tally);
+            return;
+        }
+        for &index in active {
+            if self.place(index) == Place::Hot {
+                self.spent.wait += f64::from(costs.ready * self.setting.scan_factor);
+                tally.hot_ready += 1;
+                let mut account = self.accounts[index as usize];
+                let (policy, view) = self.judge();
+                policy.hot_event(&mut account, &view);
+                self.accounts[index as usize] = account;
+            }
+        }
+        if tally.hot_ready < active.len() {
+            self.spent.wait += base;
+            tally.cold_ready = self.collect_cold(active);
+        }
+        self.end_pass(tally);
+        self.turn_hand();
+    }
+
+    /// Fetches what is ready in epoll.
+    fn collect_cold(&mut self, active: &[u32]) -> usize {
+        let costs = self.kind_costs();
+        self.candidates.clear();
+        let mut delivered = 0;
+        if self.setting.level {
+            let again = self.reported.iter().filter(|&&index| {
+                self.place(index) == Place::Cold && active.binary_search(&index).is_err()
+            });
+            self.spent.wait += again.count() as f64 * f64::from(costs.recheck);
+            self.reported.clear();
+        }
+        for &index in active {
+            if self.place(index) == Place::Hot {
+                continue;
+            }
+            delivered += 1;
+            self.spent.wait += f64::from(costs.event);
+            if self.setting.level {
+                self.spent.wait += f64::from(costs.level);
+                self.reported.push(index);
+            }
+            let mut account = self.accounts[index as usize];
+            let (policy, view) = self.judge();
+            if policy.cold_event(&mut account, &view) {
+                self.candidates.push(index);
+            }
+            self.accounts[index as usize] = account;
+        }
+        if !self.candidates.is_empty() {
+            let candidates = std::mem::take(&mut self.candidates);
+            let (policy, view) = self.judge();
+            let admitted = policy.admit(candidates.len(), &view).min(candidates.len());
+            for &index in &candidates[..admitted] {
+                self.promote(index);
+            }
+            self.candidates = candidates;
+        }
+        delivered
+    }
+
+    /// A wait in which nothing happens until its time is up. True if everything was handed over.
+    fn block(&mut self) -> bool {
+        let costs = self.kind_costs();
+        self.blocks = self.blocks.wrapping_add(1);
+        let (policy, view) = self.judge();
+        let quiet = policy.quiet(&view);
+        let blocking = self.scan + self.array.len() as f64 * f64::from(costs.block);
+        match quiet {
+            Quiet::HandOffAfter(linger) if linger < self.setting.pause => {
+                if linger > Duration::ZERO {
+                    self.spent.wait += blocking;
+                }
+                self.demote_all();
+                true
+            }
+            _ => {
+                self.spent.wait += blocking;
+                false
+            }
+        }
+    }
+
+    fn end_pass(&mut self, tally: Tally) {
+        let (policy, view) = self.judge();
+        policy.pass(tally, &view);
+    }
+
+    fn turn_hand(&mut self) {
+        let (policy, view) = self.judge();
+        let looks = policy.hand(&view).min(self.array.len());
+        for _ in 0..looks {
+            if self.array.is_empty() {
+                return;
+            }
+            let length = self.array.len();
+            self.hand = if self.hand == 0 { length } else { self.hand.min(length) } - 1;
+            let index = self.array[self.hand];
+            let mut account = self.accounts[index as usize];
+            let (policy, view) = self.judge();
+            let verdict = policy.review(&mut account, &view);
+            self.accounts[index as usize] = account;
+            match verdict {
+                Verdict::Stay => {}
+                Verdict::Demote => self.demote(index, false),
+                Verdict::Settle => {
+                    self.spent.upkeep += f64::from(self.kind_costs().delete);
+                    self.accounts[index as usize].parked = false;
+                }
+            }
+        }
+    }
+}
+
+/// What a read of one byte costs, by kind, where nobody has measured it.
+pub(super) fn read_cost(kind: Kind) -> f64 {
+    match kind {
+        Kind::Unix => 1053.0,
+        Kind::Tcp => 864.0,
+        _ => 327.0,
+    }
+}
+
+/// The costs that simulations reckon with unless told otherwise.
+pub(super) const COSTS: Costs = Costs::ASSUMED;

@@ -1,0 +1,75 @@
+//! Numbers that look random and are the same for the same seed (SplitMix64).
+
+/// A generator.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of this seed.
+    pub const fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// Any number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`; zero if `end` is zero.
+    pub fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    /// True with this probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// A number in `0.0..1.0`.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_kept_and_reached() {
+        let mut random = Random::new(7);
+        let mut seen = [0u32; 5];
+        for _ in 0..1000 {
+            seen[random.below(5) as usize] += 1;
+            let number = random.between(3, 4);
+            assert!(number == 3 || number == 4);
+        }
+        assert!(seen.iter().all(|&count| count > 150), "{seen:?}");
+        assert_eq!(random.below(0), 0);
+        assert_eq!(random.between(9, 9), 9);
+        let hits = (0..10_000).filter(|_| random.chance(0.25)).count();
+        assert!((2300..2700).contains(&hits), "{hits}");
+        assert!(!random.chance(0.0) && random.chance(1.0));
+    }
+
+    #[test]
+    fn a_seed_names_a_sequence() {
+        let draw = |seed| {
+            let mut random = Random::new(seed);
+            [random.next(), random.next()]
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        // The reference sequence of SplitMix64 from zero.
+        assert_eq!(draw(0)[0], 0xe220_a839_7b1d_cdaf);
+    }
+}

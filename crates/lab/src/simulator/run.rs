@@ -1,0 +1,166 @@
+//! A load played to a policy and to the yardsticks.
+
+use std::time::Duration;
+
+use superpoll::Hint;
+use superpoll::costs::{Costs, Kind};
+use superpoll::policy::Policy;
+
+use crate::simulator::adversary::Adversary;
+use crate::simulator::load::Load;
+use crate::simulator::machine::{COSTS, Machine, Spent, read_cost};
+use crate::simulator::yardstick::{Hindsight, Pure};
+
+/// What things cost in a simulation, and how the descriptors are watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Kind of all descriptors.
+    pub kind: Kind,
+    /// What watching costs.
+    pub costs: Costs,
+    /// What a read costs, in nanoseconds.
+    pub read: f64,
+    /// A `poll` call without slots, in nanoseconds.
+    pub poll_call: f64,
+    /// By how much scans cost more than `costs` says.
+    pub scan_factor: f32,
+    /// How long a wait blocks in which nothing happens.
+    pub pause: Duration,
+    /// Whether descriptors in epoll are level-triggered; else the back-end may choose, and takes
+    /// edges.
+    pub level: bool,
+}
+
+impl Setting {
+    /// Assumed costs, for one kind.
+    pub fn new(kind: Kind) -> Setting {
+        Setting {
+            kind,
+            costs: COSTS,
+            read: read_cost(kind),
+            poll_call: 234.0,
+            scan_factor: 1.0,
+            pause: Duration::from_millis(1),
+            level: false,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// What the policy spent.
+    pub policy: Spent,
+    /// What the cheapest pure back-end spent in total.
+    pub pure: f64,
+    /// What the loop itself spent with the back-end that is cheapest by that measure.
+    pub pure_own: f64,
+    /// What all descriptors in `poll` cost.
+    pub poll: f64,
+    /// What all descriptors in edge-triggered epoll cost.
+    pub edge: f64,
+    /// What all descriptors in level-triggered epoll cost.
+    pub level: f64,
+    /// What no schedule can beat: reads, one empty wait per round, and the best schedule for each
+    /// descriptor alone.
+    pub hindsight: f64,
+    /// The same without reads and empty waits: the part that placement decides.
+    pub hindsight_placement: f64,
+    /// Moves in either direction.
+    pub moves: u64,
+    /// Events.
+    pub events: u64,
+    /// Descriptors in the array at the end.
+    pub hot: usize,
+}
+
+impl Outcome {
+    /// The policy's cost as a multiple of the best pure back-end's.
+    pub fn ratio(&self) -> f64 {
+        self.policy.total() / self.pure
+    }
+
+    /// The same, counting only the loop's own time.
+    pub fn ratio_own(&self) -> f64 {
+        self.policy.own() / self.pure_own
+    }
+
+    /// The policy's cost as a multiple of the best schedule's in hindsight.
+    pub fn regret(&self) -> f64 {
+        self.policy.total() / self.hindsight
+    }
+}
+
+struct Play<P> {
+    machine: Machine<P>,
+    pure: Pure,
+    hindsight: Hindsight,
+    rounds: u32,
+    events: u64,
+}
+
+impl<P: Policy> Play<P> {
+    fn new(policy: P, setting: &Setting, total: usize) -> Play<P> {
+        Play {
+            machine: Machine::new(policy, setting, total, Hint::None),
+            pure: Pure::new(setting, total),
+            hindsight: Hindsight::new(setting, total),
+            rounds: 0,
+            events: 0,
+        }
+    }
+
+    fn round(&mut self, active: &[u32]) {
+        self.machine.round(active);
+        self.pure.round(active);
+        self.hindsight.round(active);
+        self.rounds += 1;
+        self.events += active.len() as u64;
+    }
+
+    fn outcome(&self, setting: &Setting) -> Outcome {
+        let placement = self.hindsight.total();
+        Outcome {
+            policy: self.machine.spent(),
+            pure: self.pure.best(),
+            pure_own: self.pure.best_own(),
+            poll: self.pure.poll.total(),
+            edge: self.pure.edge.total(),
+            level: self.pure.level.total(),
+            hindsight: placement
+                + self.machine.spent().reads
+                + f64::from(self.rounds) * f64::from(setting.costs.cold_wait),
+            hindsight_placement: placement,
+            moves: self.machine.moves(),
+            events: self.events,
+            hot: self.machine.hot(),
+        }
+    }
+}
+
+/// Plays a load, from a start without experience.
+pub fn play(policy: impl Policy, load: &Load, rounds: u32, setting: &Setting) -> Outcome {
+    let mut play = Play::new(policy, setting, load.total());
+    let (mut script, mut active) = (load.rounds(), Vec::new());
+    for _ in 0..rounds {
+        script.next_round(&mut active);
+        play.round(&active);
+    }
+    play.outcome(setting)
+}
+
+/// Plays an adversary, who sees after each round where each descriptor is watched.
+pub fn play_adversary(
+    policy: impl Policy,
+    adversary: &mut Adversary,
+    rounds: u32,
+    setting: &Setting,
+) -> Outcome {
+    let mut play = Play::new(policy, setting, adversary.total());
+    let mut active = Vec::new();
+    for _ in 0..rounds {
+        adversary.next_round(|index| play.machine.place(index), &mut active);
+        play.round(&active);
+    }
+    play.outcome(setting)
+}

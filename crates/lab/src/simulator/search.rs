@@ -1,0 +1,133 @@
+//! The search for the load that a policy likes least.
+//!
+//! Random loads of one or two groups, then small changes to the worst ones, kept when they make
+//! it worse. The result is a load, so that it can be played to real descriptors.
+
+use superpoll::policy::Policy;
+
+use crate::simulator::load::{Group, Load, Pattern};
+use crate::simulator::random::Random;
+use crate::simulator::run::{Outcome, Setting, play};
+
+/// How to search.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// Random loads to try first.
+    pub tries: u32,
+    /// Changes to the worst of them.
+    pub climbs: u32,
+    /// Rounds that each load is played.
+    pub rounds: u32,
+    /// The most descriptors of a group.
+    pub largest: usize,
+    /// Where the search starts.
+    pub seed: u64,
+}
+
+impl Default for Search {
+    fn default() -> Search {
+        Search { tries: 300, climbs: 300, rounds: 2000, largest: 1000, seed: 1 }
+    }
+}
+
+/// The worst load found.
+#[derive(Clone, Debug)]
+pub struct Worst {
+    /// The load.
+    pub load: Load,
+    /// What it came to.
+    pub outcome: Outcome,
+}
+
+/// Searches for the load with the highest cost relative to the best pure back-end.
+pub fn worst_load<P: Policy>(policy: impl Fn() -> P, setting: &Setting, search: &Search) -> Worst {
+    let mut random = Random::new(search.seed);
+    let judge = |load: Load| {
+        let outcome = play(policy(), &load, search.rounds, setting);
+        Worst { load, outcome }
+    };
+    let mut worst = judge(invent(&mut random, search));
+    for _ in 1..search.tries {
+        let next = judge(invent(&mut random, search));
+        if next.outcome.ratio() > worst.outcome.ratio() {
+            worst = next;
+        }
+    }
+    for _ in 0..search.climbs {
+        let next = judge(change(&worst.load, &mut random, search));
+        if next.outcome.ratio() > worst.outcome.ratio() {
+            worst = next;
+        }
+    }
+    worst
+}
+
+/// A number from 1 to `end` whose order of magnitude is what varies evenly.
+fn magnitude(random: &mut Random, end: u64) -> u64 {
+    let exponent = random.unit() * ((end + 1) as f64).ln();
+    (exponent.exp() as u64).clamp(1, end)
+}
+
+fn invent(random: &mut Random, search: &Search) -> Load {
+    let groups = random.between(1, 2);
+    let groups = (0..groups).map(|_| invent_group(random, search)).collect();
+    Load { groups, seed: random.next() }
+}
+
+fn invent_group(random: &mut Random, search: &Search) -> Group {
+    let size = magnitude(random, search.largest as u64) as usize;
+    let pattern = match random.below(8) {
+        0 => Pattern::Idle,
+        1 => Pattern::Steady,
+        2 => Pattern::Chance(random.unit()),
+        3 => Pattern::Few(magnitude(random, size as u64) as usize),
+        4 | 5 => {
+            let every = magnitude(random, 300) as u32;
+            let active = magnitude(random, size as u64) as usize;
+            Pattern::Rotating { active, every, jitter: random.below(u64::from(every)) as u32 }
+        }
+        _ => {
+            let (on, off) = (magnitude(random, 300) as u32, magnitude(random, 300) as u32);
+            Pattern::Bursts { on, off, jitter: random.below(u64::from(on)) as u32 }
+        }
+    };
+    Group { size, pattern }
+}
+
+fn nudge(random: &mut Random, number: u64, end: u64) -> u64 {
+    let factor = 0.7 + 0.6 * random.unit();
+    let step = random.between(0, 2);
+    ((number as f64 * factor) as u64 + step).saturating_sub(1).clamp(1, end.max(1))
+}
+
+fn change(load: &Load, random: &mut Random, search: &Search) -> Load {
+    let mut load = load.clone();
+    let place = random.below(load.groups.len() as u64) as usize;
+    if random.chance(0.1) {
+        load.groups[place] = invent_group(random, search);
+        return load;
+    }
+    let group = &mut load.groups[place];
+    if random.chance(0.3) {
+        group.size = nudge(random, group.size as u64, search.largest as u64) as usize;
+    }
+    let size = group.size as u64;
+    match &mut group.pattern {
+        Pattern::Idle | Pattern::Steady => {}
+        Pattern::Chance(chance) => {
+            *chance = (*chance + (random.unit() - 0.5) * 0.2).clamp(0.0, 1.0);
+        }
+        Pattern::Few(few) => *few = nudge(random, *few as u64, size) as usize,
+        Pattern::Rotating { active, every, jitter } => {
+            *active = nudge(random, *active as u64, size) as usize;
+            *every = nudge(random, (*every).into(), 400) as u32;
+            *jitter = random.below(u64::from(*jitter) + 2) as u32;
+        }
+        Pattern::Bursts { on, off, jitter } => {
+            *on = nudge(random, (*on).into(), 400) as u32;
+            *off = nudge(random, (*off).into(), 400) as u32;
+            *jitter = random.below(u64::from(*jitter) + 2) as u32;
+        }
+    }
+    load
+}

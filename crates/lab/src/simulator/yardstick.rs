@@ -1,0 +1,145 @@
+//! What a policy is compared with: one back-end for everything, and perfect knowledge.
+
+use superpoll::costs::KindCosts;
+
+use crate::simulator::machine::Spent;
+use crate::simulator::run::Setting;
+
+/// The pure back-ends.
+#[derive(Clone, Debug)]
+pub struct Pure {
+    setting: Setting,
+    total: usize,
+    /// `poll` with everything in the array.
+    pub poll: Spent,
+    /// Level-triggered epoll.
+    pub level: Spent,
+    /// Edge-triggered epoll.
+    pub edge: Spent,
+    /// Whether each descriptor was active in the last round.
+    last: Vec<u32>,
+    round: u32,
+    active_last: usize,
+}
+
+impl Pure {
+    /// For so many descriptors.
+    pub fn new(setting: &Setting, total: usize) -> Pure {
+        Pure {
+            setting: *setting,
+            total,
+            poll: Spent::default(),
+            level: Spent::default(),
+            edge: Spent::default(),
+            last: vec![0; total],
+            round: 1,
+            active_last: 0,
+        }
+    }
+
+    /// One wait, in which these descriptors turn out to be ready.
+    pub fn round(&mut self, active: &[u32]) {
+        let (costs, setting) = (self.setting.costs.of(self.setting.kind), &self.setting);
+        let factor = f64::from(setting.scan_factor);
+        let count = active.len() as f64;
+        self.round += 1;
+        let mut again = 0;
+        for &index in active {
+            again += usize::from(self.last[index as usize] == self.round - 1);
+            self.last[index as usize] = self.round;
+        }
+        let gone = self.active_last - again;
+        self.active_last = active.len();
+
+        let base = f64::from(setting.costs.cold_wait);
+        let scan = self.total as f64 * f64::from(costs.scan) * factor;
+        // A wait that finds nothing looks twice and joins each wait queue.
+        let blocking = if active.is_empty() { 1.0 } else { 0.0 };
+        self.poll.wait += setting.poll_call
+            + scan
+            + blocking * (scan + self.total as f64 * f64::from(costs.block))
+            + count * f64::from(costs.ready) * factor;
+        self.edge.wait += base + count * f64::from(costs.event);
+        self.level.wait += base
+            + count * f64::from(costs.event + costs.level)
+            + gone as f64 * f64::from(costs.recheck);
+        for epoll in [&mut self.level, &mut self.edge] {
+            epoll.writes += count * f64::from(costs.wake);
+        }
+        for pure in [&mut self.poll, &mut self.level, &mut self.edge] {
+            pure.reads += count * setting.read;
+        }
+    }
+
+    /// The total of the cheapest.
+    pub fn best(&self) -> f64 {
+        self.poll.total().min(self.level.total()).min(self.edge.total())
+    }
+
+    /// The loop's own time with the cheapest by that measure.
+    pub fn best_own(&self) -> f64 {
+        self.poll.own().min(self.level.own()).min(self.edge.own())
+    }
+}
+
+/// The cheapest schedule for each descriptor alone, knowing the future: in epoll, in the array and
+/// parked, or in the array and settled. What the sets cost as such is left out, so no policy can
+/// do better.
+#[derive(Clone, Debug)]
+pub struct Hindsight {
+    costs: KindCosts,
+    scan: f64,
+    ready: f64,
+    /// The least cost of ending in each state, just after the last event of each descriptor.
+    states: Vec<[f64; 3]>,
+    last: Vec<u32>,
+    round: u32,
+}
+
+impl Hindsight {
+    /// For so many descriptors, all of which start in epoll.
+    pub fn new(setting: &Setting, total: usize) -> Hindsight {
+        let costs = *setting.costs.of(setting.kind);
+        let mut start = [0.0, f64::INFINITY, f64::INFINITY];
+        relax(&mut start, &costs);
+        Hindsight {
+            costs,
+            scan: f64::from(costs.scan * setting.scan_factor),
+            ready: f64::from(costs.ready * setting.scan_factor),
+            states: vec![start; total],
+            last: vec![0; total],
+            round: 0,
+        }
+    }
+
+    /// One wait, in which these descriptors turn out to be ready.
+    pub fn round(&mut self, active: &[u32]) {
+        self.round += 1;
+        let costs = self.costs;
+        for &index in active {
+            let states = &mut self.states[index as usize];
+            let idle = f64::from(self.round - self.last[index as usize] - 1);
+            self.last[index as usize] = self.round;
+            // Whoever moves during a lull does best to do so at one of its ends.
+            states[1] += idle * self.scan;
+            states[2] += idle * self.scan;
+            relax(states, &costs);
+            states[0] += f64::from(costs.event + costs.wake);
+            states[1] += self.scan + self.ready + f64::from(costs.parked_wake);
+            states[2] += self.scan + self.ready;
+            relax(states, &costs);
+        }
+    }
+
+    /// The cost of the best schedules, of waiting, moving and writing.
+    pub fn total(&self) -> f64 {
+        // Whatever happens after the last event, being in epoll costs nothing more.
+        self.states.iter().map(|states| states[0].min(states[1]).min(states[2])).sum()
+    }
+}
+
+fn relax([cold, parked, settled]: &mut [f64; 3], costs: &KindCosts) {
+    *cold = cold.min(*parked + f64::from(costs.modify)).min(*settled + f64::from(costs.add));
+    *parked = parked.min(*cold + f64::from(costs.modify));
+    *settled = settled.min(*parked + f64::from(costs.delete));
+}

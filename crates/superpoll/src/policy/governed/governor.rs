@@ -1,0 +1,151 @@
+//! What the past says about moving: one governor for each kind of descriptor.
+//!
+//! A move to the poll array is an investment. Waiting for much evidence before it is safe and
+//! slow; moving at the first event is quick and loses on everything that was a single event.
+//! Which is right depends on how long bursts of activity last, and that can be seen: each burst,
+//! wherever the descriptor was watched meanwhile, ends with a *reach*, the evidence it amounted to
+//! in total. For each threshold on a ladder the governor sums up what moving at that threshold
+//! would have earned in the bursts of the last thousand passes or so, and uses the best. A
+//! threshold that nobody moves at is judged as well as the one in use, so the governor recovers
+//! from being too careful as fast as from being too rash.
+//!
+//! The way back is the same question asked of lulls. A lull has a *depth*, what the scans cost
+//! until the descriptor earned them back; a patience that is exceeded costs itself, and if the
+//! descriptor does come back the two moves and the evidence for the second.
+//!
+//! With constant thresholds this is the classical online rule, within a constant of the best
+//! schedule in hindsight; the ladders are bounded on both sides, so that the constant remains.
+
+/// Evidence before a move to the array, in multiples of a move there and back.
+const RISE: [f32; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 16.0];
+
+/// Patience before a move back, in multiples of a move back and there again.
+const FALL: [f32; 6] = [0.0625, 0.25, 0.5, 1.0, 2.0, 4.0];
+
+/// Where a governor starts that has seen nothing: the classical thresholds.
+const RISE_FIRST: usize = 2;
+const FALL_FIRST: usize = 2;
+
+/// What is left of a score after [`FADE_PASSES`] passes.
+const FADE: f32 = 15.0 / 16.0;
+
+/// How often scores fade, in passes.
+pub(super) const FADE_PASSES: u32 = 64;
+
+/// How many passes a lull lasts, in the mean, between running out of patience and the clock hand.
+const LATE: f32 = 4.0;
+
+use crate::costs::KindCosts;
+
+/// Prices and thresholds for one kind of descriptor, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Governor {
+    /// One idle slot in one pass.
+    pub scan: f32,
+    /// What an event saves in the array, if epoll has forgotten the descriptor.
+    pub gain: f32,
+    /// What an event saves the loop itself, and a quarter of what it saves the writer.
+    pub own: f32,
+    /// Events of a stay after which parking has cost what forgetting would have.
+    pub settle: u16,
+    /// The evidence that a move to the array takes at present.
+    pub rise: f32,
+    /// The patience at present, in multiples of the two moves.
+    pub fall: f32,
+    /// Moving a parked descriptor back, and there again.
+    pub parked: f32,
+    /// Moving a settled descriptor back, and there again.
+    pub settled: f32,
+    /// What a burst earns in the array while the descriptor is parked, as a share of its reach.
+    share: f32,
+    rises: [f32; RISE.len()],
+    falls: [f32; FALL.len()],
+    rise_at: usize,
+    fall_at: usize,
+}
+
+impl Governor {
+    pub fn new(costs: &KindCosts, scan_factor: f32) -> Governor {
+        let mut governor = Governor {
+            scan: 0.0,
+            gain: 0.0,
+            own: 0.0,
+            settle: 0,
+            rise: 0.0,
+            fall: 0.0,
+            parked: 0.0,
+            settled: 0.0,
+            share: 0.0,
+            rises: [0.0; RISE.len()],
+            falls: [0.0; FALL.len()],
+            rise_at: RISE_FIRST,
+            fall_at: FALL_FIRST,
+        };
+        governor.reprice(costs, scan_factor);
+        governor
+    }
+
+    /// Takes over prices; what was learned stays.
+    pub fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
+        let ready = costs.ready * scan_factor;
+        self.scan = (costs.scan * scan_factor).max(1.0);
+        self.gain = (costs.event + costs.wake - ready).max(1.0);
+        self.own = costs.event - ready + costs.wake / 4.0;
+        self.parked = (2.0 * costs.modify).max(1.0);
+        self.settled = (costs.add + costs.modify).max(1.0);
+        let forgetting = (costs.delete + costs.add - costs.modify).max(0.0);
+        self.settle = (forgetting / costs.parked_wake.max(1.0)).ceil().clamp(1.0, 60_000.0) as u16;
+        let dense = self.gain - self.scan;
+        self.share = ((dense - costs.parked_wake) / dense.max(1.0)).clamp(0.0, 1.0);
+        self.choose();
+    }
+
+    /// Lets the past fade and uses the thresholds that would have served best.
+    pub fn learn(&mut self) {
+        for score in self.rises.iter_mut().chain(&mut self.falls) {
+            *score *= FADE;
+        }
+        let margin = self.parked;
+        for level in 0..RISE.len() {
+            if self.rises[level] > self.rises[self.rise_at] + margin {
+                self.rise_at = level;
+            }
+        }
+        for level in 0..FALL.len() {
+            if self.falls[level] + 1.0 < self.falls[self.fall_at] {
+                self.fall_at = level;
+            }
+        }
+        self.choose();
+    }
+
+    fn choose(&mut self) {
+        self.rise = RISE[self.rise_at] * self.parked;
+        self.fall = FALL[self.fall_at];
+    }
+
+    /// A burst has ended, or the descriptor has settled, with this reach.
+    pub fn burst(&mut self, reach: f32) {
+        let price = self.parked * (1.0 + self.fall) + LATE * self.scan;
+        for (level, score) in RISE.iter().zip(&mut self.rises) {
+            let earned = reach - level * self.parked;
+            if earned <= 0.0 {
+                break;
+            }
+            *score += earned * self.share - price;
+        }
+    }
+
+    /// A lull has ended that went down to `depth`, in multiples of the two moves.
+    pub fn lull(&mut self, depth: f32) {
+        let back = 1.0 + RISE[self.rise_at];
+        for (level, cost) in FALL.iter().zip(&mut self.falls) {
+            *cost += if depth <= *level { depth } else { level + back };
+        }
+    }
+
+    /// The depth, in nanoseconds, from which a lull is worth recording.
+    pub fn shallow(&self) -> f32 {
+        FALL[0] * self.parked
+    }
+}
