@@ -7,6 +7,7 @@
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
+mod atr_plot;
 pub mod atr_table;
 pub mod channel;
 pub mod environment;
@@ -14,13 +15,16 @@ mod error;
 pub mod load;
 pub mod measure;
 pub mod mix;
+mod mix_plot;
 pub mod mix_table;
 pub mod options;
 pub mod output;
 pub mod placement;
+pub mod plot;
 mod progress;
 mod random;
 pub mod record;
+pub mod report;
 mod second_thread;
 pub mod simulator;
 pub mod statistics;

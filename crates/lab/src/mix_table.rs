@@ -18,12 +18,19 @@ pub fn best_pure<'a>(rows: &[&'a Row], of: fn(&Figures) -> Option<f64>) -> Optio
         .map(|(_, row)| row)
 }
 
-/// One account's ratios: a line per load, a column per subject that adapts, and the floor.
-pub fn ratios(
-    rows: &[Row],
-    of: fn(&Figures) -> Option<f64>,
-    price: fn(&Figures) -> Option<f64>,
-) -> Table {
+type Account = fn(&Figures) -> Option<f64>;
+
+/// Costs against the best pure one: a line per load, a column per subject that adapts, the floor.
+pub fn costs(rows: &[Row]) -> Table {
+    ratios(rows, |f| f.cost_ratio, |f| f.cost_ns_per_round)
+}
+
+/// The same for the loop's own time.
+pub fn loops(rows: &[Row]) -> Table {
+    ratios(rows, |f| f.loop_ratio, |f| Some(f.ns_per_round_median))
+}
+
+fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
     let mut adapting: Vec<&str> = Vec::new();
     for row in rows {
         let name = row.subject.as_str();
@@ -34,7 +41,7 @@ pub fn ratios(
     let mut heading = vec!["kind", "load", "best pure", "its time", "poll", "epoll-lt", "epoll-et"];
     heading.extend(&adapting);
     heading.push("floor");
-    let mut table = Table::new(heading);
+    let mut table = Table::new(heading).names(3);
     for (kind, load, rows) in mix::loads(rows) {
         let best = best_pure(&rows, price);
         let mut cells = vec![
@@ -57,7 +64,7 @@ pub fn text(rows: &[Row]) -> String {
     format!(
         "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\
          the loop's own time per round, the best pure one = 1\n\n{}\n",
-        ratios(rows, |f| f.cost_ratio, |f| f.cost_ns_per_round),
-        ratios(rows, |f| f.loop_ratio, |f| Some(f.ns_per_round_median)),
+        costs(rows),
+        loops(rows),
     )
 }

@@ -24,6 +24,8 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()
     let name = &record.experiment;
     record::write(&folder.join(format!("{name}.json")), &record.to_json()?)?;
     record::write(&folder.join(format!("{name}.csv")), &record.to_csv()?)?;
+    crate::report::write(folder)?;
+    println!("\nreport: {}", folder.join("index.html").display());
     Ok(())
 }
 

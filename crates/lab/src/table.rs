@@ -1,4 +1,4 @@
-//! Tables for the terminal: the first column to the left, numbers to the right.
+//! Tables for the terminal: names to the left, numbers to the right.
 
 use std::fmt;
 
@@ -7,12 +7,25 @@ use std::fmt;
 pub struct Table {
     heading: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// How many columns, from the first, hold names.
+    names: usize,
 }
 
 impl Table {
     /// An empty table.
     pub fn new<T: Into<String>>(heading: impl IntoIterator<Item = T>) -> Table {
-        Table { heading: heading.into_iter().map(Into::into).collect(), rows: Vec::new() }
+        Table { heading: heading.into_iter().map(Into::into).collect(), rows: Vec::new(), names: 1 }
+    }
+
+    /// The same with so many columns of names, from the first.
+    #[must_use]
+    pub fn names(self, names: usize) -> Table {
+        Table { names, ..self }
+    }
+
+    /// Whether a column holds names.
+    pub fn is_name(&self, column: usize) -> bool {
+        column < self.names
     }
 
     /// Adds a row; cells it lacks stay empty.
@@ -42,10 +55,11 @@ impl fmt::Display for Table {
         for (number, cells) in lines().enumerate() {
             let mut line = String::new();
             for (column, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
-                line += &if column == 0 {
-                    format!("{cell:<width$}")
+                let gap = if column == 0 { "" } else { "  " };
+                line += &if self.is_name(column) {
+                    format!("{gap}{cell:<width$}")
                 } else {
-                    format!("  {cell:>width$}")
+                    format!("{gap}{cell:>width$}")
                 };
             }
             writeln!(f, "{}", line.trim_end())?;
