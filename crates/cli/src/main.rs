@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::{atr, mix, output};
+use superpoll_lab::{atr, mix, output, wake};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -30,6 +30,8 @@ enum Lab {
     Atr(atr::Options),
     /// Loads of busy and idle descriptors: where adapting pays
     Mix(mix::Options),
+    /// How long a loop that has gone quiet takes to wake up
+    Wake(wake::Options),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +76,10 @@ fn run(command: Command) -> superpoll_lab::Result<()> {
         Command::Lab(Lab::Mix(options)) => {
             let record = mix::run(&options)?;
             output::mix(&record, &options.output)
+        }
+        Command::Lab(Lab::Wake(options)) => {
+            let record = wake::run(&options)?;
+            output::wake(&record, &options.output)
         }
     }
 }

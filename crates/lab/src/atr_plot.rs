@@ -15,9 +15,11 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
         y_label: "poll / epoll (above 1: epoll is faster)".to_owned(),
         curves: Vec::new(),
         break_even: true,
+        top: 8.0,
         marks: Vec::new(),
     };
-    for (above, below) in [("raw-poll", "raw-epoll-lt"), ("poll", "epoll-lt")] {
+    let pairs = [("raw-poll", "raw-epoll-lt"), ("poll", "epoll-lt")];
+    for (colour, (above, below)) in pairs.into_iter().enumerate() {
         for (account, of) in accounts {
             let points = atr::curve(rows, above, below, of);
             if points.is_empty() {
@@ -29,6 +31,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
             plot.curves.push(Curve {
                 name: format!("{above} / {below}, {account}"),
                 points,
+                colour,
                 thin: account != "loop",
             });
         }
@@ -41,6 +44,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
             plot.curves.push(Curve {
                 name: format!("adaptive / best pure, {account}"),
                 points,
+                colour: 2,
                 thin: account != "loop",
             });
         }
@@ -56,7 +60,7 @@ pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
             names.push(&row.subject);
         }
     }
-    let curves = names.into_iter().map(|name| Curve {
+    let curves = names.iter().enumerate().map(|(colour, &name)| Curve {
         name: name.to_owned(),
         points: rows
             .iter()
@@ -66,13 +70,17 @@ pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
                 (row.atr(), time / row.active.max(1) as f64)
             })
             .collect(),
+        colour,
         thin: PURE.contains(&name),
     });
+    let curves: Vec<Curve> = curves.collect();
+    let low = curves.iter().flat_map(|c| &c.points).map(|&(_, y)| y).fold(f64::INFINITY, f64::min);
     Plot {
         title: format!("cost per event ({name})"),
         y_label: "ns per event, writers' share included".to_owned(),
-        curves: curves.collect(),
+        curves,
         break_even: false,
+        top: low * 6.0,
         marks: Vec::new(),
     }
 }

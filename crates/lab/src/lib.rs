@@ -31,6 +31,8 @@ pub mod statistics;
 pub mod subject;
 mod sys;
 pub mod table;
+pub mod targets;
+pub mod wake;
 
 pub use error::{Error, Result};
 pub use sys::memory::Counting;

@@ -182,7 +182,7 @@ fn watch_now_and_then(entry: &Entry, round: usize) {
 }
 
 /// One round; returns what the write part and the loop part took, in nanoseconds.
-fn run_round(
+pub(crate) fn run_round(
     pairs: &Pairs,
     entry: &Entry,
     subject: &mut dyn Subject,

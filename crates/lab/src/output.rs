@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::options::Output;
 use crate::record::{self, Record};
+use crate::targets::{self, Target};
 
 /// Writes what was asked for and says where it is.
 ///
@@ -37,6 +38,7 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()
 pub fn atr(record: &Record<crate::atr::Row>, output: &Output) -> Result<()> {
     println!("{}\n", record.environment.summary());
     print!("{}", crate::atr_table::text(&record.rows));
+    targets(&targets::of_atr(&record.rows));
     write(record, output)
 }
 
@@ -48,5 +50,26 @@ pub fn atr(record: &Record<crate::atr::Row>, output: &Output) -> Result<()> {
 pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
     println!("{}\n", record.environment.summary());
     print!("{}", crate::mix_table::text(&record.rows));
+    targets(&targets::of_mix(&record.rows));
     write(record, output)
+}
+
+/// Prints and writes the results of `lab wake`.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    println!("time from a write until a blocked loop has read it\n");
+    print!("{}", crate::wake::table(&record.rows));
+    targets(&targets::of_wake(&record.rows));
+    write(record, output)
+}
+
+/// Prints the targets of a run.
+pub fn targets(all: &[Target]) {
+    if !all.is_empty() {
+        println!("\ntargets\n\n{}", targets::table(all));
+    }
 }

@@ -18,7 +18,9 @@ pub struct Curve {
     pub name: String,
     /// Its points, ascending in x.
     pub points: Vec<(f64, f64)>,
-    /// Whether it is drawn thin: a companion of another curve.
+    /// Which of the colours it has.
+    pub colour: usize,
+    /// Whether it is drawn thin and faint: a companion of another curve.
     pub thin: bool,
 }
 
@@ -33,13 +35,15 @@ pub struct Plot {
     pub curves: Vec<Curve>,
     /// Where y is 1, drawn as a line, if that means something.
     pub break_even: bool,
+    /// Above this, curves leave the plot: what happens far up would flatten all the rest.
+    pub top: f64,
     /// Points to be marked on that line, each with its text.
     pub marks: Vec<(f64, String)>,
 }
 
 const SIZE: (u32, u32) = (900, 520);
 
-const COLOURS: [RGBColor; 10] = [
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0x2f, 0x7e, 0xd8),
     RGBColor(0xe0, 0x7b, 0x00),
     RGBColor(0x2a, 0x9d, 0x4a),
@@ -50,6 +54,8 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(0xd0, 0x5c, 0xa8),
     RGBColor(0x7a, 0x8a, 0x2a),
     RGBColor(0x80, 0x80, 0x80),
+    RGBColor(0x5a, 0x6a, 0xc8),
+    RGBColor(0xc8, 0xa0, 0x20),
 ];
 
 impl Plot {
@@ -100,15 +106,17 @@ impl Plot {
                 .label("break-even")
                 .legend(|(x, y)| PathElement::new([(x, y), (x + 20, y)], BLACK.mix(0.7)));
         }
-        for (number, curve) in self.curves.iter().enumerate() {
-            let colour = COLOURS[number % COLOURS.len()];
-            let style = colour.stroke_width(if curve.thin { 1 } else { 2 });
+        for curve in &self.curves {
+            let colour = COLOURS[curve.colour % COLOURS.len()];
+            let style =
+                if curve.thin { colour.mix(0.75).stroke_width(1) } else { colour.stroke_width(2) };
+            let points = below(&curve.points, self.top);
             chart
-                .draw_series(LineSeries::new(curve.points.iter().copied(), style))
+                .draw_series(LineSeries::new(points.iter().copied(), style))
                 .map_err(say)?
                 .label(&curve.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
-            let dots = curve.points.iter().map(|&at| Circle::new(at, 2, colour.filled()));
+            let dots = points.iter().map(|&at| Circle::new(at, 2, colour.filled()));
             chart.draw_series(dots).map_err(say)?;
         }
         for (place, (x, text)) in self.marks.iter().enumerate() {
@@ -136,8 +144,27 @@ impl Plot {
         if self.break_even {
             (low, high) = (low.min(0.8), high.max(1.3));
         }
-        if low.is_finite() && low > 0.0 && high > 0.0 { low / 1.15..high * 1.3 } else { 0.5..2.0 }
+        high = high.min(self.top);
+        if low.is_finite() && low > 0.0 && high > 0.0 { low / 1.1..high * 1.1 } else { 0.5..2.0 }
     }
+}
+
+/// The part of a curve that is not above `top`, cut where it comes through.
+fn below(points: &[(f64, f64)], top: f64) -> Vec<(f64, f64)> {
+    let mut kept = Vec::new();
+    let mut before: Option<(f64, f64)> = None;
+    for &(x, y) in points {
+        if let Some((x0, y0)) = before.filter(|&(_, y0)| (y0 > top) != (y > top)) {
+            // On a logarithmic axis a straight line is straight in the logarithm.
+            let share = (y0.ln() - top.ln()) / (y0.ln() - y.ln());
+            kept.push((x0 + (x - x0) * share, top));
+        }
+        if y <= top {
+            kept.push((x, y));
+        }
+        before = Some((x, y));
+    }
+    kept
 }
 
 /// A label of the axis: no more digits than it needs.
@@ -173,9 +200,11 @@ mod tests {
             curves: vec![Curve {
                 name: "curve one".to_owned(),
                 points: vec![(0.1, 5.0), (0.5, 1.0), (1.0, 0.7)],
+                colour: 0,
                 thin: false,
             }],
             break_even: true,
+            top: 4.0,
             marks: vec![(0.5, "here 0.50".to_owned())],
         };
         let svg = plot.svg().unwrap();
@@ -193,9 +222,18 @@ mod tests {
             y_label: String::new(),
             curves: Vec::new(),
             break_even: false,
+            top: 4.0,
             marks: Vec::new(),
         };
         assert!(plot.svg().unwrap().starts_with("<svg"));
+    }
+
+    #[test]
+    fn a_curve_is_cut_where_it_leaves_the_plot() {
+        let cut = below(&[(0.0, 100.0), (1.0, 1.0), (2.0, 1.0)], 10.0);
+        assert_eq!(cut.len(), 3);
+        assert!((cut[0].0 - 0.5).abs() < 1e-9 && cut[0].1 == 10.0);
+        assert_eq!(below(&[(0.0, 3.0), (1.0, 4.0)], 2.0), []);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::environment::Environment;
 use crate::error::Result;
 use crate::record::{self, Record};
 use crate::table::Table;
-use crate::{atr, atr_plot, atr_table, mix, mix_plot, mix_table, plot};
+use crate::targets::{self, Target};
+use crate::{atr, atr_plot, atr_table, mix, mix_plot, mix_table, plot, wake};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fdfdfc;--rule:#c9ced6;--soft:#f1f3f5}
@@ -37,6 +38,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<mix::Row>::load(&folder.join("mix.json")) {
         body += &mix_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<wake::Row>::load(&folder.join("wake.json")) {
+        body += &wake_section(&record);
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -76,6 +80,7 @@ fn atr_section(folder: &Path, record: &Record<atr::Row>) -> Result<String> {
         text += "<p>Each subject against the best pure one:</p>\n";
         text += &table(&atr_table::subjects(&rows));
     }
+    text += &kept(&targets::of_atr(&record.rows));
     Ok(text)
 }
 
@@ -90,7 +95,25 @@ fn mix_section(folder: &Path, record: &Record<mix::Row>) -> Result<String> {
     text += &table(&mix_table::costs(&record.rows));
     text += "<p>The loop's own time:</p>\n";
     text += &table(&mix_table::loops(&record.rows));
+    text += &kept(&targets::of_mix(&record.rows));
     Ok(text)
+}
+
+fn wake_section(record: &Record<wake::Row>) -> String {
+    let mut text = "<h2>wake: a loop that has gone quiet</h2>\n".to_owned();
+    text += "<p>Some descriptors were busy; then nothing happens for five milliseconds, and a \
+             child process on another processor writes one byte to any of them. Measured is the \
+             time from right before the write until the byte is read.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    text += &table(&wake::table(&record.rows));
+    text + &kept(&targets::of_wake(&record.rows))
+}
+
+fn kept(all: &[Target]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    format!("<h3>Targets</h3>\n{}", table(&targets::table(all)))
 }
 
 fn environment(

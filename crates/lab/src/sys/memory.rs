@@ -45,3 +45,39 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.realloc(block, layout, size) }
     }
 }
+
+/// A number that a forked child shares with its parent.
+#[derive(Debug)]
+pub struct SharedNumber {
+    address: *mut AtomicU64,
+}
+
+impl SharedNumber {
+    /// A page for it, shared across forks.
+    pub fn new() -> std::io::Result<SharedNumber> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping of the kernel's choosing touches no memory of ours.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), size_of::<AtomicU64>(), access, kind, -1, 0)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(SharedNumber { address: address.cast() })
+    }
+
+    /// The number.
+    pub fn number(&self) -> &AtomicU64 {
+        // SAFETY: the mapping is aligned to a page, was zeroed by the kernel, and lives as long
+        // as `self`; all access is atomic.
+        unsafe { &*self.address }
+    }
+}
+
+impl Drop for SharedNumber {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` and is unmapped once; no borrow outlives `self`.
+        unsafe { libc::munmap(self.address.cast(), size_of::<AtomicU64>()) };
+    }
+}
