@@ -83,6 +83,8 @@ pub struct Costs {
     /// A `poll` call that watches nothing but the epoll set, beyond an `epoll_wait` that finds
     /// nothing: the price of having a poll array at all, per pass, its slots not counted.
     pub pass: f32,
+    /// A `poll` call without slots.
+    pub poll_call: f32,
     /// An `epoll_wait` that finds nothing: paid on top of a pass when epoll has events as well.
     pub cold_wait: f32,
     /// Whether the numbers were measured here.
@@ -132,6 +134,7 @@ impl Costs {
             delete: 770.0,
         },
         pass: 225.0,
+        poll_call: 234.0,
         cold_wait: 150.0,
         measured: false,
     };

@@ -14,9 +14,9 @@
 //!
 //! The array itself has a price per pass, whatever is in it. It is opened only when the candidates
 //! of one wait would earn that price together, and dissolved when it has run up a debt of what
-//! dissolving and opening it again would cost. Here only the loop's own time counts, and a quarter
-//! of the writer's: with two or three active descriptors the writer alone may gain, and the loop
-//! should not pay for that.
+//! dissolving and opening it again would cost. It has to earn a multiple of the price, because most
+//! of what it earns falls to the writers: with two or three active descriptors the loop would pay
+//! for what only they gain.
 //!
 //! Time is counted in ticks, eight to a pass; a pass that blocked with the array counts for as
 //! many more as joining and leaving the wait queues costs more than a scan.
@@ -42,8 +42,10 @@ const IDLE_THETA: f32 = 4.0;
 /// Credit beyond this many times the price of two moves says nothing more.
 const CAP: f32 = 32.0;
 
-/// The array opens if it would earn this many times its price.
-const OPENING: f32 = 1.2;
+/// How many times its price the array must earn to be opened, and to stay: more than half of what
+/// it earns falls to the writers, but the price is the loop's alone.
+const OPENING: f32 = 2.6;
+const STAYING: f32 = 2.0;
 
 /// Credit per descriptor, with thresholds learned from all of them.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +100,17 @@ fn price(account: &Account, governor: &Governor) -> f32 {
     if account.parked { governor.parked } else { governor.settled }
 }
 
+/// What a pass costs more because there is an array, its slots not counted. Where epoll has nothing
+/// to watch, `poll` does not watch epoll.
+fn array_price(view: &View<'_>, cold: usize, cold_active: bool) -> f32 {
+    let costs = view.costs;
+    match (cold, cold_active) {
+        (0, _) => costs.poll_call - costs.cold_wait,
+        (_, false) => costs.pass,
+        (_, true) => costs.pass + costs.cold_wait,
+    }
+}
+
 impl Policy for Governed {
     fn name(&self) -> &'static str {
         "governed"
@@ -127,17 +140,21 @@ impl Policy for Governed {
                 account.reach = 0.0;
             }
             if account.trough < 0.0 {
-                account.trough -= scans / governor.parked;
+                account.trough += credit;
             }
             credit = 0.0;
         }
         credit = (credit + governor.gain).min(governor.parked * CAP);
+        if credit + account.trough >= 0.0 && account.trough < 0.0 {
+            governor.lull(-account.trough / governor.parked);
+            account.trough = 0.0;
+        }
         account.credit = credit;
         account.reach = account.reach.max(credit);
         account.since = ticks;
         let moves = credit >= governor.rise * account.theta;
         if moves {
-            self.wanted += governor.own - governor.scan;
+            self.wanted += governor.gain - governor.scan;
             self.wanting += 1;
         }
         self.cold_events += 1;
@@ -152,15 +169,16 @@ impl Policy for Governed {
             return candidates;
         }
         let worth = self.wanted * candidates as f32 / self.wanting.max(1) as f32;
-        let mixed = if self.cold_events as usize > candidates { view.costs.cold_wait } else { 0.0 };
-        if worth >= OPENING * (view.costs.pass + mixed) { candidates } else { 0 }
+        let others = view.cold - candidates.min(view.cold);
+        let price = array_price(view, others, self.cold_events as usize > candidates);
+        if worth >= OPENING * price { candidates } else { 0 }
     }
 
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
         let ticks = self.ticks;
         let governor = &mut self.governors(view)[account.kind as usize];
         if account.trough < 0.0 {
-            governor.lull(-account.trough);
+            governor.lull(-account.trough / governor.parked);
             account.trough = 0.0;
         }
         account.credit = 0.0;
@@ -173,9 +191,9 @@ impl Policy for Governed {
         let ticks = self.ticks;
         self.latest = account.kind as usize;
         let governor = &mut self.governors(view)[account.kind as usize];
-        let own = governor.own;
+        let gain = governor.gain;
         let low = account.credit - scans(account, governor, ticks);
-        let credit = low + governor.gain;
+        let credit = low + gain;
         account.trough = account.trough.min(low);
         account.reach += credit.max(0.0);
         account.credit = credit.min(0.0);
@@ -187,7 +205,7 @@ impl Policy for Governed {
             }
             account.trough = 0.0;
         }
-        self.earned += own;
+        self.earned += gain;
     }
 
     fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict {
@@ -195,7 +213,7 @@ impl Policy for Governed {
         let governor = &mut self.governors(view)[account.kind as usize];
         let depth = (scans(account, governor, ticks) - account.credit) / price(account, governor);
         if depth >= governor.fall {
-            account.trough = -depth;
+            account.trough = -depth * governor.parked;
             Verdict::Demote
         } else if dissolving {
             account.trough = 0.0;
@@ -220,6 +238,7 @@ impl Policy for Governed {
         if account.reach > 0.0 {
             governor.burst(account.reach);
         }
+        governor.stay(account.events);
         if handed_off {
             account.trough = 0.0;
         }
@@ -239,8 +258,8 @@ impl Policy for Governed {
             self.ticks = self.ticks.wrapping_add((more * TICKS as f32) as u32);
         }
         if tally.hot > 0 {
-            let mixed = if tally.cold_ready > 0 { view.costs.cold_wait } else { 0.0 };
-            let cost = view.costs.pass + mixed + tally.hot as f32 * governor.scan;
+            let price = array_price(view, tally.cold, tally.cold_ready > 0);
+            let cost = STAYING * price + tally.hot as f32 * governor.scan;
             self.balance = (self.balance + self.earned - cost).min(0.0);
             let debt = governor.settled * (tally.hot + 1) as f32;
             self.dissolving |= self.balance < -debt;

@@ -25,6 +25,11 @@ const FALL: [f32; 6] = [0.0625, 0.25, 0.5, 1.0, 2.0, 4.0];
 /// Where a governor starts that has seen nothing: the classical thresholds.
 const RISE_FIRST: usize = 2;
 const FALL_FIRST: usize = 2;
+const SETTLE_FIRST: usize = 1;
+
+/// Events before a parked descriptor is settled, in multiples of the number after which parking
+/// has cost as much as settling.
+const SETTLE: [f32; 4] = [0.5, 1.0, 3.0, 10.0];
 
 /// What is left of a score after [`FADE_PASSES`] passes.
 const FADE: f32 = 15.0 / 16.0;
@@ -44,8 +49,6 @@ pub(super) struct Governor {
     pub scan: f32,
     /// What an event saves in the array, if epoll has forgotten the descriptor.
     pub gain: f32,
-    /// What an event saves the loop itself, and a quarter of what it saves the writer.
-    pub own: f32,
     /// Events of a stay after which parking has cost what forgetting would have.
     pub settle: u16,
     /// The evidence that a move to the array takes at present.
@@ -60,8 +63,12 @@ pub(super) struct Governor {
     share: f32,
     rises: [f32; RISE.len()],
     falls: [f32; FALL.len()],
+    settles: [f32; SETTLE.len()],
     rise_at: usize,
     fall_at: usize,
+    settle_at: usize,
+    /// Events after which parking has cost as much as settling.
+    even: f32,
 }
 
 impl Governor {
@@ -69,7 +76,6 @@ impl Governor {
         let mut governor = Governor {
             scan: 0.0,
             gain: 0.0,
-            own: 0.0,
             settle: 0,
             rise: 0.0,
             fall: 0.0,
@@ -78,8 +84,11 @@ impl Governor {
             share: 0.0,
             rises: [0.0; RISE.len()],
             falls: [0.0; FALL.len()],
+            settles: [0.0; SETTLE.len()],
             rise_at: RISE_FIRST,
             fall_at: FALL_FIRST,
+            settle_at: SETTLE_FIRST,
+            even: 0.0,
         };
         governor.reprice(costs, scan_factor);
         governor
@@ -90,11 +99,10 @@ impl Governor {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
         self.gain = (costs.event + costs.wake - ready).max(1.0);
-        self.own = costs.event - ready + costs.wake / 4.0;
         self.parked = (2.0 * costs.modify).max(1.0);
         self.settled = (costs.add + costs.modify).max(1.0);
         let forgetting = (costs.delete + costs.add - costs.modify).max(0.0);
-        self.settle = (forgetting / costs.parked_wake.max(1.0)).ceil().clamp(1.0, 60_000.0) as u16;
+        self.even = (forgetting / costs.parked_wake.max(1.0)).clamp(1.0, 5_000.0);
         let dense = self.gain - self.scan;
         self.share = ((dense - costs.parked_wake) / dense.max(1.0)).clamp(0.0, 1.0);
         self.choose();
@@ -102,7 +110,8 @@ impl Governor {
 
     /// Lets the past fade and uses the thresholds that would have served best.
     pub fn learn(&mut self) {
-        for score in self.rises.iter_mut().chain(&mut self.falls) {
+        let scores = self.rises.iter_mut().chain(&mut self.falls).chain(&mut self.settles);
+        for score in scores {
             *score *= FADE;
         }
         let margin = self.parked;
@@ -116,12 +125,27 @@ impl Governor {
                 self.fall_at = level;
             }
         }
+        for level in 0..SETTLE.len() {
+            if self.settles[level] + self.even < self.settles[self.settle_at] {
+                self.settle_at = level;
+            }
+        }
         self.choose();
     }
 
     fn choose(&mut self) {
         self.rise = RISE[self.rise_at] * self.parked;
         self.fall = FALL[self.fall_at];
+        self.settle = (SETTLE[self.settle_at] * self.even).ceil() as u16;
+    }
+
+    /// A stay in the array has ended after so many events.
+    pub fn stay(&mut self, events: u16) {
+        let events = f32::from(events);
+        for (level, cost) in SETTLE.iter().zip(&mut self.settles) {
+            let settled_at = level * self.even;
+            *cost += if events < settled_at { events } else { settled_at + self.even };
+        }
     }
 
     /// A burst has ended, or the descriptor has settled, with this reach.
