@@ -37,7 +37,20 @@ const TICKS: u32 = 8;
 const FEW: usize = 4;
 
 /// How much more evidence a descriptor needs that the caller expects to be idle.
-const IDLE_THETA: f32 = 4.0;
+const IDLE_THETA: f32 = 3.0;
+
+/// The bit of an account's events that says that the stay is, or was, settled.
+const SETTLED: u16 = 1 << 15;
+
+/// A descriptor that comes back from a lull of less than this many times the price of moving it
+/// had better not left: its next stay goes on where the last one ended.
+const SAME_STAY: f32 = 2.0;
+
+/// What a stay that lost and one that gained does to the evidence that the descriptor needs beyond
+/// what others need, and the most it can need, in multiples of the price of two moves.
+const LOSS: f32 = 1.25;
+const GAIN: f32 = 0.75;
+const MOST: f32 = 12.0;
 
 /// Credit beyond this many times the price of two moves says nothing more.
 const CAP: f32 = 32.0;
@@ -94,10 +107,16 @@ fn scans(account: &Account, governor: &Governor, ticks: u32) -> f32 {
     governor.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
 }
 
-/// The price of moving a descriptor back to epoll and into the array again.
+/// The events of the stay that an account is in or has ended last.
 #[inline]
-fn price(account: &Account, governor: &Governor) -> f32 {
-    if account.parked { governor.parked } else { governor.settled }
+fn events(account: &Account) -> u16 {
+    account.events & !SETTLED
+}
+
+/// Whether epoll has forgotten the descriptor in this stay.
+#[inline]
+fn settled(account: &Account) -> bool {
+    account.events & SETTLED != 0
 }
 
 /// What a pass costs more because there is an array, its slots not counted. Where epoll has nothing
@@ -119,7 +138,7 @@ impl Policy for Governed {
     fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
         self.governors(view);
         account.since = self.ticks;
-        account.theta = 1.0;
+        account.theta = 0.0;
         match hint {
             Hint::Busy => return Place::Hot,
             Hint::Idle => account.theta = IDLE_THETA,
@@ -146,13 +165,14 @@ impl Policy for Governed {
         }
         credit = (credit + governor.gain).min(governor.parked * CAP);
         if credit + account.trough >= 0.0 && account.trough < 0.0 {
-            governor.lull(-account.trough / governor.parked);
+            governor.lull(-account.trough, settled(account));
+            account.events = 0;
             account.trough = 0.0;
         }
         account.credit = credit;
         account.reach = account.reach.max(credit);
         account.since = ticks;
-        let moves = credit >= governor.rise * account.theta;
+        let moves = credit >= governor.rise + account.theta * governor.parked;
         if moves {
             self.wanted += governor.gain - governor.scan;
             self.wanting += 1;
@@ -178,11 +198,17 @@ impl Policy for Governed {
         let ticks = self.ticks;
         let governor = &mut self.governors(view)[account.kind as usize];
         if account.trough < 0.0 {
-            governor.lull(-account.trough / governor.parked);
+            governor.lull(-account.trough, settled(account));
+            if account.trough < -SAME_STAY * governor.settled {
+                account.events = 0;
+            }
             account.trough = 0.0;
         }
+        account.events &= !SETTLED;
+        if !account.parked {
+            account.events |= SETTLED;
+        }
         account.credit = 0.0;
-        account.events = 0;
         account.since = ticks;
     }
 
@@ -198,10 +224,10 @@ impl Policy for Governed {
         account.reach += credit.max(0.0);
         account.credit = credit.min(0.0);
         account.since = ticks;
-        account.events = account.events.saturating_add(1);
+        account.events += u16::from(events(account) < SETTLED - 1);
         if credit >= 0.0 {
             if account.trough < -governor.shallow() {
-                governor.lull(-account.trough / price(account, governor));
+                governor.lull(-account.trough, settled(account));
             }
             account.trough = 0.0;
         }
@@ -211,17 +237,19 @@ impl Policy for Governed {
     fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict {
         let (ticks, dissolving) = (self.ticks, self.dissolving);
         let governor = &mut self.governors(view)[account.kind as usize];
-        let depth = (scans(account, governor, ticks) - account.credit) / price(account, governor);
-        if depth >= governor.fall {
-            account.trough = -depth * governor.parked;
+        let depth = scans(account, governor, ticks) - account.credit;
+        let patience = if settled(account) { governor.fall_settled } else { governor.fall };
+        if depth >= patience {
+            account.trough = account.trough.min(-depth);
             Verdict::Demote
         } else if dissolving {
             account.trough = 0.0;
             Verdict::Demote
-        } else if account.parked && account.events >= governor.settle && account.credit >= 0.0 {
+        } else if !settled(account) && account.events >= governor.settle && account.credit >= 0.0 {
             governor.burst(account.reach);
             // Recorded: nothing that is added to this makes it count again.
             account.reach = f32::NEG_INFINITY;
+            account.events |= SETTLED;
             Verdict::Settle
         } else {
             Verdict::Stay
@@ -238,9 +266,14 @@ impl Policy for Governed {
         if account.reach > 0.0 {
             governor.burst(account.reach);
         }
-        governor.stay(account.events);
+        governor.stay(events(account));
         if handed_off {
             account.trough = 0.0;
+        }
+        if events(account) < governor.worth {
+            account.theta = (account.theta * LOSS + LOSS - 1.0).min(MOST);
+        } else {
+            account.theta = (account.theta * GAIN + GAIN - 1.0).max(0.0);
         }
         account.credit = 0.0;
         account.reach = 0.0;
