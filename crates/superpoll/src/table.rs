@@ -127,6 +127,7 @@ impl Slot {
         self.told_interest == self.watch.interest
             && self.told_mode == self.watch.mode
             && self.watch.mode != Mode::OneShot
+            && !self.watch.interest.is_empty()
             && self.place == NOWHERE
     }
 
@@ -347,6 +348,7 @@ impl Table {
         slot.fd = fd;
         slot.watch = watch;
         slot.account = Account::default();
+        slot.served = 0;
         slot.put(RENAMED, slot.is(TOLD));
         slot.put(LIVE, true);
         slot.put(CLOSED, false);
