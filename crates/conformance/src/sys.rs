@@ -110,6 +110,16 @@ pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) }).map(take)
 }
 
+/// A duplicate of the descriptor with this number, whoever owns it.
+///
+/// # Errors
+///
+/// What `fcntl(2)` says.
+pub fn duplicate_number(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) }).map(take)
+}
+
 /// Moves an open file to a number that is free and that the caller has set aside.
 ///
 /// # Errors
