@@ -485,7 +485,10 @@ impl Poller {
             let slot = self.table.slot(index);
             !slot.interest().is_empty() && (slot.is_due() || slot.watch().mode == Mode::Level)
         });
-        let known = always || !self.told_ready.is_empty() || !self.refusals.is_empty();
+        let known = always
+            || !self.told_ready.is_empty()
+            || !self.refusals.is_empty()
+            || !self.delivery.backlog.is_empty();
         self.shared.sleep.rest(known);
     }
 
@@ -540,9 +543,10 @@ impl Poller {
             return Err(Error::ZeroLimit);
         }
         self.stats.waits += 1;
+        self.delivery.begin_wait();
         let early = if self.nested { self.signals() } else { Signals::default() };
         let outcome = self.fill(events, if early.woken { Some(Duration::ZERO) } else { timeout });
-        self.delivery.settle(events, &mut self.table);
+        self.delivery.end_wait(events, &mut self.table);
         if !self.refusals.is_empty() {
             events.refusals.append(&mut self.refusals);
         }
@@ -569,19 +573,25 @@ impl Poller {
         loop {
             self.take_commands();
             self.flush();
-            let told = self.deliver_known(events);
-            if !events.list.is_empty() || !self.refusals.is_empty() {
-                deadline = Deadline::Now;
+            let told = self.deliver_told(events);
+            if !self.delivery.backlog.is_empty() {
+                self.split_for(events).1.serve_backlog()?;
             }
             if events.list.len() >= events.limit {
-                self.delivery.cut = true;
                 return Ok(self.signals().woken);
+            }
+            self.delivery.begin_collection();
+            self.deliver_always_ready(events);
+            let found = !events.list.is_empty() || !self.delivery.backlog.is_empty();
+            if found || !self.refusals.is_empty() {
+                deadline = Deadline::Now;
             }
             if self.wakeable && self.shared.sleep.is_signalled() {
                 deadline = Deadline::Now;
             }
             let (backend, mut cx) = self.split_for(events);
             let waited = backend.wait(&mut cx, deadline);
+            self.delivery.end_collection(events, &mut self.table);
             let signals = self.signals();
             match waited {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -597,9 +607,6 @@ impl Poller {
                 // An owner was dropped while we slept: none of its events may come out.
                 self.take_commands();
                 events.list.retain(|event| self.table.get(event.key()).is_some());
-            }
-            if events.list.is_empty() {
-                self.delivery.settle(events, &mut self.table);
             }
             if signals.woken
                 || !events.list.is_empty()
@@ -626,23 +633,42 @@ impl Poller {
         if self.wakeable { self.shared.sleep.take() } else { Signals::default() }
     }
 
-    /// Delivers what needs no kernel: what the caller told, and files that are always ready.
-    /// Returns how many of the former there are.
+    /// Delivers what the caller told; returns how many registrations that concerns.
     #[inline]
-    fn deliver_known(&mut self, events: &mut Events) -> usize {
-        if self.told_ready.is_empty() && self.table.always_ready().is_empty() {
-            return 0;
-        }
-        self.deliver_without_kernel(events)
+    fn deliver_told(&mut self, events: &mut Events) -> usize {
+        if self.told_ready.is_empty() { 0 } else { self.deliver_all_told(events) }
     }
 
-    fn deliver_without_kernel(&mut self, events: &mut Events) -> usize {
+    fn deliver_all_told(&mut self, events: &mut Events) -> usize {
         let mut told = std::mem::take(&mut self.told_ready);
         let (_, mut cx) = self.split_for(events);
-        told.retain(|&(key, readiness)| cx.report_arrival(key, readiness) == Report::Full);
+        told.retain(|&(key, readiness)| {
+            if cx.events.list.len() >= cx.events.limit {
+                return true;
+            }
+            let once = cx.table.get(key).is_some_and(|slot| slot.watch().mode == Mode::OneShot);
+            if cx.report(key, readiness) == Report::Taken && once {
+                // Not found by the back-end, so it does not know that it is disarmed.
+                cx.table.mark(key.index());
+            }
+            false
+        });
         let delivered = cx.events.list.len();
         merge(&mut cx.events.list, delivered);
-        let delivered = cx.events.list.len();
+        self.told_ready = told;
+        events.list.len()
+    }
+
+    /// Delivers files that are always ready.
+    #[inline]
+    fn deliver_always_ready(&mut self, events: &mut Events) {
+        if !self.table.always_ready().is_empty() {
+            self.deliver_all_always_ready(events);
+        }
+    }
+
+    fn deliver_all_always_ready(&mut self, events: &mut Events) {
+        let (_, mut cx) = self.split_for(events);
         for place in 0..cx.table.always_ready().len() {
             let index = cx.table.always_ready()[place];
             let slot = cx.table.slot(index);
@@ -653,13 +679,10 @@ impl Poller {
             }
             let key = cx.table.key(index);
             let ready = Readiness::of(watch.interest & (Interest::READABLE | Interest::WRITABLE));
-            let report = if once { cx.report_arrival(key, ready) } else { cx.report(key, ready) };
-            if report == Report::Taken {
+            if matches!(cx.report(key, ready), Report::Taken | Report::Later) {
                 cx.table.slot_mut(index).set_due(false);
             }
         }
-        self.told_ready = told;
-        delivered
     }
 
     /// Carries out what other threads and dropped owners asked for.

@@ -53,8 +53,8 @@ pub struct Slot {
     generation: u32,
     /// Where the back-end keeps it; its own affair. Links vacant slots.
     place: u32,
-    /// The last round of a cut-off sequence of waits in which it was served.
-    pub(crate) round: u32,
+    /// The last wait that served it, among those that could not serve all.
+    pub(crate) served: u32,
     watch: Watch,
     told_interest: Interest,
     told_mode: Mode,
@@ -68,7 +68,7 @@ impl Slot {
             fd: -1,
             generation: 0,
             place: NOWHERE,
-            round: 0,
+            served: 0,
             watch: Watch::default(),
             told_interest: Interest::NONE,
             told_mode: Mode::Level,

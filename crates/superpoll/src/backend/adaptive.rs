@@ -347,11 +347,7 @@ impl<P: Policy> Backend for Adaptive<P> {
         });
         cx.stats.hot.active += tally.hot_ready as u64;
         if cold_is_ready {
-            if cx.room() > 0 {
-                tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
-            } else {
-                cx.cut_off();
-            }
+            tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
         }
         self.end_pass(tally);
         self.turn_hand(cx);

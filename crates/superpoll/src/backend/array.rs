@@ -4,8 +4,7 @@
 //! the gap. A disarmed registration keeps its slot with the descriptor's number complemented; the
 //! kernel skips negative numbers, while `events = 0` would still report, and so spin on, a hang-up.
 //!
-//! A scan begins where the last one was cut off and stops as soon as it has seen as many slots as
-//! the kernel said have something to tell.
+//! A scan stops as soon as it has seen as many slots as the kernel said have something to tell.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -26,7 +25,6 @@ pub(crate) struct Array {
     slots: Vec<Slot>,
     /// The table index for each slot.
     indices: Vec<u32>,
-    cursor: usize,
 }
 
 impl Array {
@@ -34,7 +32,6 @@ impl Array {
         Array {
             slots: vec![Slot { fd: -1, events: libc::POLLIN, revents: 0 }],
             indices: vec![u32::MAX],
-            cursor: 1,
         }
     }
 
@@ -91,9 +88,6 @@ impl Array {
         if let Some(&moved) = self.indices.get(place) {
             table.slot_mut(moved).set_place(Some(place));
         }
-        if self.cursor >= self.slots.len() {
-            self.cursor = 1;
-        }
     }
 
     /// Calls `poll`; returns how many slots have something to tell.
@@ -118,46 +112,37 @@ impl Array {
     ) -> usize {
         let mut left = ready - usize::from(self.own_is_ready());
         let mut active = 0;
-        let start = self.cursor;
-        let end = self.slots.len();
-        self.cursor = 1;
-        for range in [start..end, 1..start.min(end)] {
-            for place in range {
-                if left == 0 {
-                    return active;
-                }
-                let found = self.slots[place].revents;
-                if found == 0 {
-                    continue;
-                }
-                left -= 1;
-                let index = self.indices[place];
-                let key = cx.table.key(index);
-                if found & libc::POLLNVAL != 0 {
-                    self.slots[place].fd = !self.slots[place].fd;
-                    cx.stats.invalid += 1;
-                    cx.invalid(key);
-                    continue;
-                }
-                let readiness = Readiness::from_poll_bits(found);
-                // The kernel reports what the slot asked for: no second look, if it stays armed.
-                if cx.table.slot(index).watch().mode != Mode::OneShot && cx.push(key, readiness) {
-                    active += 1;
-                    on_active(cx, index);
-                    continue;
-                }
-                let report = cx.report(key, readiness);
-                if report == Report::Full {
-                    self.cursor = place;
-                    return active;
-                }
-                if cx.table.slot(index).interest().is_empty() {
-                    self.slots[place].fd = !self.slots[place].fd;
-                }
-                if matches!(report, Report::Taken | Report::Later) {
-                    active += 1;
-                    on_active(cx, index);
-                }
+        for place in OWN + 1..self.slots.len() {
+            if left == 0 {
+                break;
+            }
+            let found = self.slots[place].revents;
+            if found == 0 {
+                continue;
+            }
+            left -= 1;
+            let index = self.indices[place];
+            let key = cx.table.key(index);
+            if found & libc::POLLNVAL != 0 {
+                self.slots[place].fd = !self.slots[place].fd;
+                cx.stats.invalid += 1;
+                cx.invalid(key);
+                continue;
+            }
+            let readiness = Readiness::from_poll_bits(found);
+            // The kernel reports what the slot asked for: no second look, if it stays armed.
+            if cx.table.slot(index).watch().mode != Mode::OneShot && cx.push(key, readiness) {
+                active += 1;
+                on_active(cx, index);
+                continue;
+            }
+            let report = cx.report(key, readiness);
+            if cx.table.slot(index).interest().is_empty() {
+                self.slots[place].fd = !self.slots[place].fd;
+            }
+            if matches!(report, Report::Taken | Report::Later) {
+                active += 1;
+                on_active(cx, index);
             }
         }
         active

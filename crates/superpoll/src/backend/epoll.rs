@@ -194,9 +194,11 @@ impl Epoll {
     ) -> io::Result<usize> {
         let deadline =
             if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
-        // One for the waker, and one so that a full buffer means that the limit was reached.
-        let known = cx.table.len() + 2;
-        let room = cx.room().min(known);
+        let known = cx.table.len() + 1;
+        let room = match cx.room_in_turn() {
+            Some(room) if alone => room.min(known),
+            _ => known,
+        };
         let count = epoll::wait(
             &mut cx.stats.calls,
             self.fd.as_fd(),
@@ -204,9 +206,6 @@ impl Epoll {
             room,
             deadline.left(),
         )?;
-        if count == room && room < known && !(alone && cx.table.always_ready().is_empty()) {
-            cx.cut_off();
-        }
         Ok(count)
     }
 
@@ -253,18 +252,13 @@ impl Epoll {
             return false;
         }
         let unwanted = !found.beyond(slot.interest()).is_empty();
-        let report = match slot.told() {
-            Some((_, Mode::Level | Mode::Exclusive)) | None => cx.report(key, found),
-            Some((_, Mode::Edge | Mode::Auto)) => cx.report_arrival(key, found),
-            Some((_, Mode::OneShot)) => {
-                self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
-                cx.report_arrival(key, found)
-            }
-        };
-        if unwanted && report != Report::Full {
+        if matches!(slot.told(), Some((_, Mode::OneShot))) {
+            self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
+        }
+        if unwanted {
             cx.table.press(key.index());
         }
-        matches!(report, Report::Taken | Report::Later)
+        matches!(cx.report(key, found), Report::Taken | Report::Later)
     }
 
     /// Builds the set anew under the same number, without what nobody can name any more.

@@ -25,11 +25,13 @@ use crate::waker::Sleep;
 
 pub(crate) mod adaptive;
 mod array;
+mod delivery;
 pub(crate) mod epoll;
 pub(crate) mod poll;
 pub(crate) mod select;
 
 pub use adaptive::Adaptive;
+pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
 pub use poll::Poll;
 pub use select::Select;
@@ -172,14 +174,12 @@ impl Deadline {
 pub enum Report {
     /// Delivered.
     Taken,
-    /// Put aside until the others that are ready have had their turn.
+    /// Kept for its turn.
     Later,
     /// The registration does not want it (disarmed, or a direction disabled lazily).
     Unwanted,
     /// The registration has ended.
     Stale,
-    /// The limit is reached; this one and all further ones come in the next wait.
-    Full,
 }
 
 /// What a back-end is handed: registrations, statistics, and where to report.
@@ -195,21 +195,10 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Reports the state of a descriptor, which will be found again for as long as it lasts.
-    /// Delivers what the caller wants of it; disarms a one-shot registration that was delivered.
+    /// Reports what was found of a descriptor. Delivers what the caller wants of it, or keeps it for
+    /// a later wait if the limit is reached; disarms a one-shot registration that was delivered.
     #[inline]
     pub fn report(&mut self, key: Key, found: Readiness) -> Report {
-        self.deliver(key, found, false)
-    }
-
-    /// The same for an arrival, which the kernel tells only once.
-    #[inline]
-    pub fn report_arrival(&mut self, key: Key, found: Readiness) -> Report {
-        self.deliver(key, found, true)
-    }
-
-    #[inline]
-    fn deliver(&mut self, key: Key, found: Readiness, arrival: bool) -> Report {
         let Some(slot) = self.table.get_mut(key) else {
             self.stats.stale += 1;
             return Report::Stale;
@@ -220,17 +209,9 @@ impl Context<'_> {
             self.stats.unwanted += 1;
             return Report::Unwanted;
         }
-        let delivery = &mut *self.delivery;
-        if self.events.list.len() >= self.events.limit {
-            delivery.cut = true;
-            return Report::Full;
-        }
-        if delivery.rounds {
-            if slot.round == delivery.round && !arrival {
-                delivery.put_aside(watch.mode, Event::new(key, wanted));
-                return Report::Later;
-            }
-            slot.round = delivery.round;
+        if self.delivery.all || self.events.list.len() >= self.events.limit {
+            self.delivery.backlog.push_back(Event::new(key, wanted));
+            return Report::Later;
         }
         if watch.mode == Mode::OneShot {
             slot.disarm();
@@ -239,10 +220,10 @@ impl Context<'_> {
         Report::Taken
     }
 
-    /// Delivers an event that needs no mask; false if the limit or a round stands in the way.
+    /// Delivers an event that needs no mask; false if it is not its turn.
     #[inline]
     pub(crate) fn push(&mut self, key: Key, found: Readiness) -> bool {
-        let free = !self.delivery.rounds && self.events.list.len() < self.events.limit;
+        let free = !self.delivery.all && self.events.list.len() < self.events.limit;
         if free {
             self.events.list.push(Event::new(key, found));
         }
@@ -254,14 +235,11 @@ impl Context<'_> {
         self.delivery.invalid.push(key);
     }
 
-    /// How many more events this wait may deliver.
-    pub fn room(&self) -> usize {
-        self.events.limit - self.events.list.len()
-    }
-
-    /// Says that more may be ready than was reported.
-    pub fn cut_off(&mut self) {
-        self.delivery.cut = true;
+    /// How many events a back-end need not fetch more of, because its kernel object gives out what
+    /// is ready in turn: `None` if it must fetch all there are.
+    pub(crate) fn room_in_turn(&self) -> Option<usize> {
+        (!self.delivery.all && self.table.always_ready().is_empty())
+            .then(|| self.events.limit - self.events.list.len())
     }
 
     /// To be called right before a system call that may block: announces the sleep to the wakers.
@@ -282,64 +260,6 @@ impl Context<'_> {
     pub fn waker_fired(&mut self) {
         if let Some(sleep) = self.sleep {
             sleep.drain(&mut self.stats.calls);
-        }
-    }
-}
-
-/// The events of one wait, and whose turn it is when the limit cuts waits off.
-///
-/// As long as everything that is ready fits, none of this costs anything. When a wait is cut off,
-/// rounds begin: in one round each ready descriptor is served at most once, and the round ends
-/// when a wait has room left after all that were not served yet. Descriptors that are found again
-/// within a round are put aside (`again`) and fill that room, which begins the next round. So no
-/// descriptor waits longer than ceil(ready / limit) waits, wherever it is watched. A one-shot
-/// registration is put aside by leaving it armed; the next round finds it.
-#[derive(Debug, Default)]
-pub(crate) struct Delivery {
-    pub cut: bool,
-    pub invalid: Vec<Key>,
-    again: Vec<Event>,
-    round: u32,
-    rounds: bool,
-}
-
-impl Delivery {
-    #[cold]
-    fn put_aside(&mut self, mode: Mode, event: Event) {
-        if mode != Mode::OneShot {
-            self.again.push(event);
-        }
-    }
-
-    /// Ends a wait: starts, continues or ends the rounds.
-    #[inline]
-    pub fn settle(&mut self, events: &mut Events, table: &mut Table) {
-        if self.rounds || self.cut {
-            self.turn(events, table);
-        }
-    }
-
-    #[cold]
-    fn turn(&mut self, events: &mut Events, table: &mut Table) {
-        let list = &mut events.list;
-        let room = events.limit - list.len();
-        self.cut = false;
-        if self.rounds && room == 0 {
-            self.again.clear();
-            return;
-        }
-        if self.rounds {
-            list.extend(self.again.drain(..).take(room));
-            self.rounds = list.len() >= events.limit || list.is_empty();
-        } else {
-            self.rounds = true;
-        }
-        self.again.clear();
-        self.round = self.round.wrapping_add(1);
-        for event in list.iter() {
-            if let Some(slot) = table.get_mut(event.key()) {
-                slot.round = self.round;
-            }
         }
     }
 }

@@ -27,8 +27,6 @@ pub struct Select {
     len: usize,
     waker: Option<RawFd>,
     found: Vec<Slot>,
-    /// Where the search for ready descriptors starts: behind the one that was cut off.
-    cursor: RawFd,
 }
 
 impl std::fmt::Debug for Select {
@@ -54,7 +52,6 @@ impl Select {
             len: 0,
             waker: None,
             found: Vec::new(),
-            cursor: 0,
         }
     }
 
@@ -82,7 +79,7 @@ impl Select {
         which: impl Fn(RawFd) -> bool,
     ) -> io::Result<()> {
         self.found.clear();
-        for fd in (self.cursor..self.end).chain(0..self.cursor.min(self.end)) {
+        for fd in 0..self.end {
             if Some(fd) == self.waker || !which(fd) {
                 continue;
             }
@@ -91,7 +88,6 @@ impl Select {
                 self.found.push(Slot { fd, events, revents: 0 });
             }
         }
-        self.cursor = 0;
         if self.found.is_empty() {
             return Ok(());
         }
@@ -105,10 +101,6 @@ impl Select {
                 self.put(fd, Interest::NONE);
             } else if revents != 0 {
                 let report = cx.report(key, Readiness::from_poll_bits(revents));
-                if report == Report::Full {
-                    self.cursor = fd;
-                    break;
-                }
                 self.put(fd, cx.table.slot(key.index()).interest());
                 cx.stats.hot.active += u64::from(report != Report::Unwanted);
             }
