@@ -507,11 +507,9 @@ impl Poller {
         shared.sleep.after_fork(&mut self.stats.calls)?;
         let (backend, mut cx) = self.split();
         backend.after_fork(&mut cx)?;
-        if self.wakeable {
-            if let Some(fd) = shared.sleep.fd() {
-                let (backend, mut cx) = self.split();
-                backend.attach_waker(&mut cx, fd)?;
-            }
+        if let Some(fd) = shared.sleep.fd() {
+            let (backend, mut cx) = self.split();
+            backend.attach_waker(&mut cx, fd)?;
         }
         for index in self.table.indices() {
             if self.table.slot(index).fd() >= 0 {

@@ -127,6 +127,7 @@ impl Slot {
         self.told_interest == self.watch.interest
             && self.told_mode == self.watch.mode
             && self.watch.mode != Mode::OneShot
+            && !self.watch.interest.is_empty()
             && self.place == NOWHERE
     }
 
@@ -347,6 +348,7 @@ impl Table {
         slot.fd = fd;
         slot.watch = watch;
         slot.account = Account::default();
+        slot.served = 0;
         slot.put(RENAMED, slot.is(TOLD));
         slot.put(LIVE, true);
         slot.put(CLOSED, false);
@@ -403,7 +405,7 @@ impl Table {
         let place = slot.fd as usize;
         let foreign = slot.is(FOREIGN);
         slot.fd = -1;
-        slot.flags = slot.flags & CHANGED;
+        slot.flags &= CHANGED;
         slot.place = NOWHERE;
         if foreign {
             self.foreign.push(key);

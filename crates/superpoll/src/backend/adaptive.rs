@@ -218,7 +218,7 @@ impl<P: Policy> Adaptive<P> {
 
     /// Looks at the array without blocking, timing it now and then.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
-        if self.passes % TIMED_EVERY != 0 || self.hot.len() < 16 {
+        if !self.passes.is_multiple_of(TIMED_EVERY) || self.hot.len() < 16 {
             return self.hot.poll(cx.stats, Deadline::Now.left());
         }
         let before = Instant::now();

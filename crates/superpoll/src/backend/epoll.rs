@@ -229,10 +229,8 @@ impl Epoll {
                 self.orphans = true;
                 continue;
             };
-            if slot.is_as_told() && cx.push(key, found) {
-                active += 1;
-                on_active(cx, key.index());
-            } else if self.collect_odd(cx, key, found) {
+            let plain = slot.is_as_told() && cx.push(key, found);
+            if plain || self.collect_odd(cx, key, found) {
                 active += 1;
                 on_active(cx, key.index());
             }
