@@ -49,6 +49,16 @@ static ALLOCATOR: sys::Counting = sys::Counting;
 
 #[test]
 fn the_steady_state_allocates_nothing() {
+    judge(0);
+}
+
+#[test]
+fn waits_that_are_cut_off_allocate_nothing() {
+    judge(2);
+}
+
+/// Counts allocations over many rounds, with so many waits a round that their limit cuts off.
+fn judge(cut_off: usize) {
     for bench in bench::all().iter().filter(|bench| !bench.capabilities().moves_at_random) {
         let mut rig = bench.rig();
         let waker = rig.waker().unwrap();
@@ -73,7 +83,7 @@ fn the_steady_state_allocates_nothing() {
             if number % 5 == 0 {
                 waker.wake().unwrap();
             }
-            for _ in 0..2 {
+            for _ in 0..cut_off {
                 poller.wait(&mut tight, Some(Duration::ZERO)).unwrap();
             }
             poller.wait(&mut ample, Some(Duration::from_micros(1))).unwrap();
@@ -89,6 +99,6 @@ fn the_steady_state_allocates_nothing() {
         let before = sys::allocations();
         (2400..3600).for_each(&mut round);
         let allocations = sys::allocations() - before;
-        assert_eq!(allocations, 0, "{}: allocations in 1200 rounds", bench.name());
+        assert_eq!(allocations, 0, "{}, {cut_off} waits cut off: in 1200 rounds", bench.name());
     }
 }
