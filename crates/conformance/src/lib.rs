@@ -7,6 +7,8 @@ pub mod bench;
 pub mod chaos;
 pub mod checks;
 pub mod rig;
+pub mod sequence;
+pub mod subject;
 pub mod sys;
 
 pub use bench::{Bench, Capabilities};

@@ -110,6 +110,16 @@ pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) }).map(take)
 }
 
+/// A duplicate of the descriptor with this number, whoever owns it.
+///
+/// # Errors
+///
+/// What `fcntl(2)` says.
+pub fn duplicate_number(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) }).map(take)
+}
+
 /// Moves an open file to a number that is free and that the caller has set aside.
 ///
 /// # Errors
@@ -244,7 +254,8 @@ pub fn limit_descriptors(soft: u64) -> io::Result<()> {
     }
 }
 
-/// Runs `child` in a forked process and returns its exit status: zero if it returned true.
+/// Forks; runs `child` there on its copy of `with`, and `parent` here on the original. Returns the
+/// child's exit status: zero if it returned true.
 ///
 /// For processes that have no other thread, or whose other threads hold no lock (of the
 /// allocator, say) that the child needs.
@@ -252,16 +263,21 @@ pub fn limit_descriptors(soft: u64) -> io::Result<()> {
 /// # Errors
 ///
 /// What `fork(2)` and `waitpid(2)` say.
-pub fn fork_and_wait(child: impl FnOnce() -> bool, parent: impl FnOnce()) -> io::Result<i32> {
+pub fn fork_and_wait<T>(
+    with: &mut T,
+    child: impl FnOnce(&mut T) -> bool,
+    parent: impl FnOnce(&mut T),
+) -> io::Result<i32> {
     // SAFETY: the child runs the closure and leaves by _exit, so that no destructor or exit
     // handler of the parent's runs twice.
     let process = check(unsafe { libc::fork() })?;
     if process == 0 {
-        let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+        let run = std::panic::AssertUnwindSafe(|| child(with));
+        let passed = std::panic::catch_unwind(run).unwrap_or(false);
         // SAFETY: ends the process, touches no memory.
         unsafe { libc::_exit(i32::from(!passed)) };
     }
-    parent();
+    parent(with);
     let mut status = 0;
     // SAFETY: the kernel writes one integer, which outlives the call.
     check(unsafe { libc::waitpid(process, &mut status, 0) })?;

@@ -5,6 +5,7 @@
 //! (see [`Costs::calibrated`]) and corrected while running. The defaults here stand in only where
 //! measuring failed.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 mod calibrate;
@@ -83,6 +84,8 @@ pub struct Costs {
     /// A `poll` call that watches nothing but the epoll set, beyond an `epoll_wait` that finds
     /// nothing: the price of having a poll array at all, per pass, its slots not counted.
     pub pass: f32,
+    /// A `poll` call without slots.
+    pub poll_call: f32,
     /// An `epoll_wait` that finds nothing: paid on top of a pass when epoll has events as well.
     pub cold_wait: f32,
     /// Whether the numbers were measured here.
@@ -132,6 +135,7 @@ impl Costs {
             delete: 770.0,
         },
         pass: 225.0,
+        poll_call: 234.0,
         cold_wait: 150.0,
         measured: false,
     };
@@ -152,5 +156,100 @@ impl Costs {
             Kind::Unix => &self.unix,
             Kind::Tcp => &self.tcp,
         }
+    }
+}
+
+/// From which active/total ratio on a poll array is cheaper than epoll, for a large set of
+/// descriptors of one kind whose ready ones are spread evenly. Infinite if it never is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct BreakEven {
+    /// Counting only the time of the loop itself.
+    pub own: f32,
+    /// Counting also what the writers pay to wake a descriptor that epoll watches.
+    pub with_writers: f32,
+}
+
+impl Costs {
+    /// Where a poll array and epoll cost the same.
+    pub fn break_even(&self, kind: Kind) -> BreakEven {
+        let costs = self.of(kind);
+        let ratio = |event: f32| {
+            let saved = event - costs.ready;
+            if saved > 0.0 { costs.scan / saved } else { f32::INFINITY }
+        };
+        BreakEven { own: ratio(costs.event), with_writers: ratio(costs.event + costs.wake) }
+    }
+}
+
+/// A table: one line per kind, then the prices of the calls.
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "ns      scan ready block event level recheck  wake parked   add modify delete  \
+             break-even (with writers)"
+        )?;
+        for kind in Kind::MEASURED {
+            let costs = self.of(kind);
+            let even = self.break_even(kind);
+            writeln!(
+                f,
+                "{:<6} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>7.0} {:>5.0} {:>6.0} {:>5.0} \
+                 {:>6.0} {:>6.0}  {:.2} ({:.2})",
+                kind.name(),
+                costs.scan,
+                costs.ready,
+                costs.block,
+                costs.event,
+                costs.level,
+                costs.recheck,
+                costs.wake,
+                costs.parked_wake,
+                costs.add,
+                costs.modify,
+                costs.delete,
+                even.own,
+                even.with_writers,
+            )?;
+        }
+        write!(
+            f,
+            "poll call {:.0}, epoll_wait {:.0}, price of an array {:.0} a pass{}",
+            self.poll_call,
+            self.cold_wait,
+            self.pass,
+            if self.measured { "" } else { " (assumed, not measured)" },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn break_even_is_a_scan_over_what_an_event_saves() {
+        let even = Costs::ASSUMED.break_even(Kind::Pipe);
+        assert_eq!(even.own, 28.0 / 87.0);
+        assert_eq!(even.with_writers, 28.0 / 211.0);
+        assert_eq!(Costs::ASSUMED.break_even(Kind::Unknown), even);
+        let mut costs = Costs::ASSUMED;
+        costs.tcp.event = costs.tcp.ready;
+        assert_eq!(costs.break_even(Kind::Tcp).own, f32::INFINITY);
+        assert!(costs.break_even(Kind::Tcp).with_writers.is_finite());
+    }
+
+    #[test]
+    fn the_table_names_each_kind_and_says_what_was_not_measured() {
+        let table = Costs::ASSUMED.to_string();
+        for word in ["pipe ", "unix ", "tcp ", "0.32 (0.13)", "assumed", "poll call 234"] {
+            assert!(table.contains(word), "{word} in\n{table}");
+        }
+        assert!(!Costs { measured: true, ..Costs::ASSUMED }.to_string().contains("assumed"));
+    }
+
+    #[test]
+    fn calibration_happens_once() {
+        assert!(std::ptr::eq(Costs::calibrated(), Costs::calibrated()));
     }
 }

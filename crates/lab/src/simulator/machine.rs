@@ -229,7 +229,12 @@ impl<P: Policy> Machine<P> {
             self.end_pass(tally);
             return;
         }
-        self.spent.wait += base + f64::from(self.setting.costs.pass) + self.scan;
+        // With nothing in epoll the array does without the slot for it.
+        let call = match tally.cold {
+            0 => f64::from(self.setting.costs.poll_call),
+            _ => base + f64::from(self.setting.costs.pass),
+        };
+        self.spent.wait += call + self.scan;
         if active.is_empty() && self.block() {
             self.spent.wait += base;
             self.collect_cold(active);

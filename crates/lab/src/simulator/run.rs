@@ -20,8 +20,6 @@ pub struct Setting {
     pub costs: Costs,
     /// What a read costs, in nanoseconds.
     pub read: f64,
-    /// A `poll` call without slots, in nanoseconds.
-    pub poll_call: f64,
     /// By how much scans cost more than `costs` says.
     pub scan_factor: f32,
     /// How long a wait blocks in which nothing happens.
@@ -38,7 +36,6 @@ impl Setting {
             kind,
             costs: COSTS,
             read: read_cost(kind),
-            poll_call: 234.0,
             scan_factor: 1.0,
             pause: Duration::from_millis(1),
             level: false,

@@ -18,7 +18,9 @@ pub struct Search {
     pub climbs: u32,
     /// Rounds that each load is played.
     pub rounds: u32,
-    /// The most descriptors of a group.
+    /// The fewest descriptors of a group.
+    pub smallest: usize,
+    /// The most.
     pub largest: usize,
     /// Where the search starts.
     pub seed: u64,
@@ -26,7 +28,7 @@ pub struct Search {
 
 impl Default for Search {
     fn default() -> Search {
-        Search { tries: 300, climbs: 300, rounds: 2000, largest: 1000, seed: 1 }
+        Search { tries: 300, climbs: 300, rounds: 2000, smallest: 50, largest: 1000, seed: 1 }
     }
 }
 
@@ -75,7 +77,7 @@ fn invent(random: &mut Random, search: &Search) -> Load {
 }
 
 fn invent_group(random: &mut Random, search: &Search) -> Group {
-    let size = magnitude(random, search.largest as u64) as usize;
+    let size = magnitude(random, search.largest as u64).max(search.smallest as u64) as usize;
     let pattern = match random.below(8) {
         0 => Pattern::Idle,
         1 => Pattern::Steady,
@@ -109,7 +111,8 @@ fn change(load: &Load, random: &mut Random, search: &Search) -> Load {
     }
     let group = &mut load.groups[place];
     if random.chance(0.3) {
-        group.size = nudge(random, group.size as u64, search.largest as u64) as usize;
+        let size = nudge(random, group.size as u64, search.largest as u64) as usize;
+        group.size = size.max(search.smallest);
     }
     let size = group.size as u64;
     match &mut group.pattern {

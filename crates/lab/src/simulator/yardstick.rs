@@ -55,7 +55,7 @@ impl Pure {
         let scan = self.total as f64 * f64::from(costs.scan) * factor;
         // A wait that finds nothing looks twice and joins each wait queue.
         let blocking = if active.is_empty() { 1.0 } else { 0.0 };
-        self.poll.wait += setting.poll_call
+        self.poll.wait += f64::from(setting.costs.poll_call)
             + scan
             + blocking * (scan + self.total as f64 * f64::from(costs.block))
             + count * f64::from(costs.ready) * factor;

@@ -14,9 +14,9 @@
 //!
 //! The array itself has a price per pass, whatever is in it. It is opened only when the candidates
 //! of one wait would earn that price together, and dissolved when it has run up a debt of what
-//! dissolving and opening it again would cost. Here only the loop's own time counts, and a quarter
-//! of the writer's: with two or three active descriptors the writer alone may gain, and the loop
-//! should not pay for that.
+//! dissolving and opening it again would cost. It has to earn a multiple of the price, because most
+//! of what it earns falls to the writers: with two or three active descriptors the loop would pay
+//! for what only they gain.
 //!
 //! Time is counted in ticks, eight to a pass; a pass that blocked with the array counts for as
 //! many more as joining and leaving the wait queues costs more than a scan.
@@ -37,13 +37,28 @@ const TICKS: u32 = 8;
 const FEW: usize = 4;
 
 /// How much more evidence a descriptor needs that the caller expects to be idle.
-const IDLE_THETA: f32 = 4.0;
+const IDLE_THETA: f32 = 3.0;
+
+/// The bit of an account's events that says that the stay is, or was, settled.
+const SETTLED: u16 = 1 << 15;
+
+/// A descriptor that comes back from a lull of less than this many times the price of moving it
+/// had better not left: its next stay goes on where the last one ended.
+const SAME_STAY: f32 = 2.0;
+
+/// What a stay that lost and one that gained does to the evidence that the descriptor needs beyond
+/// what others need, and the most it can need, in multiples of the price of two moves.
+const LOSS: f32 = 1.25;
+const GAIN: f32 = 0.75;
+const MOST: f32 = 12.0;
 
 /// Credit beyond this many times the price of two moves says nothing more.
 const CAP: f32 = 32.0;
 
-/// The array opens if it would earn this many times its price.
-const OPENING: f32 = 1.2;
+/// How many times its price the array must earn to be opened, and to stay: more than half of what
+/// it earns falls to the writers, but the price is the loop's alone.
+const OPENING: f32 = 2.6;
+const STAYING: f32 = 2.0;
 
 /// Credit per descriptor, with thresholds learned from all of them.
 #[derive(Clone, Debug, Default)]
@@ -92,10 +107,27 @@ fn scans(account: &Account, governor: &Governor, ticks: u32) -> f32 {
     governor.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
 }
 
-/// The price of moving a descriptor back to epoll and into the array again.
+/// The events of the stay that an account is in or has ended last.
 #[inline]
-fn price(account: &Account, governor: &Governor) -> f32 {
-    if account.parked { governor.parked } else { governor.settled }
+fn events(account: &Account) -> u16 {
+    account.events & !SETTLED
+}
+
+/// Whether epoll has forgotten the descriptor in this stay.
+#[inline]
+fn settled(account: &Account) -> bool {
+    account.events & SETTLED != 0
+}
+
+/// What a pass costs more because there is an array, its slots not counted. Where epoll has nothing
+/// to watch, `poll` does not watch epoll.
+fn array_price(view: &View<'_>, cold: usize, cold_active: bool) -> f32 {
+    let costs = view.costs;
+    match (cold, cold_active) {
+        (0, _) => costs.poll_call - costs.cold_wait,
+        (_, false) => costs.pass,
+        (_, true) => costs.pass + costs.cold_wait,
+    }
 }
 
 impl Policy for Governed {
@@ -106,7 +138,7 @@ impl Policy for Governed {
     fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
         self.governors(view);
         account.since = self.ticks;
-        account.theta = 1.0;
+        account.theta = 0.0;
         match hint {
             Hint::Busy => return Place::Hot,
             Hint::Idle => account.theta = IDLE_THETA,
@@ -127,17 +159,22 @@ impl Policy for Governed {
                 account.reach = 0.0;
             }
             if account.trough < 0.0 {
-                account.trough -= scans / governor.parked;
+                account.trough += credit;
             }
             credit = 0.0;
         }
         credit = (credit + governor.gain).min(governor.parked * CAP);
+        if credit + account.trough >= 0.0 && account.trough < 0.0 {
+            governor.lull(-account.trough, settled(account));
+            account.events = 0;
+            account.trough = 0.0;
+        }
         account.credit = credit;
         account.reach = account.reach.max(credit);
         account.since = ticks;
-        let moves = credit >= governor.rise * account.theta;
+        let moves = credit >= governor.rise + account.theta * governor.parked;
         if moves {
-            self.wanted += governor.own - governor.scan;
+            self.wanted += governor.gain - governor.scan;
             self.wanting += 1;
         }
         self.cold_events += 1;
@@ -152,19 +189,26 @@ impl Policy for Governed {
             return candidates;
         }
         let worth = self.wanted * candidates as f32 / self.wanting.max(1) as f32;
-        let mixed = if self.cold_events as usize > candidates { view.costs.cold_wait } else { 0.0 };
-        if worth >= OPENING * (view.costs.pass + mixed) { candidates } else { 0 }
+        let others = view.cold - candidates.min(view.cold);
+        let price = array_price(view, others, self.cold_events as usize > candidates);
+        if worth >= OPENING * price { candidates } else { 0 }
     }
 
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
         let ticks = self.ticks;
         let governor = &mut self.governors(view)[account.kind as usize];
         if account.trough < 0.0 {
-            governor.lull(-account.trough);
+            governor.lull(-account.trough, settled(account));
+            if account.trough < -SAME_STAY * governor.settled {
+                account.events = 0;
+            }
             account.trough = 0.0;
         }
+        account.events &= !SETTLED;
+        if !account.parked {
+            account.events |= SETTLED;
+        }
         account.credit = 0.0;
-        account.events = 0;
         account.since = ticks;
     }
 
@@ -173,37 +217,39 @@ impl Policy for Governed {
         let ticks = self.ticks;
         self.latest = account.kind as usize;
         let governor = &mut self.governors(view)[account.kind as usize];
-        let own = governor.own;
+        let gain = governor.gain;
         let low = account.credit - scans(account, governor, ticks);
-        let credit = low + governor.gain;
+        let credit = low + gain;
         account.trough = account.trough.min(low);
         account.reach += credit.max(0.0);
         account.credit = credit.min(0.0);
         account.since = ticks;
-        account.events = account.events.saturating_add(1);
+        account.events += u16::from(events(account) < SETTLED - 1);
         if credit >= 0.0 {
             if account.trough < -governor.shallow() {
-                governor.lull(-account.trough / price(account, governor));
+                governor.lull(-account.trough, settled(account));
             }
             account.trough = 0.0;
         }
-        self.earned += own;
+        self.earned += gain;
     }
 
     fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict {
         let (ticks, dissolving) = (self.ticks, self.dissolving);
         let governor = &mut self.governors(view)[account.kind as usize];
-        let depth = (scans(account, governor, ticks) - account.credit) / price(account, governor);
-        if depth >= governor.fall {
-            account.trough = -depth;
+        let depth = scans(account, governor, ticks) - account.credit;
+        let patience = if settled(account) { governor.fall_settled } else { governor.fall };
+        if depth >= patience {
+            account.trough = account.trough.min(-depth);
             Verdict::Demote
         } else if dissolving {
             account.trough = 0.0;
             Verdict::Demote
-        } else if account.parked && account.events >= governor.settle && account.credit >= 0.0 {
+        } else if !settled(account) && account.events >= governor.settle && account.credit >= 0.0 {
             governor.burst(account.reach);
             // Recorded: nothing that is added to this makes it count again.
             account.reach = f32::NEG_INFINITY;
+            account.events |= SETTLED;
             Verdict::Settle
         } else {
             Verdict::Stay
@@ -220,8 +266,14 @@ impl Policy for Governed {
         if account.reach > 0.0 {
             governor.burst(account.reach);
         }
+        governor.stay(events(account));
         if handed_off {
             account.trough = 0.0;
+        }
+        if events(account) < governor.worth {
+            account.theta = (account.theta * LOSS + LOSS - 1.0).min(MOST);
+        } else {
+            account.theta = (account.theta * GAIN + GAIN - 1.0).max(0.0);
         }
         account.credit = 0.0;
         account.reach = 0.0;
@@ -239,8 +291,8 @@ impl Policy for Governed {
             self.ticks = self.ticks.wrapping_add((more * TICKS as f32) as u32);
         }
         if tally.hot > 0 {
-            let mixed = if tally.cold_ready > 0 { view.costs.cold_wait } else { 0.0 };
-            let cost = view.costs.pass + mixed + tally.hot as f32 * governor.scan;
+            let price = array_price(view, tally.cold, tally.cold_ready > 0);
+            let cost = STAYING * price + tally.hot as f32 * governor.scan;
             self.balance = (self.balance + self.earned - cost).min(0.0);
             let debt = governor.settled * (tally.hot + 1) as f32;
             self.dissolving |= self.balance < -debt;

@@ -43,7 +43,7 @@ pub struct Account {
     /// The lowest point of the lull that the descriptor is in or was moved to epoll for, in
     /// nanoseconds, zero or below.
     pub trough: f32,
-    /// How much evidence this descriptor needs for a move, as a multiple of what others need.
+    /// How much more evidence this descriptor needs for a move than others.
     pub theta: f32,
     /// The policy's clock when the account was last brought up to date.
     pub since: u32,

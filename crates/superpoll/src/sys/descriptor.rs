@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::costs::Kind;
 use crate::stats::Calls;
@@ -42,4 +42,21 @@ fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
         libc::getsockopt(fd, libc::SOL_SOCKET, option, (&raw mut value).cast(), &mut length)
     })?;
     Ok(value)
+}
+
+/// Makes the close of a TCP socket reset the connection, which leaves nothing waiting in the
+/// kernel.
+pub fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the kernel reads one linger structure, which outlives the call.
+    super::check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
 }

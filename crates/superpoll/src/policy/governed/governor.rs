@@ -25,6 +25,11 @@ const FALL: [f32; 6] = [0.0625, 0.25, 0.5, 1.0, 2.0, 4.0];
 /// Where a governor starts that has seen nothing: the classical thresholds.
 const RISE_FIRST: usize = 2;
 const FALL_FIRST: usize = 2;
+const SETTLE_FIRST: usize = 1;
+
+/// Events before a parked descriptor is settled, in multiples of the number after which parking
+/// has cost as much as settling.
+const SETTLE: [f32; 4] = [0.5, 1.0, 3.0, 10.0];
 
 /// What is left of a score after [`FADE_PASSES`] passes.
 const FADE: f32 = 15.0 / 16.0;
@@ -44,24 +49,36 @@ pub(super) struct Governor {
     pub scan: f32,
     /// What an event saves in the array, if epoll has forgotten the descriptor.
     pub gain: f32,
-    /// What an event saves the loop itself, and a quarter of what it saves the writer.
-    pub own: f32,
     /// Events of a stay after which parking has cost what forgetting would have.
     pub settle: u16,
+    /// Events from which a stay is not a loss.
+    pub worth: u16,
     /// The evidence that a move to the array takes at present.
     pub rise: f32,
-    /// The patience at present, in multiples of the two moves.
+    /// The patience with a parked descriptor at present.
     pub fall: f32,
+    /// The patience with a settled one.
+    pub fall_settled: f32,
     /// Moving a parked descriptor back, and there again.
     pub parked: f32,
     /// Moving a settled descriptor back, and there again.
     pub settled: f32,
+    /// Settling.
+    delete: f32,
     /// What a burst earns in the array while the descriptor is parked, as a share of its reach.
     share: f32,
+    /// What an event and its scan save while the descriptor is parked.
+    net: f32,
     rises: [f32; RISE.len()],
     falls: [f32; FALL.len()],
+    falls_settled: [f32; FALL.len()],
+    settles: [f32; SETTLE.len()],
     rise_at: usize,
     fall_at: usize,
+    fall_settled_at: usize,
+    settle_at: usize,
+    /// Events after which parking has cost as much as settling.
+    even: f32,
 }
 
 impl Governor {
@@ -69,17 +86,25 @@ impl Governor {
         let mut governor = Governor {
             scan: 0.0,
             gain: 0.0,
-            own: 0.0,
             settle: 0,
+            worth: 0,
+            net: 0.0,
             rise: 0.0,
             fall: 0.0,
+            fall_settled: 0.0,
             parked: 0.0,
             settled: 0.0,
+            delete: 0.0,
             share: 0.0,
             rises: [0.0; RISE.len()],
             falls: [0.0; FALL.len()],
+            falls_settled: [0.0; FALL.len()],
+            settles: [0.0; SETTLE.len()],
             rise_at: RISE_FIRST,
             fall_at: FALL_FIRST,
+            fall_settled_at: FALL_FIRST,
+            settle_at: SETTLE_FIRST,
+            even: 0.0,
         };
         governor.reprice(costs, scan_factor);
         governor
@@ -90,19 +115,21 @@ impl Governor {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
         self.gain = (costs.event + costs.wake - ready).max(1.0);
-        self.own = costs.event - ready + costs.wake / 4.0;
         self.parked = (2.0 * costs.modify).max(1.0);
         self.settled = (costs.add + costs.modify).max(1.0);
+        self.delete = costs.delete;
         let forgetting = (costs.delete + costs.add - costs.modify).max(0.0);
-        self.settle = (forgetting / costs.parked_wake.max(1.0)).ceil().clamp(1.0, 60_000.0) as u16;
+        self.even = (forgetting / costs.parked_wake.max(1.0)).clamp(1.0, 5_000.0);
         let dense = self.gain - self.scan;
+        self.net = (dense - costs.parked_wake).max(1.0);
         self.share = ((dense - costs.parked_wake) / dense.max(1.0)).clamp(0.0, 1.0);
         self.choose();
     }
 
     /// Lets the past fade and uses the thresholds that would have served best.
     pub fn learn(&mut self) {
-        for score in self.rises.iter_mut().chain(&mut self.falls) {
+        let scores = self.rises.iter_mut().chain(&mut self.falls);
+        for score in scores.chain(&mut self.falls_settled).chain(&mut self.settles) {
             *score *= FADE;
         }
         let margin = self.parked;
@@ -112,8 +139,16 @@ impl Governor {
             }
         }
         for level in 0..FALL.len() {
-            if self.falls[level] + 1.0 < self.falls[self.fall_at] {
+            if self.falls[level] + self.parked < self.falls[self.fall_at] {
                 self.fall_at = level;
+            }
+            if self.falls_settled[level] + self.settled < self.falls_settled[self.fall_settled_at] {
+                self.fall_settled_at = level;
+            }
+        }
+        for level in 0..SETTLE.len() {
+            if self.settles[level] + self.even < self.settles[self.settle_at] {
+                self.settle_at = level;
             }
         }
         self.choose();
@@ -121,12 +156,25 @@ impl Governor {
 
     fn choose(&mut self) {
         self.rise = RISE[self.rise_at] * self.parked;
-        self.fall = FALL[self.fall_at];
+        self.fall = FALL[self.fall_at] * self.parked;
+        self.fall_settled = FALL[self.fall_settled_at] * self.settled;
+        let price = self.parked + self.fall;
+        self.worth = (price / self.net).ceil().min(1_000.0) as u16;
+        self.settle = (SETTLE[self.settle_at] * self.even).ceil() as u16;
+    }
+
+    /// A stay in the array has ended after so many events.
+    pub fn stay(&mut self, events: u16) {
+        let events = f32::from(events);
+        for (level, cost) in SETTLE.iter().zip(&mut self.settles) {
+            let settled_at = level * self.even;
+            *cost += if events < settled_at { events } else { settled_at + self.even };
+        }
     }
 
     /// A burst has ended, or the descriptor has settled, with this reach.
     pub fn burst(&mut self, reach: f32) {
-        let price = self.parked * (1.0 + self.fall) + LATE * self.scan;
+        let price = self.parked + self.fall + LATE * self.scan;
         for (level, score) in RISE.iter().zip(&mut self.rises) {
             let earned = reach - level * self.parked;
             if earned <= 0.0 {
@@ -136,11 +184,16 @@ impl Governor {
         }
     }
 
-    /// A lull has ended that went down to `depth`, in multiples of the two moves.
-    pub fn lull(&mut self, depth: f32) {
-        let back = 1.0 + RISE[self.rise_at];
-        for (level, cost) in FALL.iter().zip(&mut self.falls) {
-            *cost += if depth <= *level { depth } else { level + back };
+    /// A lull has ended that went down to `depth`, of a descriptor that was settled or not.
+    pub fn lull(&mut self, depth: f32, settled: bool) {
+        let (costs, price, back) = if settled {
+            (&mut self.falls_settled, self.settled, self.settled + self.delete + self.rise)
+        } else {
+            (&mut self.falls, self.parked, self.parked + self.rise)
+        };
+        for (level, cost) in FALL.iter().zip(costs) {
+            let patience = level * price;
+            *cost += if depth <= patience { depth } else { patience + back };
         }
     }
 
