@@ -15,6 +15,7 @@ pub mod backend;
 pub mod costs;
 mod error;
 mod event;
+pub mod guide;
 mod interest;
 mod key;
 mod owned;

@@ -9,14 +9,15 @@
 //! Everything here is done by the thread that has `&mut Poller`. Without wakers, registrars or
 //! owners there is no atomic operation on the way but one load.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Context, Deadline, Delivery, Epoll, Poll,
-    Report, Select, Synced,
+    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Context, Deadline, Delivery, Epoll, Memory,
+    Poll, Report, Select, Synced,
 };
 use crate::costs::Costs;
 use crate::error::{Error, Result};
@@ -56,6 +57,8 @@ pub struct Poller {
     table: Table,
     stats: Stats,
     delivery: Delivery,
+    /// Stands in where nothing is delivered.
+    no_events: Events,
     shared: Arc<Shared>,
     /// Whether anybody can wake this poller.
     wakeable: bool,
@@ -176,6 +179,7 @@ impl Poller {
             table: Table::new(shared.next_index.clone()),
             stats: Stats::default(),
             delivery: Delivery::default(),
+            no_events: Events::with_limit(0),
             shared,
             wakeable: false,
             commands: Vec::new(),
@@ -200,9 +204,10 @@ impl Poller {
         self.table.is_empty()
     }
 
-    /// Bytes of heap in use for registrations, mirrors of kernel structures included.
-    pub fn memory(&self) -> usize {
-        self.table.memory() + self.backend.memory()
+    /// Heap in use for registrations.
+    pub fn memory(&self) -> Memory {
+        let backend = self.backend.memory();
+        Memory { own: self.table.memory() + backend.own, mirrors: backend.mirrors }
     }
 
     /// The costs the back-end places by, if it places by cost.
@@ -263,22 +268,21 @@ impl Poller {
         }
     }
 
-    /// Ends the registration of an owned descriptor and gives the descriptor back, open.
+    /// Ends the registration of an owned descriptor and gives the descriptor back, open. That the
+    /// registration had ended before (it was refused) is no error.
     ///
     /// # Errors
     ///
-    /// [`Error::StaleKey`] if the registration had ended (or belongs to another poller); the
-    /// descriptor is given back all the same.
-    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, Rejected<T>> {
+    /// [`Error::StaleKey`] if it belongs to another poller; the owner is given back.
+    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, Rejected<Owned<T>>> {
         let key = owned.key();
         if !owned.belongs_to(&self.shared) {
-            return Err(Rejected { io: owned.into_io(), error: Error::StaleKey { key } });
+            return Err(Rejected { io: owned, error: Error::StaleKey { key } });
         }
-        let io = owned.into_io();
-        match self.deregister(key) {
-            Ok(()) => Ok(io),
-            Err(error) => Err(Rejected { io, error }),
+        if self.end(key, false).is_ok() {
+            self.changed();
         }
+        Ok(owned.into_io())
     }
 
     fn insert(&mut self, fd: RawFd, watch: Watch, key: Option<Key>) -> Result<Key> {
@@ -426,17 +430,30 @@ impl Poller {
         Ok(())
     }
 
+    /// The back-end and a context for what delivers nothing.
     fn split(&mut self) -> (&mut dyn Backend, Context<'_>) {
-        (
-            &mut *self.backend,
-            Context {
-                table: &mut self.table,
-                stats: &mut self.stats,
-                delivery: &mut self.delivery,
-                sleep: self.wakeable.then_some(&self.shared.sleep),
-                asleep: false,
-            },
-        )
+        let context = Context {
+            table: &mut self.table,
+            stats: &mut self.stats,
+            events: &mut self.no_events,
+            delivery: &mut self.delivery,
+            sleep: None,
+            asleep: false,
+        };
+        (&mut *self.backend, context)
+    }
+
+    /// The back-end and a context for a wait.
+    fn split_for<'a>(&'a mut self, events: &'a mut Events) -> (&'a mut dyn Backend, Context<'a>) {
+        let context = Context {
+            table: &mut self.table,
+            stats: &mut self.stats,
+            events,
+            delivery: &mut self.delivery,
+            sleep: self.wakeable.then_some(&self.shared.sleep),
+            asleep: false,
+        };
+        (&mut *self.backend, context)
     }
 
     /// A descriptor that is readable when a wait would deliver something: watch it in another
@@ -467,7 +484,10 @@ impl Poller {
             let slot = self.table.slot(index);
             !slot.interest().is_empty() && (slot.is_due() || slot.watch().mode == Mode::Level)
         });
-        let known = always || !self.told_ready.is_empty() || !self.refusals.is_empty();
+        let known = always
+            || !self.told_ready.is_empty()
+            || !self.refusals.is_empty()
+            || !self.delivery.backlog.is_empty();
         self.shared.sleep.rest(known);
     }
 
@@ -486,11 +506,9 @@ impl Poller {
         shared.sleep.after_fork(&mut self.stats.calls)?;
         let (backend, mut cx) = self.split();
         backend.after_fork(&mut cx)?;
-        if self.wakeable {
-            if let Some(fd) = shared.sleep.fd() {
-                let (backend, mut cx) = self.split();
-                backend.attach_waker(&mut cx, fd)?;
-            }
+        if let Some(fd) = shared.sleep.fd() {
+            let (backend, mut cx) = self.split();
+            backend.attach_waker(&mut cx, fd)?;
         }
         for index in self.table.indices() {
             if self.table.slot(index).fd() >= 0 {
@@ -522,13 +540,13 @@ impl Poller {
             return Err(Error::ZeroLimit);
         }
         self.stats.waits += 1;
+        self.delivery.begin_wait();
         let early = if self.nested { self.signals() } else { Signals::default() };
-        std::mem::swap(&mut self.delivery.list, &mut events.list);
-        self.delivery.limit = events.limit;
-        let outcome = self.fill(if early.woken { Some(Duration::ZERO) } else { timeout });
-        self.delivery.settle(&mut self.table);
-        std::mem::swap(&mut self.delivery.list, &mut events.list);
-        std::mem::swap(&mut self.refusals, &mut events.refusals);
+        let outcome = self.fill(events, if early.woken { Some(Duration::ZERO) } else { timeout });
+        self.delivery.end_wait(events, &mut self.table);
+        if !self.refusals.is_empty() {
+            events.refusals.append(&mut self.refusals);
+        }
         self.stats.events += events.list.len() as u64;
         self.rest();
         match outcome {
@@ -542,8 +560,8 @@ impl Poller {
         }
     }
 
-    /// Delivers into `self.delivery`; returns whether a waker was used.
-    fn fill(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+    /// Delivers what is ready; returns whether a waker was used.
+    fn fill(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
         let mut deadline = match timeout {
             None => Deadline::Never,
             Some(Duration::ZERO) => Deadline::Now,
@@ -552,36 +570,43 @@ impl Poller {
         loop {
             self.take_commands();
             self.flush();
-            self.deliver_known();
-            if !self.delivery.list.is_empty() || !self.refusals.is_empty() {
-                deadline = Deadline::Now;
+            let told = self.deliver_told(events);
+            if !self.delivery.backlog.is_empty() {
+                self.split_for(events).1.serve_backlog()?;
             }
-            if self.delivery.list.len() >= self.delivery.limit {
-                self.delivery.cut = true;
+            if events.list.len() >= events.limit {
                 return Ok(self.signals().woken);
+            }
+            self.delivery.begin_collection();
+            self.deliver_always_ready(events);
+            let found = !events.list.is_empty() || !self.delivery.backlog.is_empty();
+            if found || !self.refusals.is_empty() {
+                deadline = Deadline::Now;
             }
             if self.wakeable && self.shared.sleep.is_signalled() {
                 deadline = Deadline::Now;
             }
-            let (backend, mut cx) = self.split();
+            let (backend, mut cx) = self.split_for(events);
             let waited = backend.wait(&mut cx, deadline);
+            self.delivery.end_collection(events, &mut self.table);
             let signals = self.signals();
             match waited {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 waited => waited?,
             }
-            self.refuse_invalid();
+            if told > 0 {
+                merge(&mut events.list, told);
+            }
+            if !self.delivery.invalid.is_empty() {
+                self.refuse_invalid();
+            }
             if self.shared.has_commands() {
                 // An owner was dropped while we slept: none of its events may come out.
                 self.take_commands();
-                let table = &self.table;
-                self.delivery.list.retain(|event| table.get(event.key()).is_some());
-            }
-            if self.delivery.list.is_empty() {
-                self.delivery.settle(&mut self.table);
+                events.list.retain(|event| self.table.get(event.key()).is_some());
             }
             if signals.woken
-                || !self.delivery.list.is_empty()
+                || !events.list.is_empty()
                 || !self.refusals.is_empty()
                 || (deadline.is_over() && !signals.kicked)
             {
@@ -605,14 +630,42 @@ impl Poller {
         if self.wakeable { self.shared.sleep.take() } else { Signals::default() }
     }
 
-    /// Delivers what needs no kernel: what the caller told, and files that are always ready.
-    fn deliver_known(&mut self) {
-        if self.told_ready.is_empty() && self.table.always_ready().is_empty() {
-            return;
-        }
+    /// Delivers what the caller told; returns how many registrations that concerns.
+    #[inline]
+    fn deliver_told(&mut self, events: &mut Events) -> usize {
+        if self.told_ready.is_empty() { 0 } else { self.deliver_all_told(events) }
+    }
+
+    fn deliver_all_told(&mut self, events: &mut Events) -> usize {
         let mut told = std::mem::take(&mut self.told_ready);
-        let (_, mut cx) = self.split();
-        told.retain(|&(key, readiness)| cx.report_arrival(key, readiness) == Report::Full);
+        let (_, mut cx) = self.split_for(events);
+        told.retain(|&(key, readiness)| {
+            if cx.events.list.len() >= cx.events.limit {
+                return true;
+            }
+            let once = cx.table.get(key).is_some_and(|slot| slot.watch().mode == Mode::OneShot);
+            if cx.report(key, readiness) == Report::Taken && once {
+                // Not found by the back-end, so it does not know that it is disarmed.
+                cx.table.mark(key.index());
+            }
+            false
+        });
+        let delivered = cx.events.list.len();
+        merge(&mut cx.events.list, delivered);
+        self.told_ready = told;
+        events.list.len()
+    }
+
+    /// Delivers files that are always ready.
+    #[inline]
+    fn deliver_always_ready(&mut self, events: &mut Events) {
+        if !self.table.always_ready().is_empty() {
+            self.deliver_all_always_ready(events);
+        }
+    }
+
+    fn deliver_all_always_ready(&mut self, events: &mut Events) {
+        let (_, mut cx) = self.split_for(events);
         for place in 0..cx.table.always_ready().len() {
             let index = cx.table.always_ready()[place];
             let slot = cx.table.slot(index);
@@ -623,19 +676,22 @@ impl Poller {
             }
             let key = cx.table.key(index);
             let ready = Readiness::of(watch.interest & (Interest::READABLE | Interest::WRITABLE));
-            let report = if once { cx.report_arrival(key, ready) } else { cx.report(key, ready) };
-            if report == Report::Taken {
+            if matches!(cx.report(key, ready), Report::Taken | Report::Later) {
                 cx.table.slot_mut(index).set_due(false);
             }
         }
-        self.told_ready = told;
     }
 
     /// Carries out what other threads and dropped owners asked for.
+    #[inline]
     fn take_commands(&mut self) {
-        if !self.shared.has_commands() {
-            return;
+        if self.shared.has_commands() {
+            self.carry_out_commands();
         }
+    }
+
+    #[cold]
+    fn carry_out_commands(&mut self) {
         let mut commands = std::mem::take(&mut self.commands);
         let shared = self.shared.clone();
         shared.take(&mut commands, self.table.take_foreign());
@@ -695,10 +751,14 @@ impl Poller {
 
     /// Tells the kernel all changes now instead of with the next wait. Not needed for correctness;
     /// it moves the cost.
+    #[inline]
     pub fn flush(&mut self) {
-        if !self.table.has_changes() {
-            return;
+        if self.table.has_changes() {
+            self.tell_changes();
         }
+    }
+
+    fn tell_changes(&mut self) {
         let changed = self.table.take_changed();
         // Ended registrations first: a removal is never overtaken by an addition of the same
         // number.
@@ -722,7 +782,8 @@ impl Poller {
         let outcome = backend.sync(&mut cx, index);
         cx.table.slot_mut(index).set_pressing(false);
         match outcome {
-            Ok(Synced::Told) => {}
+            // The kernel has looked and will report what it saw: what was found before is void.
+            Ok(Synced::Told) => self.table.slot_mut(index).set_queued(false),
             Ok(Synced::Saved) => self.stats.changes_saved += 1,
             Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
             Err(error) if self.table.slot(index).is_live() => {
@@ -744,10 +805,23 @@ impl Poller {
     }
 }
 
-/// The event of a key, for callers that look one up in a batch.
-impl Events {
-    /// The event of a registration in this batch.
-    pub fn find(&self, key: Key) -> Option<&Event> {
-        self.iter().find(|event| event.key() == key)
+/// Leaves one event per descriptor: each of the first `told` takes in what later ones say of the
+/// same key.
+fn merge(list: &mut Vec<Event>, told: usize) {
+    let mut first: HashMap<Key, usize> = HashMap::with_capacity(told);
+    let mut kept = 0;
+    for place in 0..list.len() {
+        let event = list[place];
+        if let Some(&earlier) = first.get(&event.key()) {
+            let both = list[earlier].readiness() | event.readiness();
+            list[earlier] = Event::new(event.key(), both);
+            continue;
+        }
+        if place < told {
+            first.insert(event.key(), kept);
+        }
+        list[kept] = event;
+        kept += 1;
     }
+    list.truncate(kept);
 }

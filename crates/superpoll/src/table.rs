@@ -21,6 +21,20 @@ use crate::policy::Account;
 /// No place; no slot.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
+/// A list that is kept for each registration grows by this fraction instead of doubling: memory
+/// per idle descriptor is what the users of an event poller count.
+const GROWTH: usize = 16;
+
+/// A list of changes longer than this is not kept for the next ones.
+const KEPT_CHANGES: usize = 1024;
+
+/// Makes room for one more, a sixteenth at a time.
+pub(crate) fn grow<T>(list: &mut Vec<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(list.len() / GROWTH + 16);
+    }
+}
+
 const LIVE: u16 = 1;
 const CHANGED: u16 = 2;
 const TOLD: u16 = 4;
@@ -30,6 +44,7 @@ const DUE: u16 = 32;
 const FOREIGN: u16 = 64;
 const PRESSING: u16 = 128;
 const RENAMED: u16 = 256;
+const QUEUED: u16 = 512;
 
 /// One registration, as a back-end sees it.
 #[derive(Debug)]
@@ -39,8 +54,8 @@ pub struct Slot {
     generation: u32,
     /// Where the back-end keeps it; its own affair. Links vacant slots.
     place: u32,
-    /// The last round of a cut-off sequence of waits in which it was served.
-    pub(crate) round: u32,
+    /// The last wait that served it, among those that could not serve all.
+    pub(crate) served: u32,
     watch: Watch,
     told_interest: Interest,
     told_mode: Mode,
@@ -54,7 +69,7 @@ impl Slot {
             fd: -1,
             generation: 0,
             place: NOWHERE,
-            round: 0,
+            served: 0,
             watch: Watch::default(),
             told_interest: Interest::NONE,
             told_mode: Mode::Level,
@@ -101,6 +116,22 @@ impl Slot {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
     }
 
+    /// Whether the kernel was last told this mode.
+    pub(crate) fn has_mode(&self, mode: Mode) -> bool {
+        self.told_mode == mode
+    }
+
+    /// Whether the kernel reports exactly what the caller wants, in a mode that needs no upkeep,
+    /// and nobody else watches: then an event needs no second look.
+    #[inline]
+    pub(crate) fn is_as_told(&self) -> bool {
+        self.told_interest == self.watch.interest
+            && self.told_mode == self.watch.mode
+            && self.watch.mode != Mode::OneShot
+            && !self.watch.interest.is_empty()
+            && self.place == NOWHERE
+    }
+
     /// Notes what the kernel was told; `None` if it no longer knows the descriptor.
     pub fn set_told(&mut self, told: Option<(Interest, Mode)>) {
         self.put(TOLD, told.is_some());
@@ -131,6 +162,15 @@ impl Slot {
 
     pub(crate) fn set_pressing(&mut self, on: bool) {
         self.put(PRESSING, on);
+    }
+
+    /// Whether it is in the backlog for what was found of it, and not told again since.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.is(QUEUED)
+    }
+
+    pub(crate) fn set_queued(&mut self, on: bool) {
+        self.put(QUEUED, on);
     }
 
     /// Whether the kernel cannot watch it because it is always ready (a regular file).
@@ -282,7 +322,9 @@ impl Table {
     pub(crate) fn insert(&mut self, fd: RawFd, watch: Watch, key: Option<Key>) -> Key {
         let place = fd as usize;
         if self.by_fd.len() <= place {
-            self.by_fd.resize((place + 1).next_multiple_of(64), NOWHERE);
+            let wanted = (place + 1).next_multiple_of(64);
+            self.by_fd.reserve_exact(wanted + wanted / GROWTH - self.by_fd.len());
+            self.by_fd.resize(wanted, NOWHERE);
         }
         let leaving = self.by_fd[place];
         let index = match key {
@@ -292,7 +334,7 @@ impl Table {
                     // the new one's. Its removal comes first in the list of changes.
                     self.by_fd[place] = NOWHERE;
                 }
-                self.grow(key.index());
+                self.reach(key.index());
                 let slot = &mut self.slots[key.index() as usize];
                 slot.generation = key.generation();
                 slot.put(FOREIGN, true);
@@ -307,7 +349,7 @@ impl Table {
             }
             None => {
                 let index = self.next_index.fetch_add(1, Ordering::Relaxed);
-                self.grow(index);
+                self.reach(index);
                 index
             }
         };
@@ -316,17 +358,20 @@ impl Table {
         slot.fd = fd;
         slot.watch = watch;
         slot.account = Account::default();
+        slot.served = 0;
         slot.put(RENAMED, slot.is(TOLD));
         slot.put(LIVE, true);
         slot.put(CLOSED, false);
         slot.put(PRESSING, false);
+        slot.put(QUEUED, false);
         self.len += 1;
         self.mark(index);
         self.key(index)
     }
 
-    fn grow(&mut self, index: u32) {
+    fn reach(&mut self, index: u32) {
         while self.slots.len() <= index as usize {
+            grow(&mut self.slots);
             self.slots.push(Slot::vacant());
         }
     }
@@ -336,6 +381,7 @@ impl Table {
         let slot = &mut self.slots[index as usize];
         if !slot.is(CHANGED) {
             slot.put(CHANGED, true);
+            grow(&mut self.changed);
             self.changed.push(index);
         }
     }
@@ -370,7 +416,7 @@ impl Table {
         let place = slot.fd as usize;
         let foreign = slot.is(FOREIGN);
         slot.fd = -1;
-        slot.flags = slot.flags & CHANGED;
+        slot.flags &= CHANGED;
         slot.place = NOWHERE;
         if foreign {
             self.foreign.push(key);
@@ -398,7 +444,7 @@ impl Table {
 
     /// Gives the emptied list back, so that a steady state allocates nothing.
     pub(crate) fn recycle_changed(&mut self, mut list: Vec<u32>) {
-        if self.changed.is_empty() {
+        if self.changed.is_empty() && list.capacity() <= KEPT_CHANGES {
             list.clear();
             self.changed = list;
         }
@@ -423,5 +469,187 @@ impl Table {
 
     pub(crate) fn always_ready(&self) -> &[u32] {
         &self.always
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interest::Hint;
+
+    fn table() -> Table {
+        Table::new(Arc::default())
+    }
+
+    fn readable() -> Watch {
+        Watch::new(Interest::READABLE)
+    }
+
+    /// What a back-end and the poller do with a removal.
+    fn forget(table: &mut Table, index: u32) {
+        table.slot_mut(index).set_told(None);
+        table.release(index);
+    }
+
+    #[test]
+    fn a_registration_is_found_by_key_and_number() {
+        let mut table = table();
+        let key = table.insert(70, readable(), None);
+        assert_eq!((table.len(), table.is_empty()), (1, false));
+        assert_eq!(table.find(70), Some(key));
+        assert_eq!(table.find(69), None);
+        assert_eq!(table.find(-1), None);
+        assert_eq!(table.find(1 << 20), None);
+        assert_eq!(table.get(key).unwrap().fd(), 70);
+        assert!(table.get_mut(key).is_some());
+        assert!(table.get(Key::new(key.index(), key.generation() + 1)).is_none());
+        assert!(table.get(Key::new(key.index() + 1, 0)).is_none());
+        assert_eq!(table.slot(key.index()).watch(), readable());
+    }
+
+    #[test]
+    fn an_ended_registration_is_found_no_more_and_its_slot_comes_back() {
+        let mut table = table();
+        let key = table.insert(5, readable(), None);
+        table.end(key.index(), false);
+        assert!(table.get(key).is_none() && table.get_mut(key).is_none());
+        assert_eq!((table.find(5), table.len(), table.is_empty()), (None, 0, true));
+        assert!(table.slot(key.index()).interest().is_empty());
+        forget(&mut table, key.index());
+        assert_eq!(table.slot(key.index()).fd(), -1);
+        let next = table.insert(6, readable(), None);
+        assert_eq!(next, Key::new(key.index(), key.generation() + 1));
+        let other = table.insert(7, readable(), None);
+        assert_ne!(other.index(), next.index());
+    }
+
+    #[test]
+    fn vacant_slots_are_reused_last_first() {
+        let mut table = table();
+        let keys: Vec<_> = (0..3).map(|fd| table.insert(fd, readable(), None)).collect();
+        for key in &keys {
+            table.end(key.index(), true);
+            forget(&mut table, key.index());
+        }
+        let again: Vec<_> = (0..3).map(|fd| table.insert(fd, readable(), None).index()).collect();
+        assert_eq!(again, [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_number_registered_again_takes_the_leaving_slot_over() {
+        let mut table = table();
+        let old = table.insert(5, readable(), None);
+        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        table.slot_mut(old.index()).served = 9;
+        table.end(old.index(), false);
+        let new = table.insert(5, Watch::new(Interest::WRITABLE), None);
+        assert_eq!(new, Key::new(old.index(), old.generation() + 1));
+        let slot = table.slot(new.index());
+        assert!(slot.is_renamed() && slot.told().is_some() && !slot.is_closed());
+        assert_eq!(slot.served, 0);
+        table.slot_mut(new.index()).set_told(Some((Interest::WRITABLE, Mode::Level)));
+        assert!(!table.slot(new.index()).is_renamed());
+    }
+
+    #[test]
+    fn a_registrar_key_does_not_take_a_leaving_slot() {
+        let counter = Arc::new(AtomicU32::new(0));
+        let mut table = Table::new(counter.clone());
+        let old = table.insert(5, readable(), None);
+        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        table.end(old.index(), false);
+        let foreign = Key::new(counter.fetch_add(1, Ordering::Relaxed), 0);
+        assert_eq!(table.insert(5, readable(), Some(foreign)), foreign);
+        assert_eq!(table.find(5), Some(foreign));
+        forget(&mut table, old.index());
+        assert_eq!(table.find(5), Some(foreign), "the number is the new one's");
+        table.end(foreign.index(), false);
+        forget(&mut table, foreign.index());
+        let back: Vec<_> = table.take_foreign().collect();
+        assert_eq!(back, [Key::new(foreign.index(), 1)]);
+        table.give_back(Key::new(8, 3));
+        assert_eq!(table.take_foreign().next(), Some(Key::new(8, 4)));
+    }
+
+    #[test]
+    fn a_slot_is_listed_once_however_often_it_changes() {
+        let mut table = table();
+        let key = table.insert(5, readable(), None);
+        assert!(table.has_changes());
+        table.mark(key.index());
+        table.press(key.index());
+        assert!(table.slot(key.index()).is_pressing());
+        let list = table.take_changed();
+        assert_eq!(list, [key.index()]);
+        assert!(!table.has_changes());
+        table.recycle_changed(list);
+        assert!(table.changed.capacity() > 0 && !table.has_changes());
+        table.mark(key.index());
+        assert!(table.has_changes());
+        let long = Vec::with_capacity(KEPT_CHANGES + 1);
+        let list = table.take_changed();
+        drop(list);
+        table.recycle_changed(long);
+        assert_eq!(table.changed.capacity(), 0, "a long list is not kept");
+    }
+
+    #[test]
+    fn always_ready_files_are_listed_until_they_end() {
+        let mut table = table();
+        let keys: Vec<_> = (0..3).map(|fd| table.insert(fd, readable(), None)).collect();
+        for key in &keys {
+            table.add_always_ready(key.index());
+            table.add_always_ready(key.index());
+        }
+        assert_eq!(table.always_ready(), [0, 1, 2]);
+        let slot = table.slot_mut(1);
+        assert!(slot.is_always_ready() && slot.is_due());
+        slot.set_due(false);
+        assert!(!slot.is_due());
+        table.end(1, false);
+        assert_eq!(table.always_ready(), [0, 2]);
+        assert!(!table.slot(1).is_always_ready());
+    }
+
+    #[test]
+    fn only_what_was_told_as_wanted_needs_no_second_look() {
+        let told = Some((Interest::READABLE, Mode::Level));
+        let mut slot = Slot::vacant();
+        slot.set_watch(readable().hint(Hint::Busy));
+        slot.set_told(told);
+        assert!(slot.is_as_told() && slot.has_mode(Mode::Level));
+        slot.set_place(Some(1));
+        assert!(!slot.is_as_told(), "watched elsewhere");
+        assert_eq!(slot.place(), Some(1));
+        slot.set_place(None);
+        assert_eq!(slot.place(), None);
+        slot.set_watch(Watch::new(Interest::WRITABLE));
+        assert!(!slot.is_as_told(), "another interest");
+        slot.set_watch(readable().mode(Mode::Edge));
+        assert!(!slot.is_as_told() && !slot.has_mode(Mode::Edge), "another mode");
+        slot.set_watch(readable().mode(Mode::OneShot));
+        slot.set_told(Some((Interest::READABLE, Mode::OneShot)));
+        assert!(!slot.is_as_told(), "needs upkeep");
+        slot.set_watch(Watch::new(Interest::NONE).mode(Mode::Edge));
+        slot.set_told(Some((Interest::NONE, Mode::Edge)));
+        assert!(!slot.is_as_told(), "disarmed");
+    }
+
+    #[test]
+    fn memory_counts_what_is_reserved() {
+        let mut table = table();
+        assert_eq!(table.memory(), 0);
+        for fd in 0..1000 {
+            table.insert(fd, readable(), None);
+        }
+        let memory = table.memory();
+        let slots = 1000 * size_of::<Slot>();
+        assert!(memory >= slots + 2 * 4 * 1000, "{memory}");
+        assert!(memory <= slots * 17 / 16 + 9 * 1000 + 32 * 60, "{memory}");
+        assert!(size_of::<Slot>() <= 48);
+        table.end(0, false);
+        forget(&mut table, 0);
+        table.give_back(Key::new(0, 0));
+        assert!(table.memory() >= memory + size_of::<Key>());
     }
 }

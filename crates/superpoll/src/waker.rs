@@ -9,7 +9,7 @@
 //!
 //! The write happens after the bit is set, so it may arrive late, in a later wait. It is then
 //! drained and ignored: what counts is the bit. The protocol is model-checked with loom
-//! (`RUSTFLAGS="--cfg loom" cargo test -p superpoll --lib --release waker`).
+//! (`RUSTFLAGS="--cfg loom" cargo test -p superpoll --lib --release model`).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -196,45 +196,62 @@ impl fmt::Debug for Waker {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;
+    use loom::sync::{Arc, Notify};
     use loom::thread;
 
-    /// Two threads wake once each while the poller sleeps until woken. Stands for the eventfd: a
-    /// counter of writes. In every interleaving the poller is either told at `begin` or there is a
-    /// write that ends its sleep, and there is at most one write per sleep.
+    /// Two threads wake once each while the poller sleeps until it has seen both. A `Notify` stands
+    /// for the eventfd; a sleep that nobody ends is a deadlock, which loom reports. In every
+    /// interleaving there is at most one write for each sleep.
     #[test]
-    fn no_wake_is_lost_and_at_most_one_writes() {
+    fn no_wake_is_lost_and_a_sleep_costs_at_most_one_write() {
         loom::model(|| {
             let state = Arc::new(State::new());
+            let eventfd = Arc::new(Notify::new());
             let writes = Arc::new(AtomicUsize::new(0));
             let wakers: Vec<_> = [WOKEN, KICKED]
                 .into_iter()
                 .map(|bit| {
-                    let (state, writes) = (state.clone(), writes.clone());
+                    let (state, eventfd, writes) = (state.clone(), eventfd.clone(), writes.clone());
                     thread::spawn(move || {
                         if state.signal(bit) {
-                            writes.fetch_add(1, Ordering::Release);
+                            writes.fetch_add(1, Ordering::Relaxed);
+                            eventfd.notify();
                         }
                     })
                 })
                 .collect();
-            let mut seen = 0;
-            let mut slept = 0;
-            while seen != WOKEN | KICKED {
+            let (mut seen, mut sleeps) = (0, 0);
+            while seen & (WOKEN | KICKED) != WOKEN | KICKED {
                 if state.begin() {
-                    slept += 1;
-                    while writes.load(Ordering::Acquire) < slept && !state.is_signalled() {
-                        thread::yield_now();
-                    }
+                    sleeps += 1;
+                    eventfd.wait();
                 }
                 seen |= state.take();
-                thread::yield_now();
             }
             for waker in wakers {
                 waker.join().unwrap();
             }
-            assert!(writes.load(Ordering::Acquire) <= slept);
+            assert!(writes.load(Ordering::Relaxed) <= sleeps);
+        });
+    }
+
+    /// What the waking thread wrote before its wake is visible once the wake was seen.
+    #[test]
+    fn a_wake_publishes_what_was_written_before_it() {
+        loom::model(|| {
+            let state = Arc::new(State::new());
+            let data = Arc::new(AtomicUsize::new(0));
+            let (theirs, written) = (state.clone(), data.clone());
+            let waker = thread::spawn(move || {
+                written.store(1, Ordering::Relaxed);
+                theirs.signal(WOKEN)
+            });
+            if !state.begin() {
+                assert!(state.is_signalled());
+                assert_eq!(data.load(Ordering::Relaxed), 1);
+            }
+            waker.join().unwrap();
         });
     }
 }

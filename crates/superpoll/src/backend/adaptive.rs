@@ -24,8 +24,8 @@ use std::time::Instant;
 
 use crate::backend::array::Array;
 use crate::backend::epoll::Epoll;
-use crate::backend::{Backend, Context, Deadline, Lengths, Synced};
-use crate::costs::Costs;
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
+use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Mode, Watch};
 use crate::policy::{Place, Policy, Quiet, Tally, Verdict, View};
@@ -162,7 +162,6 @@ impl<P: Policy> Adaptive<P> {
 
     /// Fetches events from epoll. Returns how many were delivered.
     fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
-        self.cold.call(cx, deadline)?;
         self.candidates.clear();
         let view = View {
             costs: &self.costs,
@@ -173,16 +172,21 @@ impl<P: Policy> Adaptive<P> {
             cold: self.cold.armed(),
         };
         let (policy, candidates, pinned) = (&mut self.policy, &mut self.candidates, self.pinned);
-        let active = self.cold.collect(cx, |cx, index| {
+        let alone = view.hot == 0;
+        let active = self.cold.fetch(cx, deadline, alone, |cx, index| {
             let slot = cx.table.slot_mut(index);
-            if policy.cold_event(&mut slot.account, &view)
-                && !pinned
-                && may_be_hot(slot.watch().mode)
-            {
+            let mode = slot.watch().mode;
+            if policy.cold_event(&mut slot.account, &view) && !pinned && may_be_hot(mode) {
                 candidates.push(index);
+            } else if view.hot > 0 && !slot.has_mode(mode) {
+                // Left level-triggered when there was no array; now it is among the idle ones.
+                cx.table.press(index);
             }
-        });
+        })?;
         cx.stats.cold.active += active as u64;
+        if alone {
+            cx.note_kernel_turn();
+        }
         if !self.candidates.is_empty() {
             self.admit_candidates(cx);
         }
@@ -196,12 +200,28 @@ impl<P: Policy> Adaptive<P> {
         for &index in &candidates[..admitted] {
             self.promote(cx, index);
         }
+        if self.hot.is_empty() {
+            for &index in &candidates {
+                self.leave_level(cx, index);
+            }
+        }
         self.candidates = candidates;
+    }
+
+    /// A busy descriptor that has to do with epoll, because an array would not pay for so few: there
+    /// a level trigger is the cheaper one. The descriptor stays on the kernel's ready list, and its
+    /// writer has nobody to wake. ([`Mode::Auto`] allows either.)
+    fn leave_level(&mut self, cx: &mut Context<'_>, index: u32) {
+        let slot = cx.table.slot(index);
+        if let Some((interest, Mode::Auto)) = slot.told() {
+            // A refusal leaves the edge trigger, which is right as well.
+            let _ = self.cold.tell(cx, index, (interest, Mode::Level));
+        }
     }
 
     /// Looks at the array without blocking, timing it now and then.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
-        if self.passes % TIMED_EVERY != 0 || self.hot.len() < 16 {
+        if !self.passes.is_multiple_of(TIMED_EVERY) || self.hot.len() < 16 {
             return self.hot.poll(cx.stats, Deadline::Now.left());
         }
         let before = Instant::now();
@@ -265,8 +285,9 @@ impl<P: Policy> Backend for Adaptive<P> {
             self.hot.remove(cx.table, index);
             return self.cold.sync(cx, index);
         }
-        if is_hot && slot.is_renamed() {
-            // Another file under the same number: what the array and the account know is gone.
+        let is_new = slot.account.kind == Kind::Unknown;
+        if is_hot && is_new {
+            // Another file under the same number: what the array and epoll know is gone.
             self.hot.remove(cx.table, index);
             self.cold.forget(cx, index);
         } else if is_hot && may_be_hot(watch.mode) {
@@ -276,13 +297,14 @@ impl<P: Policy> Backend for Adaptive<P> {
             self.hot.remove(cx.table, index);
             return self.cold.tell(cx, index, (watch.interest, watch.mode));
         }
-        let is_new = cx.table.slot(index).told().is_none();
-        if is_new && !self.pinned && may_be_hot(watch.mode) {
+        if is_new && !self.pinned && may_be_hot(watch.mode) && !watch.interest.is_empty() {
             let fd = cx.table.slot(index).fd();
             cx.table.slot_mut(index).account.kind = sys::descriptor::kind(&mut cx.stats.calls, fd);
             let (policy, view) = self.judge();
             let account = &mut cx.table.slot_mut(index).account;
             if policy.start(account, watch.hint, &view) == Place::Hot {
+                // Known to epoll under an ended registration, if at all.
+                self.cold.forget(cx, index);
                 self.enter(cx, index);
                 return Ok(Synced::Saved);
             }
@@ -300,6 +322,7 @@ impl<P: Policy> Backend for Adaptive<P> {
             self.end_pass(tally);
             return Ok(());
         }
+        cx.end_kernel_turns();
         let own = if self.cold.is_idle() { -1 } else { self.cold.as_fd().as_raw_fd() };
         self.hot.set_own(own);
         let mut ready = self.look(cx)?;
@@ -328,11 +351,7 @@ impl<P: Policy> Backend for Adaptive<P> {
         });
         cx.stats.hot.active += tally.hot_ready as u64;
         if cold_is_ready {
-            if cx.room() > 0 {
-                tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
-            } else {
-                cx.cut_off();
-            }
+            tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
         }
         self.end_pass(tally);
         self.turn_hand(cx);
@@ -361,8 +380,12 @@ impl<P: Policy> Backend for Adaptive<P> {
         Lengths { hot: self.hot.len(), cold: self.cold.armed() }
     }
 
-    fn memory(&self) -> usize {
-        self.cold.memory() + self.hot.memory() + self.candidates.capacity() * 4
+    fn memory(&self) -> Memory {
+        let (cold, hot) = (self.cold.memory(), self.hot.memory());
+        Memory {
+            own: cold.own + hot.own + self.candidates.capacity() * size_of::<u32>(),
+            mirrors: cold.mirrors + hot.mirrors,
+        }
     }
 
     fn costs(&self) -> Option<&Costs> {

@@ -4,18 +4,18 @@
 //! the gap. A disarmed registration keeps its slot with the descriptor's number complemented; the
 //! kernel skips negative numbers, while `events = 0` would still report, and so spin on, a hang-up.
 //!
-//! A scan begins where the last one was cut off and stops as soon as it has seen as many slots as
-//! the kernel said have something to tell.
+//! A scan stops as soon as it has seen as many slots as the kernel said have something to tell.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::backend::{Context, Report};
+use crate::backend::{Context, Memory, Report};
 use crate::event::Readiness;
+use crate::interest::Mode;
 use crate::stats::Stats;
 use crate::sys::poll::{self, Slot};
-use crate::table::Table;
+use crate::table::{Table, grow};
 
 /// The place of the back-end's own descriptor.
 const OWN: usize = 0;
@@ -25,7 +25,6 @@ pub(crate) struct Array {
     slots: Vec<Slot>,
     /// The table index for each slot.
     indices: Vec<u32>,
-    cursor: usize,
 }
 
 impl Array {
@@ -33,7 +32,6 @@ impl Array {
         Array {
             slots: vec![Slot { fd: -1, events: libc::POLLIN, revents: 0 }],
             indices: vec![u32::MAX],
-            cursor: 1,
         }
     }
 
@@ -46,8 +44,11 @@ impl Array {
         self.len() == 0
     }
 
-    pub fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>() + self.indices.capacity() * 4
+    pub fn memory(&self) -> Memory {
+        Memory {
+            own: self.indices.capacity() * size_of::<u32>(),
+            mirrors: self.slots.capacity() * size_of::<Slot>(),
+        }
     }
 
     /// Sets the back-end's own descriptor; negative for none.
@@ -70,7 +71,9 @@ impl Array {
             Some(place) => self.slots[place] = entry,
             None => {
                 slot.set_place(Some(self.slots.len()));
+                grow(&mut self.slots);
                 self.slots.push(entry);
+                grow(&mut self.indices);
                 self.indices.push(index);
             }
         }
@@ -85,9 +88,6 @@ impl Array {
         if let Some(&moved) = self.indices.get(place) {
             table.slot_mut(moved).set_place(Some(place));
         }
-        if self.cursor >= self.slots.len() {
-            self.cursor = 1;
-        }
     }
 
     /// Calls `poll`; returns how many slots have something to tell.
@@ -101,51 +101,48 @@ impl Array {
         self.slots[OWN].revents != 0
     }
 
-    /// Reports what the last `poll` found; `ready` is what it returned. `delivered` is called with
-    /// the table index of each descriptor that was. Returns how many there were.
+    /// Reports what the last `poll` found; `ready` is what it returned. `on_active` is called with
+    /// the table index of each descriptor that somebody wants to hear of. Returns how many there
+    /// were.
     pub fn collect(
         &mut self,
         cx: &mut Context<'_>,
         ready: usize,
-        mut delivered: impl FnMut(&mut Context<'_>, u32),
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
         let mut left = ready - usize::from(self.own_is_ready());
         let mut active = 0;
-        let start = self.cursor;
-        let end = self.slots.len();
-        self.cursor = 1;
-        for range in [start..end, 1..start.min(end)] {
-            for place in range {
-                if left == 0 {
-                    return active;
-                }
-                let found = self.slots[place].revents;
-                if found == 0 {
-                    continue;
-                }
-                left -= 1;
-                let index = self.indices[place];
-                let key = cx.table.key(index);
-                if found & libc::POLLNVAL != 0 {
-                    self.slots[place].fd = !self.slots[place].fd;
-                    cx.stats.invalid += 1;
-                    cx.invalid(key);
-                    continue;
-                }
-                match cx.report(key, Readiness::from_poll_bits(found)) {
-                    Report::Taken => {
-                        active += 1;
-                        if cx.table.slot(index).interest().is_empty() {
-                            self.slots[place].fd = !self.slots[place].fd;
-                        }
-                        delivered(cx, index);
-                    }
-                    Report::Full => {
-                        self.cursor = place;
-                        return active;
-                    }
-                    Report::Later | Report::Unwanted | Report::Stale => {}
-                }
+        for place in OWN + 1..self.slots.len() {
+            if left == 0 {
+                break;
+            }
+            let found = self.slots[place].revents;
+            if found == 0 {
+                continue;
+            }
+            left -= 1;
+            let index = self.indices[place];
+            let key = cx.table.key(index);
+            if found & libc::POLLNVAL != 0 {
+                self.slots[place].fd = !self.slots[place].fd;
+                cx.stats.invalid += 1;
+                cx.invalid(key);
+                continue;
+            }
+            let readiness = Readiness::from_poll_bits(found);
+            // The kernel reports what the slot asked for: no second look, if it stays armed.
+            if cx.table.slot(index).watch().mode != Mode::OneShot && cx.push(key, readiness) {
+                active += 1;
+                on_active(cx, index);
+                continue;
+            }
+            let report = cx.report(key, readiness);
+            if cx.table.slot(index).interest().is_empty() {
+                self.slots[place].fd = !self.slots[place].fd;
+            }
+            if matches!(report, Report::Taken | Report::Later) {
+                active += 1;
+                on_active(cx, index);
             }
         }
         active

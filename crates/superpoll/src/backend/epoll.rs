@@ -14,7 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::backend::{Backend, Context, Deadline, Lengths, Report, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Report, Synced};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
@@ -137,9 +137,11 @@ impl Epoll {
             (Operation::Modify, Err(error)) if is(&error, libc::ENOENT) => {
                 self.control(cx, Operation::Add, index, watch)
             }
-            // A duplicate was moved back to the number it was registered under.
+            // A duplicate was moved back to the number it was registered under. How it was is
+            // not known, and what was exclusive cannot be modified.
             (Operation::Add, Err(error)) if is(&error, libc::EEXIST) => {
-                self.control(cx, Operation::Modify, index, watch)
+                let _ = self.control(cx, Operation::Delete, index, watch);
+                self.control(cx, Operation::Add, index, watch)
             }
             (_, outcome) => outcome,
         };
@@ -162,11 +164,15 @@ impl Epoll {
     /// Has the kernel keep a descriptor without reporting it: half the price of a removal, and of
     /// the addition that would follow.
     pub(super) fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        if matches!(cx.table.slot(index).told(), Some((_, Mode::Exclusive))) {
-            self.forget(cx, index);
-            return Ok(Synced::Told);
+        match cx.table.slot(index).told() {
+            Some((_, Mode::Exclusive)) => {
+                self.forget(cx, index);
+                Ok(Synced::Told)
+            }
+            // A one-shot registration that has fired is as good as parked.
+            Some((Interest::NONE, _)) if !cx.table.slot(index).is_renamed() => Ok(Synced::Saved),
+            _ => self.tell(cx, index, PARKED),
         }
-        self.tell(cx, index, PARKED)
     }
 
     /// Has the kernel forget a descriptor. That it knows none of this name is no failure.
@@ -180,39 +186,54 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
-    /// Waits once.
-    pub(super) fn call(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
-        let deadline =
-            if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
-        let known = cx.table.len() + 1;
-        let room = cx.room().min(known);
-        let count = epoll::wait(
-            &mut cx.stats.calls,
-            self.fd.as_fd(),
-            &mut self.buffer,
-            room,
-            deadline.left(),
-        )?;
-        if count == room && room < known {
-            cx.cut_off();
-        }
-        Ok(count)
-    }
-
-    /// Reports what the last call found. `delivered` is called with the table index of each
-    /// descriptor that was; it says whether the report counts (it does not for a descriptor that
-    /// is watched elsewhere). Returns how many were delivered.
-    pub(super) fn collect(
+    /// Waits, and reports what is ready. `on_active` is called with the table index of each
+    /// descriptor that somebody wants to hear of; returns how many there were. `alone`: nothing is
+    /// watched elsewhere, so that the kernel, which goes round its ready list, is as fair as can be
+    /// by itself.
+    ///
+    /// If events that nobody wants have filled the buffer, it asks again.
+    pub(super) fn fetch(
         &mut self,
         cx: &mut Context<'_>,
-        mut delivered: impl FnMut(&mut Context<'_>, u32),
+        mut deadline: Deadline,
+        alone: bool,
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
+    ) -> io::Result<usize> {
+        let mut active = 0;
+        loop {
+            let known = cx.table.len() + 1;
+            let room = match cx.room_in_turn() {
+                Some(room) if alone => room.min(known),
+                _ => known,
+            };
+            let count = self.call(cx, deadline, room)?;
+            let before = active;
+            active += self.collect(cx, &mut on_active);
+            if count < room || active - before == count {
+                return Ok(active);
+            }
+            deadline = Deadline::Now;
+        }
+    }
+
+    fn call(&mut self, cx: &mut Context<'_>, deadline: Deadline, room: usize) -> io::Result<usize> {
+        let deadline =
+            if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
+        let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
+        epoll::wait(calls, set, &mut self.buffer, room, deadline.left())
+    }
+
+    /// Reports what the last call found.
+    fn collect(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
         let mut active = 0;
         for place in 0..self.buffer.len() {
             let raw = self.buffer[place];
             let key = Key::from_bits(raw.u64);
             if key == WAKER {
-                cx.waker_fired();
                 continue;
             }
             let found = Readiness::from_poll_bits(raw.events as i16);
@@ -221,33 +242,40 @@ impl Epoll {
                 self.orphans = true;
                 continue;
             };
-            if slot.place().is_some() {
-                // Parked: the poll array reports it.
-                cx.stats.unwanted += 1;
-                continue;
-            }
-            let once = match slot.told() {
-                Some((_, Mode::Level | Mode::Exclusive)) | None => false,
-                Some((_, Mode::Edge | Mode::Auto)) => true,
-                Some((_, Mode::OneShot)) => {
-                    self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
-                    true
-                }
-            };
-            let unwanted = !found.beyond(cx.table.slot(key.index()).interest()).is_empty();
-            let report = if once { cx.report_arrival(key, found) } else { cx.report(key, found) };
-            if unwanted && report != Report::Full {
-                cx.table.press(key.index());
-            }
-            if report == Report::Taken {
+            let plain = slot.is_as_told() && cx.push(key, found);
+            if plain || self.collect_odd(cx, key, found) {
                 active += 1;
-                delivered(cx, key.index());
+                on_active(cx, key.index());
             }
         }
         if self.orphans {
             self.orphans = self.rebuild(cx).is_err();
         }
         active
+    }
+
+    /// An event that is not simply what was asked for; whether somebody wants to hear of it.
+    fn collect_odd(&mut self, cx: &mut Context<'_>, key: Key, found: Readiness) -> bool {
+        let slot = cx.table.slot(key.index());
+        if slot.place().is_some() {
+            // Parked: the poll array reports it.
+            cx.stats.unwanted += 1;
+            return false;
+        }
+        let unwanted = !found.beyond(slot.interest()).is_empty();
+        if matches!(slot.told(), Some((_, Mode::OneShot))) {
+            self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
+        }
+        if unwanted {
+            // Told at once: the kernel would go on reporting it, in the place of others.
+            cx.table.slot_mut(key.index()).set_pressing(true);
+            let told = self.sync(cx, key.index());
+            cx.table.slot_mut(key.index()).set_pressing(false);
+            if told.is_err() {
+                cx.table.mark(key.index());
+            }
+        }
+        matches!(cx.report(key, found), Report::Taken | Report::Later)
     }
 
     /// Builds the set anew under the same number, without what nobody can name any more.
@@ -297,7 +325,9 @@ impl Epoll {
 
     fn add_waker(&self, cx: &mut Context<'_>, fd: RawFd) -> io::Result<()> {
         let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
-        epoll::control(calls, set, Operation::Add, fd, libc::EPOLLIN as u32, WAKER.to_bits())
+        // With an edge the counter never has to be read: each write is an arrival.
+        let bits = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        epoll::control(calls, set, Operation::Add, fd, bits, WAKER.to_bits())
     }
 
     /// Whether leaving a wider interest armed may save a call.
@@ -344,9 +374,8 @@ impl Backend for Epoll {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        self.call(cx, deadline)?;
         cx.stats.cold.watched += self.armed as u64;
-        cx.stats.cold.active += self.collect(cx, |_, _| {}) as u64;
+        cx.stats.cold.active += self.fetch(cx, deadline, true, |_, _| {})? as u64;
         Ok(())
     }
 
@@ -387,7 +416,7 @@ impl Backend for Epoll {
         Lengths { hot: 0, cold: self.armed }
     }
 
-    fn memory(&self) -> usize {
-        self.buffer.capacity() * size_of::<Raw>()
+    fn memory(&self) -> Memory {
+        Memory { own: 0, mirrors: self.buffer.capacity() * size_of::<Raw>() }
     }
 }

@@ -16,7 +16,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::event::{Event, Readiness};
+use crate::event::{Event, Events, Readiness};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::stats::Stats;
@@ -25,11 +25,13 @@ use crate::waker::Sleep;
 
 pub(crate) mod adaptive;
 mod array;
+mod delivery;
 pub(crate) mod epoll;
 pub(crate) mod poll;
 pub(crate) mod select;
 
 pub use adaptive::Adaptive;
+pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
 pub use poll::Poll;
 pub use select::Select;
@@ -90,8 +92,8 @@ pub trait Backend: Send {
     /// The length of each set, for the statistics.
     fn lengths(&self) -> Lengths;
 
-    /// Bytes of heap it uses, mirrors of kernel structures among them.
-    fn memory(&self) -> usize;
+    /// The heap it uses.
+    fn memory(&self) -> Memory;
 
     /// The costs it places by, if it places by cost.
     fn costs(&self) -> Option<&crate::costs::Costs> {
@@ -118,6 +120,15 @@ pub struct Lengths {
     pub hot: usize,
     /// In epoll.
     pub cold: usize,
+}
+
+/// Bytes of heap in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// What the poller keeps for itself.
+    pub own: usize,
+    /// Arrays that the kernel reads or writes: `pollfd`, `epoll_event`.
+    pub mirrors: usize,
 }
 
 /// Until when a wait may block.
@@ -163,14 +174,12 @@ impl Deadline {
 pub enum Report {
     /// Delivered.
     Taken,
-    /// Put aside until the others that are ready have had their turn.
+    /// Kept for its turn.
     Later,
     /// The registration does not want it (disarmed, or a direction disabled lazily).
     Unwanted,
     /// The registration has ended.
     Stale,
-    /// The limit is reached; this one and all further ones come in the next wait.
-    Full,
 }
 
 /// What a back-end is handed: registrations, statistics, and where to report.
@@ -179,27 +188,17 @@ pub struct Context<'a> {
     pub table: &'a mut Table,
     /// The counters.
     pub stats: &'a mut Stats,
+    pub(crate) events: &'a mut Events,
     pub(crate) delivery: &'a mut Delivery,
     pub(crate) sleep: Option<&'a Sleep>,
     pub(crate) asleep: bool,
 }
 
 impl Context<'_> {
-    /// Reports the state of a descriptor, which will be found again for as long as it lasts.
-    /// Delivers what the caller wants of it; disarms a one-shot registration that was delivered.
+    /// Reports what was found of a descriptor. Delivers what the caller wants of it, or keeps it for
+    /// a later wait if the limit is reached; disarms a one-shot registration that was delivered.
     #[inline]
     pub fn report(&mut self, key: Key, found: Readiness) -> Report {
-        self.deliver(key, found, false)
-    }
-
-    /// The same for an arrival, which the kernel tells only once.
-    #[inline]
-    pub fn report_arrival(&mut self, key: Key, found: Readiness) -> Report {
-        self.deliver(key, found, true)
-    }
-
-    #[inline]
-    fn deliver(&mut self, key: Key, found: Readiness, arrival: bool) -> Report {
         let Some(slot) = self.table.get_mut(key) else {
             self.stats.stale += 1;
             return Report::Stale;
@@ -210,23 +209,26 @@ impl Context<'_> {
             self.stats.unwanted += 1;
             return Report::Unwanted;
         }
-        let delivery = &mut *self.delivery;
-        if delivery.list.len() >= delivery.limit {
-            delivery.cut = true;
-            return Report::Full;
-        }
-        if delivery.rounds {
-            if slot.round == delivery.round && !arrival {
-                delivery.put_aside(watch.mode, Event::new(key, wanted));
-                return Report::Later;
-            }
-            slot.round = delivery.round;
+        if self.delivery.all || self.events.list.len() >= self.events.limit {
+            slot.set_queued(true);
+            self.delivery.backlog.push_back(Event::new(key, wanted));
+            return Report::Later;
         }
         if watch.mode == Mode::OneShot {
             slot.disarm();
         }
-        delivery.list.push(Event::new(key, wanted));
+        self.events.list.push(Event::new(key, wanted));
         Report::Taken
+    }
+
+    /// Delivers an event that needs no mask; false if it is not its turn.
+    #[inline]
+    pub(crate) fn push(&mut self, key: Key, found: Readiness) -> bool {
+        let free = !self.delivery.all && self.events.list.len() < self.events.limit;
+        if free {
+            self.events.list.push(Event::new(key, found));
+        }
+        free
     }
 
     /// Says that a descriptor was found closed. Its registration ends with a refusal.
@@ -234,14 +236,11 @@ impl Context<'_> {
         self.delivery.invalid.push(key);
     }
 
-    /// How many more events this wait may deliver.
-    pub fn room(&self) -> usize {
-        self.delivery.limit - self.delivery.list.len()
-    }
-
-    /// Says that more may be ready than was reported.
-    pub fn cut_off(&mut self) {
-        self.delivery.cut = true;
+    /// How many events a back-end need not fetch more of, because its kernel object gives out what
+    /// is ready in turn: `None` if it must fetch all there are.
+    pub(crate) fn room_in_turn(&self) -> Option<usize> {
+        (!self.delivery.all && self.table.always_ready().is_empty())
+            .then(|| self.events.limit - self.events.list.len())
     }
 
     /// To be called right before a system call that may block: announces the sleep to the wakers.
@@ -262,57 +261,6 @@ impl Context<'_> {
     pub fn waker_fired(&mut self) {
         if let Some(sleep) = self.sleep {
             sleep.drain(&mut self.stats.calls);
-        }
-    }
-}
-
-/// The events of one wait, and whose turn it is when the limit cuts waits off.
-///
-/// As long as everything that is ready fits, none of this costs anything. When a wait is cut off,
-/// rounds begin: in one round each ready descriptor is served at most once, and the round ends
-/// when a wait has room left after all that were not served yet. Descriptors that are found again
-/// within a round are put aside (`again`) and fill that room, which begins the next round. So no
-/// descriptor waits longer than ceil(ready / limit) waits, wherever it is watched. A one-shot
-/// registration is put aside by leaving it armed; the next round finds it.
-#[derive(Debug, Default)]
-pub(crate) struct Delivery {
-    pub list: Vec<Event>,
-    pub limit: usize,
-    pub cut: bool,
-    pub invalid: Vec<Key>,
-    again: Vec<Event>,
-    round: u32,
-    rounds: bool,
-}
-
-impl Delivery {
-    #[cold]
-    fn put_aside(&mut self, mode: Mode, event: Event) {
-        if mode != Mode::OneShot {
-            self.again.push(event);
-        }
-    }
-
-    /// Ends a wait: starts, continues or ends the rounds.
-    pub fn settle(&mut self, table: &mut Table) {
-        let room = self.limit - self.list.len();
-        if self.rounds && room > 0 {
-            self.list.extend(self.again.drain(..).take(room));
-            self.rounds = self.list.len() >= self.limit || self.list.is_empty();
-        } else if !self.rounds && self.cut {
-            self.rounds = true;
-        } else {
-            self.again.clear();
-            self.cut = false;
-            return;
-        }
-        self.again.clear();
-        self.cut = false;
-        self.round = self.round.wrapping_add(1);
-        for event in &self.list {
-            if let Some(slot) = table.get_mut(event.key()) {
-                slot.round = self.round;
-            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::backend::array::Array;
-use crate::backend::{Backend, Context, Deadline, Lengths, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 
@@ -108,7 +108,7 @@ impl Backend for Poll {
         Lengths { hot: self.array.len(), cold: 0 }
     }
 
-    fn memory(&self) -> usize {
+    fn memory(&self) -> Memory {
         self.array.memory()
     }
 }

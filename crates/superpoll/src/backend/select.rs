@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::backend::poll::{cannot_nest, refuse_epoll_modes};
-use crate::backend::{Backend, Context, Deadline, Lengths, Report, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Report, Synced};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Watch};
@@ -27,8 +27,6 @@ pub struct Select {
     len: usize,
     waker: Option<RawFd>,
     found: Vec<Slot>,
-    /// Where the search for ready descriptors starts: behind the one that was cut off.
-    cursor: RawFd,
 }
 
 impl std::fmt::Debug for Select {
@@ -54,7 +52,6 @@ impl Select {
             len: 0,
             waker: None,
             found: Vec::new(),
-            cursor: 0,
         }
     }
 
@@ -82,7 +79,7 @@ impl Select {
         which: impl Fn(RawFd) -> bool,
     ) -> io::Result<()> {
         self.found.clear();
-        for fd in (self.cursor..self.end).chain(0..self.cursor.min(self.end)) {
+        for fd in 0..self.end {
             if Some(fd) == self.waker || !which(fd) {
                 continue;
             }
@@ -91,7 +88,6 @@ impl Select {
                 self.found.push(Slot { fd, events, revents: 0 });
             }
         }
-        self.cursor = 0;
         if self.found.is_empty() {
             return Ok(());
         }
@@ -104,18 +100,9 @@ impl Select {
                 cx.invalid(key);
                 self.put(fd, Interest::NONE);
             } else if revents != 0 {
-                match cx.report(key, Readiness::from_poll_bits(revents)) {
-                    Report::Taken => {
-                        cx.stats.hot.active += 1;
-                        let interest = cx.table.slot(key.index()).interest();
-                        self.put(fd, interest);
-                    }
-                    Report::Full => {
-                        self.cursor = fd;
-                        break;
-                    }
-                    Report::Later | Report::Unwanted | Report::Stale => {}
-                }
+                let report = cx.report(key, Readiness::from_poll_bits(revents));
+                self.put(fd, cx.table.slot(key.index()).interest());
+                cx.stats.hot.active += u64::from(report != Report::Unwanted);
             }
         }
         Ok(())
@@ -227,7 +214,7 @@ impl Backend for Select {
         Lengths { hot: self.len, cold: 0 }
     }
 
-    fn memory(&self) -> usize {
-        self.found.capacity() * size_of::<Slot>()
+    fn memory(&self) -> Memory {
+        Memory { own: 0, mirrors: self.found.capacity() * size_of::<Slot>() }
     }
 }

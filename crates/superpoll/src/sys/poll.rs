@@ -12,9 +12,14 @@ pub type Slot = libc::pollfd;
 pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
     match timeout {
         None => -1,
-        Some(timeout) => {
-            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
-        }
+        Some(timeout) => timeout
+            .as_secs()
+            .checked_mul(1000)
+            .and_then(|whole| {
+                whole.checked_add(u64::from(timeout.subsec_nanos().div_ceil(1_000_000)))
+            })
+            .and_then(|milliseconds| libc::c_int::try_from(milliseconds).ok())
+            .unwrap_or(libc::c_int::MAX),
     }
 }
 

@@ -1,0 +1,187 @@
+//! What the suite is run against: a way to make pollers, and what they can do.
+
+use std::time::Duration;
+
+use superpoll::backend::Adaptive;
+use superpoll::costs::Costs;
+use superpoll::policy::{Fixed, Governed, Place, Threshold};
+use superpoll::{BackendKind, Poller};
+
+use crate::chaos::Chaos;
+use crate::rig::{Fault, Rig};
+
+/// What a back-end can do. Checks of what it cannot do are skipped, except that it says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// It offers [`Mode::Edge`](superpoll::Mode::Edge).
+    pub edge: bool,
+    /// It offers [`Mode::Exclusive`](superpoll::Mode::Exclusive).
+    pub exclusive: bool,
+    /// It can be nested in another event loop.
+    pub nest: bool,
+    /// It watches read-closed and priority without readable, and sees a hang-up of a descriptor
+    /// whose readability is not wanted.
+    pub read_closed_alone: bool,
+    /// The first descriptor number that is too large for it.
+    pub fd_limit: Option<i32>,
+    /// The most wait calls (`poll`, `epoll_wait` and so on) in one wait that finds something.
+    pub calls_per_wait: u64,
+    /// New descriptors are told to epoll with the next wait, so its calls can be counted.
+    pub registers_with_epoll: bool,
+    /// It may move descriptors at any time, so that the number of its calls says nothing.
+    pub moves_at_random: bool,
+}
+
+impl Capabilities {
+    /// Those of a back-end on `epoll`.
+    pub const EPOLL: Capabilities = Capabilities {
+        edge: true,
+        exclusive: true,
+        nest: true,
+        read_closed_alone: true,
+        fd_limit: None,
+        calls_per_wait: 1,
+        registers_with_epoll: true,
+        moves_at_random: false,
+    };
+
+    /// Those of a back-end on `poll`.
+    pub const POLL: Capabilities = Capabilities {
+        edge: false,
+        exclusive: false,
+        nest: false,
+        registers_with_epoll: false,
+        ..Capabilities::EPOLL
+    };
+
+    /// Those of a back-end on `select`.
+    pub const SELECT: Capabilities = Capabilities {
+        read_closed_alone: false,
+        fd_limit: Some(libc::FD_SETSIZE as i32),
+        calls_per_wait: 2,
+        ..Capabilities::POLL
+    };
+
+    /// Those of the adaptive back-end with a policy that starts descriptors in epoll.
+    pub const ADAPTIVE: Capabilities = Capabilities { calls_per_wait: 2, ..Capabilities::EPOLL };
+
+    /// Those of a back-end of this crate's.
+    pub const fn of(kind: BackendKind) -> Capabilities {
+        match kind {
+            BackendKind::Select => Capabilities::SELECT,
+            BackendKind::Poll => Capabilities::POLL,
+            BackendKind::Epoll => Capabilities::EPOLL,
+            _ => Capabilities::ADAPTIVE,
+        }
+    }
+}
+
+/// Something to run the suite against.
+pub struct Bench {
+    name: String,
+    capabilities: Capabilities,
+    make: Box<dyn Fn() -> Poller>,
+    fault: Fault,
+}
+
+impl std::fmt::Debug for Bench {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bench").field("name", &self.name).field("fault", &self.fault).finish()
+    }
+}
+
+impl Bench {
+    /// Pollers as `make` makes them, called `name` in failures.
+    pub fn new(
+        name: impl Into<String>,
+        capabilities: Capabilities,
+        make: impl Fn() -> Poller + 'static,
+    ) -> Bench {
+        Bench { name: name.into(), capabilities, make: Box::new(make), fault: Fault::None }
+    }
+
+    /// The same with a planted bug.
+    #[must_use]
+    pub fn with_fault(self, fault: Fault) -> Bench {
+        Bench { name: format!("{} with {fault:?}", self.name), fault, ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// A new poller.
+    pub fn rig(&self) -> Rig {
+        Rig::new((self.make)(), self.fault)
+    }
+
+    /// How long a check waits for what must come. Only a failing check waits so long.
+    pub fn patience(&self) -> Duration {
+        // A planted bug is expected to fail; a sound poller on a busy machine is not.
+        if self.fault == Fault::None { Duration::from_secs(20) } else { Duration::from_millis(300) }
+    }
+}
+
+fn built(builder: superpoll::Builder) -> Poller {
+    builder.build().expect("the back-end under test works on this system")
+}
+
+fn adaptive(name: &str, start: impl Fn() -> Poller + 'static, caps: Capabilities) -> Bench {
+    Bench::new(format!("adaptive-{name}"), caps, start)
+}
+
+/// The adaptive back-end that moves descriptors at random.
+pub fn chaotic(seed: u64) -> Bench {
+    let caps = Capabilities {
+        moves_at_random: true,
+        registers_with_epoll: false,
+        ..Capabilities::ADAPTIVE
+    };
+    let make = move || {
+        let backend =
+            Adaptive::new(Chaos::new(seed), Costs::ASSUMED).expect("an epoll set can be made");
+        built(Poller::builder().custom(backend))
+    };
+    adaptive(&format!("chaos-{seed}"), make, caps)
+}
+
+/// Every back-end of the `superpoll` crate, `adaptive` with each policy and with [`Chaos`].
+pub fn all() -> Vec<Bench> {
+    let assumed = || Poller::builder().costs(Costs::ASSUMED);
+    let hot = Capabilities { registers_with_epoll: false, ..Capabilities::ADAPTIVE };
+    let mut benches: Vec<Bench> = [BackendKind::Select, BackendKind::Poll, BackendKind::Epoll]
+        .into_iter()
+        .map(|kind| {
+            let make = move || built(Poller::builder().backend(kind));
+            Bench::new(kind.name(), Capabilities::of(kind), make)
+        })
+        .collect();
+    benches.extend([
+        adaptive(
+            "governed",
+            move || built(assumed().policy(Governed::default())),
+            Capabilities::ADAPTIVE,
+        ),
+        adaptive(
+            "threshold",
+            move || built(assumed().policy(Threshold::default())),
+            Capabilities::ADAPTIVE,
+        ),
+        adaptive(
+            "cold",
+            move || built(assumed().policy(Fixed::new(Place::Cold))),
+            Capabilities { calls_per_wait: 1, ..Capabilities::ADAPTIVE },
+        ),
+        adaptive("hot", move || built(assumed().policy(Fixed::new(Place::Hot))), hot),
+        chaotic(1),
+        chaotic(2),
+        chaotic(3),
+    ]);
+    benches
+}

@@ -1,0 +1,165 @@
+//! A poller's descriptor in another event loop: here a raw epoll set.
+
+use std::io::{Read, Write, pipe};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use superpoll::{Error, Hint, Interest, Readiness, Watch};
+
+use super::{Outcome, Problem, ensure, expect};
+use crate::bench::Bench;
+use crate::rig::Rig;
+use crate::sys;
+
+const IN: Readiness = Readiness::READABLE;
+
+/// A raw epoll set that watches the poller.
+fn outer(rig: &mut Rig) -> Result<OwnedFd, Problem> {
+    let set = sys::epoll_create()?;
+    let fd = rig.nest()?.as_raw_fd();
+    sys::epoll_control(&set, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, 7)?;
+    Ok(set)
+}
+
+/// Whether the outer loop would go into the poller.
+fn calls(set: &OwnedFd) -> Result<bool, Problem> {
+    Ok(!sys::epoll_wait(set, 4, 0)?.is_empty())
+}
+
+/// Lets the outer loop call the poller until it no longer asks for it.
+fn settle(set: &OwnedFd, rig: &mut Rig) -> Outcome {
+    for _ in 0..8 {
+        if !calls(set)? {
+            return Ok(());
+        }
+        super::now(rig)?;
+    }
+    Err(Problem("the poller stays readable although waits find nothing new".into()))
+}
+
+pub fn nested_poller_is_readable_when_ready(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let (mut reader, mut writer) = pipe()?;
+    let (hot, mut hot_writer) = pipe()?;
+    let key = rig.register(&reader, Interest::READABLE)?;
+    let hot_key = rig.register(&hot, Watch::new(Interest::READABLE).hint(Hint::Busy))?;
+    expect(&mut rig, &[], "idle")?;
+    let set = outer(&mut rig)?;
+    settle(&set, &mut rig)?;
+    writer.write_all(b"x")?;
+    ensure!(calls(&set)?, "readable when a descriptor is ready");
+    expect(&mut rig, &[(key, IN)], "and a wait finds it")?;
+    ensure!(calls(&set)?, "still readable: level-triggered and unread");
+    reader.read_exact(&mut [0])?;
+    expect(&mut rig, &[], "read")?;
+    settle(&set, &mut rig)?;
+    hot_writer.write_all(b"x")?;
+    ensure!(calls(&set)?, "also for one that was hot before");
+    expect(&mut rig, &[(hot_key, IN)], "and a wait finds it")
+}
+
+pub fn nested_poller_shows_later_registrations(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let set = outer(&mut rig)?;
+    settle(&set, &mut rig)?;
+    let (reader, mut writer) = pipe()?;
+    writer.write_all(b"x")?;
+    let key = rig.register(&reader, Watch::new(Interest::READABLE).hint(Hint::Busy))?;
+    ensure!(calls(&set)?, "a registration is told at once");
+    expect(&mut rig, &[(key, IN)], "registered while nested")?;
+    rig.modify(key, Interest::NONE)?;
+    settle(&set, &mut rig)?;
+    rig.modify(key, Interest::READABLE)?;
+    ensure!(calls(&set)?, "a change is told at once");
+    rig.deregister(key)?;
+    settle(&set, &mut rig)
+}
+
+pub fn nested_poller_shows_wakes(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let waker = rig.waker()?;
+    let set = outer(&mut rig)?;
+    settle(&set, &mut rig)?;
+    for wakes in [1, 3] {
+        for _ in 0..wakes {
+            waker.wake()?;
+        }
+        ensure!(calls(&set)?, "a wake reaches the outer loop");
+        expect(&mut rig, &[], "a wake is no event")?;
+        ensure!(rig.woken(), "the wait says that it was a wake");
+        settle(&set, &mut rig)?;
+    }
+    // A wake while the poller is awake, just before it rests again.
+    waker.wake()?;
+    waker.wake()?;
+    super::now(&mut rig)?;
+    waker.wake()?;
+    ensure!(calls(&set)?, "a wake between two waits");
+    Ok(())
+}
+
+pub fn nested_poller_shows_told_readiness(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let (reader, _writer) = pipe()?;
+    let key = rig.register(&reader, Interest::READABLE)?;
+    let set = outer(&mut rig)?;
+    settle(&set, &mut rig)?;
+    rig.tell_ready(key, IN)?;
+    ensure!(calls(&set)?, "what the caller told reaches the outer loop");
+    expect(&mut rig, &[(key, IN)], "told")?;
+    settle(&set, &mut rig)
+}
+
+pub fn nested_poller_shows_files(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let set = outer(&mut rig)?;
+    settle(&set, &mut rig)?;
+    let file = sys::regular_file()?;
+    let key = rig.register(&file, Interest::READABLE)?;
+    for _ in 0..3 {
+        ensure!(calls(&set)?, "a file is always ready");
+        expect(&mut rig, &[(key, IN)], "a file")?;
+    }
+    rig.modify(key, Interest::NONE)?;
+    settle(&set, &mut rig)?;
+    rig.modify(key, Interest::READABLE)?;
+    ensure!(calls(&set)?, "a file, armed again");
+    rig.deregister(key)?;
+    settle(&set, &mut rig)
+}
+
+pub fn nested_poller_shows_a_drop_and_a_rebuild(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let (reader, mut writer) = pipe()?;
+    let (other, mut other_writer) = pipe()?;
+    let kept_open = reader.try_clone()?;
+    let owned = rig.own(reader, Interest::READABLE)?;
+    let key = rig.register(&other, Interest::READABLE)?;
+    let set = outer(&mut rig)?;
+    settle(&set, &mut rig)?;
+    rig.close(owned);
+    writer.write_all(b"x")?;
+    for _ in 0..3 {
+        expect(&mut rig, &[], "closed, with a duplicate open")?;
+    }
+    settle(&set, &mut rig)?;
+    other_writer.write_all(b"x")?;
+    ensure!(calls(&set)?, "the outer loop still sees the others");
+    expect(&mut rig, &[(key, IN)], "the other one")?;
+    drop(kept_open);
+    Ok(())
+}
+
+pub fn nesting_is_refused_without_epoll(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let (reader, mut writer) = pipe()?;
+    let key = rig.register(&reader, Interest::READABLE)?;
+    match rig.nest() {
+        Err(error @ Error::Unsupported { .. }) => {
+            ensure!(error.to_string().contains("epoll"), "it names a way out: {error}");
+        }
+        Err(error) => return Err(Problem(format!("refused with {error}"))),
+        Ok(_) => return Err(Problem("there is no epoll set to nest".into())),
+    }
+    writer.write_all(b"x")?;
+    expect(&mut rig, &[(key, IN)], "nothing is lost by it")
+}

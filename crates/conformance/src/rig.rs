@@ -1,0 +1,551 @@
+//! A poller on the test bench: the operations of the suite, and a place to plant a bug.
+//!
+//! Checks and random sequences drive a [`Rig`], which passes each call on to the poller as it is.
+//! A rig with a [`Fault`] misbehaves in exactly one way. That is how the suite is itself tested:
+//! for each fault there is a check that fails, and passes once the fault is gone.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use superpoll::{
+    Error, Events, Interest, Key, Mode, Owned, Poller, Readiness, Registrar, Stats, Waker, Watch,
+};
+
+/// One way in which a poller may be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Fault {
+    /// None: the poller as it is.
+    #[default]
+    None,
+    /// Edge-triggered registrations are reported for as long as they are ready.
+    EdgeAsLevel,
+    /// Level-triggered registrations are reported once for each arrival.
+    LevelAsEdge,
+    /// Only the first arrival of an edge-triggered registration is reported while it is readable.
+    EdgeOnlyOnChange,
+    /// One-shot registrations stay armed.
+    OneShotNotDisarmed,
+    /// One-shot registrations cannot be armed again.
+    OneShotNotRearmed,
+    /// The read-closed condition is never reported.
+    ReadClosedMasked,
+    /// The read-closed condition is reported to those who did not ask for it.
+    ReadClosedUnasked,
+    /// Hang-ups are dropped.
+    HangUpDropped,
+    /// Errors are dropped.
+    ErrorDropped,
+    /// Changes of interest have no effect.
+    ModifyIgnored,
+    /// A change of interest replaces nothing: old and new directions are watched.
+    ModifyAdds,
+    /// Disarmed registrations still report hang-ups and errors.
+    DisarmLeavesHangUp,
+    /// The last event of a registration comes once more after its end.
+    StaleEvent,
+    /// Events of an ended registration come under the key of its successor.
+    GenerationIgnored,
+    /// A removal reaches the kernel one wait late.
+    DeleteOvertaken,
+    /// Closing an owned descriptor does not detach it.
+    CloseNotDetaching,
+    /// A wake is lost.
+    LostWake,
+    /// Only a wake during a wait counts; one before it is forgotten.
+    EarlyWakeForgotten,
+    /// A wake counts twice.
+    WakeRepeated,
+    /// A wait ends before its timeout.
+    EarlyReturn,
+    /// A wait returns with nothing although its timeout is far off.
+    SpuriousReturn,
+    /// The limit of a wait is exceeded.
+    LimitIgnored,
+    /// What a limit cut off is lost.
+    CutOffLost,
+    /// A wait that is cut off always reports the same ones.
+    UnfairOrder,
+    /// An event is reported twice in one wait.
+    EventTwice,
+    /// The first event after a move between the sets is lost.
+    MoveLosesEdge,
+    /// A zero limit is taken for one.
+    ZeroLimitAccepted,
+    /// A second registration of a descriptor replaces the first.
+    DuplicateReplaces,
+    /// An operation with a stale key succeeds.
+    StaleKeyAccepted,
+    /// Deregistering an absent key ends the oldest registration.
+    AbsentRemovesFirst,
+    /// Readiness told by the caller is forgotten.
+    ToldReadyForgotten,
+    /// Files that are always ready are reported once.
+    FilesReportedOnce,
+    /// Writability is not reported together with readability.
+    WritableHidden,
+}
+
+/// The faults that [`Rig`] knows how to plant.
+pub const FAULTS: &[Fault] = &[
+    Fault::EdgeAsLevel,
+    Fault::LevelAsEdge,
+    Fault::EdgeOnlyOnChange,
+    Fault::OneShotNotDisarmed,
+    Fault::OneShotNotRearmed,
+    Fault::ReadClosedMasked,
+    Fault::ReadClosedUnasked,
+    Fault::HangUpDropped,
+    Fault::ErrorDropped,
+    Fault::ModifyIgnored,
+    Fault::ModifyAdds,
+    Fault::DisarmLeavesHangUp,
+    Fault::StaleEvent,
+    Fault::GenerationIgnored,
+    Fault::DeleteOvertaken,
+    Fault::CloseNotDetaching,
+    Fault::LostWake,
+    Fault::EarlyWakeForgotten,
+    Fault::WakeRepeated,
+    Fault::EarlyReturn,
+    Fault::SpuriousReturn,
+    Fault::LimitIgnored,
+    Fault::CutOffLost,
+    Fault::UnfairOrder,
+    Fault::EventTwice,
+    Fault::MoveLosesEdge,
+    Fault::ZeroLimitAccepted,
+    Fault::DuplicateReplaces,
+    Fault::StaleKeyAccepted,
+    Fault::AbsentRemovesFirst,
+    Fault::ToldReadyForgotten,
+    Fault::FilesReportedOnce,
+    Fault::WritableHidden,
+];
+
+/// What a wait of a rig delivered.
+pub type Batch = Vec<(Key, Readiness)>;
+
+/// A registration as the rig was asked for it.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    key: Key,
+    fd: RawFd,
+    watch: Watch,
+}
+
+/// A poller with at most one planted bug.
+pub struct Rig {
+    poller: Poller,
+    fault: Fault,
+    events: Events,
+    woken: bool,
+    asked: Vec<Asked>,
+    last: Batch,
+    late: VecDeque<Key>,
+    ended: Vec<(Key, RawFd)>,
+    once: Vec<Key>,
+    moves: u64,
+    fired: bool,
+}
+
+impl std::fmt::Debug for Rig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rig").field("poller", &self.poller).field("fault", &self.fault).finish()
+    }
+}
+
+fn without(readiness: Readiness, bit: Readiness) -> Readiness {
+    let named = [
+        (Readiness::READABLE, libc::POLLIN),
+        (Readiness::WRITABLE, libc::POLLOUT),
+        (Readiness::PRIORITY, libc::POLLPRI),
+        (Readiness::READ_CLOSED, libc::POLLRDHUP),
+        (Readiness::HANG_UP, libc::POLLHUP),
+        (Readiness::ERROR, libc::POLLERR),
+    ];
+    let bits = named
+        .into_iter()
+        .filter(|&(name, _)| readiness.contains(name) && !bit.contains(name))
+        .fold(0, |bits, (_, bit)| bits | bit);
+    Readiness::from_poll_bits(bits)
+}
+
+impl Rig {
+    /// The poller as it is, or with a fault.
+    pub fn new(poller: Poller, fault: Fault) -> Rig {
+        Rig {
+            poller,
+            fault,
+            events: Events::with_limit(64),
+            woken: false,
+            asked: Vec::new(),
+            last: Vec::new(),
+            late: VecDeque::new(),
+            ended: Vec::new(),
+            once: Vec::new(),
+            moves: 0,
+            fired: false,
+        }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    fn bent(&self, watch: Watch) -> Watch {
+        match (self.fault, watch.mode) {
+            (Fault::EdgeAsLevel, Mode::Edge) | (Fault::OneShotNotDisarmed, Mode::OneShot) => {
+                watch.mode(Mode::Level)
+            }
+            (Fault::ReadClosedUnasked, Mode::Level | Mode::Edge | Mode::OneShot)
+                if watch.interest.contains(Interest::READABLE) =>
+            {
+                Watch { interest: watch.interest | Interest::READ_CLOSED, ..watch }
+            }
+            _ => watch,
+        }
+    }
+
+    fn note(&mut self, key: Key, fd: RawFd, watch: Watch) {
+        self.asked.retain(|asked| asked.fd != fd);
+        self.asked.push(Asked { key, fd, watch });
+    }
+
+    fn asked(&self, key: Key) -> Option<Asked> {
+        self.asked.iter().find(|asked| asked.key == key).copied()
+    }
+
+    /// [`Poller::register`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::register`].
+    pub fn register(&mut self, fd: impl AsFd, watch: impl Into<Watch>) -> superpoll::Result<Key> {
+        let (number, watch) = (fd.as_fd().as_raw_fd(), watch.into());
+        if self.has(Fault::DuplicateReplaces) {
+            if let Some(old) = self.asked.iter().find(|asked| asked.fd == number) {
+                self.poller.deregister(old.key)?;
+            }
+        }
+        let key = self.poller.register(fd, self.bent(watch))?;
+        self.note(key, number, watch);
+        Ok(key)
+    }
+
+    /// [`Poller::register_raw`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::register_raw`].
+    pub fn register_raw(&mut self, fd: RawFd, watch: impl Into<Watch>) -> superpoll::Result<Key> {
+        let watch = watch.into();
+        let key = self.poller.register_raw(fd, self.bent(watch))?;
+        self.note(key, fd, watch);
+        Ok(key)
+    }
+
+    /// [`Poller::own`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::own`].
+    pub fn own<T: AsFd>(
+        &mut self,
+        io: T,
+        watch: impl Into<Watch>,
+    ) -> Result<Owned<T>, superpoll::Rejected<T>> {
+        let (number, watch) = (io.as_fd().as_raw_fd(), watch.into());
+        let owned = self.poller.own(io, self.bent(watch))?;
+        self.note(owned.key(), number, watch);
+        Ok(owned)
+    }
+
+    /// Drops an owned descriptor: it is detached, then closed.
+    pub fn close<T: AsFd>(&mut self, owned: Owned<T>) {
+        let key = owned.key();
+        self.forget(key);
+        if self.has(Fault::CloseNotDetaching) {
+            // What a poller without ownership leaves to the kernel: the registration is still in
+            // the table, and the number means nothing, or the next file.
+            let fd = owned.as_fd().as_raw_fd();
+            std::mem::forget(owned);
+            crate::sys::close(fd);
+            return;
+        }
+        drop(owned);
+    }
+
+    fn forget(&mut self, key: Key) {
+        if let Some(asked) = self.asked(key) {
+            self.ended.push((key, asked.fd));
+        }
+        self.asked.retain(|asked| asked.key != key);
+    }
+
+    /// [`Poller::disown`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::disown`].
+    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, superpoll::Rejected<T>> {
+        self.forget(owned.key());
+        self.poller.disown(owned)
+    }
+
+    /// [`Poller::modify`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::modify`].
+    pub fn modify(&mut self, key: Key, interest: Interest) -> superpoll::Result<()> {
+        match self.asked(key) {
+            Some(asked) => self.modify_watch(key, Watch { interest, ..asked.watch }),
+            None if self.has(Fault::StaleKeyAccepted) => Ok(()),
+            None => self.poller.modify(key, interest),
+        }
+    }
+
+    /// [`Poller::modify_watch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::modify_watch`].
+    pub fn modify_watch(&mut self, key: Key, watch: impl Into<Watch>) -> superpoll::Result<()> {
+        let watch = watch.into();
+        let Some(asked) = self.asked(key) else {
+            let stale = self.poller.modify_watch(key, watch);
+            return if self.has(Fault::StaleKeyAccepted) { Ok(()) } else { stale };
+        };
+        match self.fault {
+            Fault::ModifyIgnored => return Ok(()),
+            Fault::OneShotNotRearmed if watch.mode == Mode::OneShot => return Ok(()),
+            Fault::DisarmLeavesHangUp if watch.interest.is_empty() => {
+                // As a poll array that disarms with `events = 0`.
+                return self.poller.modify_watch(key, Watch::new(Interest::PRIORITY));
+            }
+            Fault::ModifyAdds => {
+                let both = Watch { interest: asked.watch.interest | watch.interest, ..watch };
+                self.note(key, asked.fd, both);
+                return self.poller.modify_watch(key, both);
+            }
+            _ => {}
+        }
+        self.once.retain(|&other| other != key);
+        self.poller.modify_watch(key, self.bent(watch))?;
+        self.note(key, asked.fd, watch);
+        Ok(())
+    }
+
+    /// [`Poller::deregister`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::deregister`].
+    pub fn deregister(&mut self, key: Key) -> superpoll::Result<()> {
+        let known = self.asked(key).is_some();
+        self.forget(key);
+        if self.has(Fault::DeleteOvertaken) && known {
+            self.late.push_back(key);
+            return Ok(());
+        }
+        let outcome = self.poller.deregister(key);
+        if outcome.is_err() && self.has(Fault::AbsentRemovesFirst) {
+            if let Some(first) = self.asked.first().copied() {
+                let _ = self.poller.deregister(first.key);
+            }
+        }
+        if self.has(Fault::StaleKeyAccepted) { Ok(()) } else { outcome }
+    }
+
+    /// [`Poller::tell_ready`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::tell_ready`].
+    pub fn tell_ready(&mut self, key: Key, readiness: Readiness) -> superpoll::Result<()> {
+        if self.has(Fault::ToldReadyForgotten) {
+            return Ok(());
+        }
+        self.poller.tell_ready(key, readiness)
+    }
+
+    /// [`Poller::wait`] for at most `limit` events.
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::wait`].
+    pub fn wait(&mut self, limit: usize, timeout: Option<Duration>) -> superpoll::Result<Batch> {
+        let (asked_limit, limit, timeout) =
+            (limit, self.bent_limit(limit), self.bent_time(timeout));
+        if self.events.limit() != limit {
+            self.events = Events::with_limit(limit);
+        }
+        self.poller.wait(&mut self.events, timeout)?;
+        self.woken = self.events.woken();
+        let mut batch: Batch =
+            self.events.iter().map(|event| (event.key(), event.readiness())).collect();
+        if self.fault != Fault::None {
+            self.bend(&mut batch, asked_limit);
+        }
+        Ok(batch)
+    }
+
+    fn bent_limit(&self, limit: usize) -> usize {
+        match self.fault {
+            Fault::LimitIgnored | Fault::UnfairOrder | Fault::CutOffLost if limit > 0 => {
+                limit.max(1024)
+            }
+            Fault::ZeroLimitAccepted => limit.max(1),
+            _ => limit,
+        }
+    }
+
+    fn bent_time(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        match (self.fault, timeout) {
+            (Fault::EarlyReturn, Some(timeout)) => Some(timeout / 2),
+            (Fault::SpuriousReturn, Some(timeout)) if !timeout.is_zero() && !self.fired => {
+                self.fired = true;
+                Some(Duration::ZERO)
+            }
+            _ => timeout,
+        }
+    }
+
+    /// Makes a batch wrong in the rig's one way.
+    fn bend(&mut self, batch: &mut Batch, limit: usize) {
+        let drop_bit = |batch: &mut Batch, bit| {
+            for event in batch.iter_mut() {
+                event.1 = without(event.1, bit);
+            }
+            batch.retain(|event| !event.1.is_empty());
+        };
+        match self.fault {
+            Fault::ReadClosedMasked => drop_bit(batch, Readiness::READ_CLOSED),
+            Fault::HangUpDropped => drop_bit(batch, Readiness::HANG_UP),
+            Fault::ErrorDropped => drop_bit(batch, Readiness::ERROR),
+            Fault::WritableHidden => {
+                for event in batch.iter_mut().filter(|event| event.1.contains(Readiness::READABLE))
+                {
+                    event.1 = without(event.1, Readiness::WRITABLE);
+                }
+            }
+            Fault::LevelAsEdge | Fault::FilesReportedOnce | Fault::EdgeOnlyOnChange => {
+                self.report_once(batch);
+            }
+            Fault::StaleEvent => {
+                let gone = self.last.iter().find(|event| self.asked(event.0).is_none());
+                batch.extend(gone.copied());
+            }
+            Fault::GenerationIgnored => {
+                for asked in &self.asked {
+                    let reused = self.ended.iter().position(|&(_, fd)| fd == asked.fd);
+                    let old = reused.and_then(|place| {
+                        let (key, _) = self.ended.swap_remove(place);
+                        self.last.iter().find(|event| event.0 == key)
+                    });
+                    if let Some(&(_, readiness)) = old {
+                        batch.push((asked.key, readiness));
+                    }
+                }
+            }
+            Fault::DeleteOvertaken => {
+                while let Some(key) = self.late.pop_front() {
+                    let _ = self.poller.deregister(key);
+                }
+            }
+            Fault::EarlyWakeForgotten if batch.is_empty() => self.woken = false,
+            Fault::LostWake => self.woken = false,
+            Fault::WakeRepeated => {
+                let woken = self.woken;
+                self.woken |= self.fired;
+                self.fired = woken;
+            }
+            Fault::UnfairOrder => {
+                batch.sort_by_key(|event| event.0);
+                batch.truncate(limit);
+            }
+            Fault::CutOffLost => batch.truncate(limit),
+            Fault::EventTwice => batch.extend_from_within(..batch.len().min(1)),
+            Fault::MoveLosesEdge => {
+                let stats = self.poller.stats();
+                let moves = stats.moves_to_hot + stats.moves_to_cold;
+                if self.moves != moves && !batch.is_empty() {
+                    batch.remove(0);
+                    self.moves = moves;
+                }
+            }
+            _ => {}
+        }
+        self.last.retain(|event| self.ended.iter().any(|&(key, _)| key == event.0));
+        self.last.extend_from_slice(batch);
+    }
+
+    /// Reports what stays ready only the first time.
+    fn report_once(&mut self, batch: &mut Batch) {
+        let ready: Vec<Key> = batch.iter().map(|event| event.0).collect();
+        let affected = |asked: &Asked| match self.fault {
+            Fault::FilesReportedOnce => {
+                crate::sys::is_regular(asked.fd) && asked.watch.mode == Mode::Level
+            }
+            Fault::EdgeOnlyOnChange => asked.watch.mode == Mode::Edge,
+            _ => asked.watch.mode == Mode::Level,
+        };
+        let bent: Vec<Key> =
+            self.asked.iter().filter(|asked| affected(asked)).map(|asked| asked.key).collect();
+        batch.retain(|event| !bent.contains(&event.0) || !self.once.contains(&event.0));
+        if self.fault == Fault::EdgeOnlyOnChange {
+            self.once.extend(ready);
+        } else {
+            self.once = ready;
+        }
+    }
+
+    /// Whether the last wait returned because of a wake.
+    pub fn woken(&self) -> bool {
+        self.woken
+    }
+
+    /// The refusals of the last wait.
+    pub fn refusals(&self) -> &[(Key, Error)] {
+        self.events.refusals()
+    }
+
+    /// [`Poller::waker`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::waker`].
+    pub fn waker(&mut self) -> superpoll::Result<Waker> {
+        self.poller.waker()
+    }
+
+    /// [`Poller::registrar`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::registrar`].
+    pub fn registrar(&mut self) -> superpoll::Result<Registrar> {
+        self.poller.registrar()
+    }
+
+    /// [`Poller::nest`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::nest`].
+    pub fn nest(&mut self) -> superpoll::Result<BorrowedFd<'_>> {
+        self.poller.nest()
+    }
+
+    /// [`Poller::stats`].
+    pub fn stats(&self) -> Stats {
+        self.poller.stats()
+    }
+
+    /// The poller itself, past any fault.
+    pub fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+}

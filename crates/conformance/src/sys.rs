@@ -1,0 +1,297 @@
+//! The system calls of the suite, one thin function each, and its only `unsafe` code.
+//!
+//! The suite does not use the poller's own wrappers: a bug in those must not hide itself.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+fn take(fd: RawFd) -> OwnedFd {
+    // SAFETY: only called with a descriptor that the kernel has just made for the caller.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A pipe that never blocks, and whose buffer is one page: reading end, writing end.
+///
+/// # Errors
+///
+/// What `pipe2(2)` and `fcntl(2)` say.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: the kernel writes two integers, for which there is room.
+    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
+    let ends = (take(fds[0]), take(fds[1]));
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::fcntl(fds[1], libc::F_SETPIPE_SZ, 4096) })?;
+    Ok(ends)
+}
+
+/// A pair of Unix-domain stream sockets that never block.
+///
+/// # Errors
+///
+/// What `socketpair(2)` says.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the kernel writes two integers, for which there is room.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
+    Ok((take(fds[0]), take(fds[1])))
+}
+
+/// An eventfd with a count of zero that never blocks.
+///
+/// # Errors
+///
+/// What `eventfd(2)` says.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(take)
+}
+
+/// A regular file without a name, which vanishes with its last descriptor.
+///
+/// # Errors
+///
+/// What `memfd_create(2)` says.
+pub fn regular_file() -> io::Result<File> {
+    // SAFETY: the name is a string with a terminating zero that outlives the call.
+    let fd = check(unsafe { libc::memfd_create(c"regular".as_ptr(), libc::MFD_CLOEXEC) })?;
+    Ok(File::from(take(fd)))
+}
+
+/// Reads at most `count` bytes; the error number if it fails.
+pub fn read(fd: RawFd, count: usize) -> Result<usize, i32> {
+    let mut buffer = vec![0u8; count];
+    // SAFETY: the buffer has room for `count` bytes and outlives the call.
+    let got = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), count) };
+    usize::try_from(got).map_err(|_| errno())
+}
+
+/// Writes `count` bytes, or fewer; the error number if it fails. Raises no `SIGPIPE` (the Rust
+/// runtime ignores it).
+pub fn write(fd: RawFd, count: usize) -> Result<usize, i32> {
+    // An eventfd adds the number it is given: one, in either byte order far from overflowing.
+    let mut buffer = vec![0u8; count];
+    if count == 8 {
+        buffer.copy_from_slice(&1u64.to_ne_bytes());
+    }
+    // SAFETY: the buffer holds `count` bytes and outlives the call.
+    let put = unsafe { libc::write(fd, buffer.as_ptr().cast(), count) };
+    usize::try_from(put).map_err(|_| errno())
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// Shuts down a direction of a socket (`SHUT_RD`, `SHUT_WR` or `SHUT_RDWR`).
+///
+/// # Errors
+///
+/// What `shutdown(2)` says.
+pub fn shutdown(fd: RawFd, how: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::shutdown(fd, how) }).map(drop)
+}
+
+/// A duplicate under the lowest free number that is at least `lowest`.
+///
+/// # Errors
+///
+/// What `fcntl(2)` says.
+pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) }).map(take)
+}
+
+/// A duplicate of the descriptor with this number, whoever owns it.
+///
+/// # Errors
+///
+/// What `fcntl(2)` says.
+pub fn duplicate_number(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) }).map(take)
+}
+
+/// Moves an open file to a number that is free and that the caller has set aside.
+///
+/// # Errors
+///
+/// What `dup3(2)` says.
+pub fn move_to(fd: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
+    if fd.as_raw_fd() == number {
+        return Ok(fd);
+    }
+    // SAFETY: the number is free, so no descriptor of anybody's is replaced.
+    check(unsafe { libc::dup3(fd.as_raw_fd(), number, libc::O_CLOEXEC) }).map(take)
+}
+
+/// Whether the number is an open descriptor.
+pub fn is_open(fd: RawFd) -> bool {
+    // SAFETY: takes integers, touches no memory.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+/// Closes a descriptor behind its owner's back.
+///
+/// The owner must be leaked or must have been taken apart with `into_raw_fd`.
+pub fn close(fd: RawFd) {
+    // SAFETY: takes an integer; that nobody owns the number any more is the caller's to see to,
+    // and its violation is caught by the owner's own close in debug builds.
+    unsafe { libc::close(fd) };
+}
+
+/// `poll(2)`, without blocking if `milliseconds` is zero.
+///
+/// # Errors
+///
+/// What `poll(2)` says.
+pub fn poll(slots: &mut [libc::pollfd], milliseconds: libc::c_int) -> io::Result<usize> {
+    // SAFETY: the kernel reads and writes that many slots, which outlive the call.
+    let ready =
+        unsafe { libc::poll(slots.as_mut_ptr(), slots.len() as libc::nfds_t, milliseconds) };
+    check(ready).map(|ready| ready as usize)
+}
+
+/// A new epoll set.
+///
+/// # Errors
+///
+/// What `epoll_create1(2)` says.
+pub fn epoll_create() -> io::Result<OwnedFd> {
+    // SAFETY: takes a flag, touches no memory.
+    check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(take)
+}
+
+/// `epoll_ctl(2)`.
+///
+/// # Errors
+///
+/// What `epoll_ctl(2)` says.
+pub fn epoll_control(
+    set: impl AsFd,
+    operation: libc::c_int,
+    fd: RawFd,
+    events: u32,
+    data: u64,
+) -> io::Result<()> {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: the kernel reads one event, which outlives the call.
+    check(unsafe { libc::epoll_ctl(set.as_fd().as_raw_fd(), operation, fd, &mut event) }).map(drop)
+}
+
+/// `epoll_wait(2)` for at most `limit` events: data and bits of each.
+///
+/// # Errors
+///
+/// What `epoll_wait(2)` says.
+pub fn epoll_wait(
+    set: impl AsFd,
+    limit: usize,
+    milliseconds: libc::c_int,
+) -> io::Result<Vec<(u64, u32)>> {
+    let mut buffer = vec![libc::epoll_event { events: 0, u64: 0 }; limit];
+    let set = set.as_fd().as_raw_fd();
+    // SAFETY: the buffer has room for `limit` events and outlives the call.
+    let count =
+        unsafe { libc::epoll_wait(set, buffer.as_mut_ptr(), limit as libc::c_int, milliseconds) };
+    let count = check(count)? as usize;
+    Ok(buffer[..count].iter().map(|event| (event.u64, event.events)).collect())
+}
+
+/// Names a thread for [`interrupt`].
+#[derive(Clone, Copy, Debug)]
+pub struct Thread(libc::pthread_t);
+
+/// The calling thread.
+pub fn this_thread() -> Thread {
+    // SAFETY: takes nothing, touches no memory.
+    Thread(unsafe { libc::pthread_self() })
+}
+
+extern "C" fn ignore(_signal: libc::c_int) {}
+
+/// Installs a handler for `SIGUSR2` that does nothing, without `SA_RESTART`.
+///
+/// # Errors
+///
+/// What `sigaction(2)` says.
+pub fn handle_interrupts() -> io::Result<()> {
+    // SAFETY: zeros are a valid sigaction, and the handler is async-signal-safe: it does nothing.
+    check(unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut())
+    })
+    .map(drop)
+}
+
+/// Sends `SIGUSR2` to a thread that has not ended.
+pub fn interrupt(thread: Thread) {
+    // SAFETY: the caller keeps the thread alive, so that its name is valid.
+    unsafe { libc::pthread_kill(thread.0, libc::SIGUSR2) };
+}
+
+/// Lowers the soft limit of descriptors; the hard one stays.
+///
+/// # Errors
+///
+/// What `setrlimit(2)` says.
+pub fn limit_descriptors(soft: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes, then reads, one rlimit, which outlives the calls.
+    unsafe {
+        check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
+        limit.rlim_cur = soft;
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit)).map(drop)
+    }
+}
+
+/// Forks; runs `child` there on its copy of `with`, and `parent` here on the original. Returns the
+/// child's exit status: zero if it returned true.
+///
+/// For processes that have no other thread, or whose other threads hold no lock (of the
+/// allocator, say) that the child needs.
+///
+/// # Errors
+///
+/// What `fork(2)` and `waitpid(2)` say.
+pub fn fork_and_wait<T>(
+    with: &mut T,
+    child: impl FnOnce(&mut T) -> bool,
+    parent: impl FnOnce(&mut T),
+) -> io::Result<i32> {
+    // SAFETY: the child runs the closure and leaves by _exit, so that no destructor or exit
+    // handler of the parent's runs twice.
+    let process = check(unsafe { libc::fork() })?;
+    if process == 0 {
+        let run = std::panic::AssertUnwindSafe(|| child(with));
+        let passed = std::panic::catch_unwind(run).unwrap_or(false);
+        // SAFETY: ends the process, touches no memory.
+        unsafe { libc::_exit(i32::from(!passed)) };
+    }
+    parent(with);
+    let mut status = 0;
+    // SAFETY: the kernel writes one integer, which outlives the call.
+    check(unsafe { libc::waitpid(process, &mut status, 0) })?;
+    Ok(status)
+}
+
+/// Whether the descriptor is a regular file.
+pub fn is_regular(fd: RawFd) -> bool {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes one stat structure, for which there is room.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: fstat succeeded and has filled the structure.
+    let mode = unsafe { stat.assume_init() }.st_mode;
+    mode & libc::S_IFMT == libc::S_IFREG
+}

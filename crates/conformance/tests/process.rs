@@ -1,0 +1,271 @@
+//! What needs a process of its own: forking, and running out of descriptors.
+//!
+//! Each test starts this test binary again, for the one test and with a variable that says so, so
+//! that neither a fork nor a lowered limit meets the threads of other tests.
+
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::process::Command;
+use std::time::Duration;
+
+use superpoll::{BackendKind, Error, Interest, Mode, Poller, Readiness, Watch};
+use superpoll_conformance::{Bench, Rig, bench, sys};
+
+const ALONE: &str = "SUPERPOLL_CONFORMANCE_ALONE";
+const IN: Readiness = Readiness::READABLE;
+const ZERO: Option<Duration> = Some(Duration::ZERO);
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Runs `body` in a process of its own.
+fn alone(name: &str, body: impl FnOnce() -> Result) {
+    if std::env::var_os(ALONE).is_some() {
+        if let Err(error) = body() {
+            panic!("{error}");
+        }
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Uses up all descriptors but `spare`, and gives them back when dropped.
+fn exhaust(spare: usize) -> Result<Vec<File>> {
+    let mut hoard = Vec::new();
+    let failed = loop {
+        match File::open("/dev/null") {
+            Ok(file) => hoard.push(file),
+            Err(error) => break error,
+        }
+    };
+    if failed.raw_os_error() != Some(libc::EMFILE) {
+        return Err(failed.into());
+    }
+    hoard.truncate(hoard.len() - spare);
+    Ok(hoard)
+}
+
+fn is_limit<T>(outcome: &superpoll::Result<T>) -> bool {
+    match outcome {
+        Err(error @ Error::DescriptorLimit { soft: 300, .. }) => {
+            let said = error.to_string();
+            said.contains("300") && said.contains("ulimit -n") && !said.contains('\n')
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn building_a_poller_without_descriptors() {
+    alone("building_a_poller_without_descriptors", || {
+        sys::limit_descriptors(300)?;
+        let hoard = exhaust(0)?;
+        for kind in BackendKind::ALL {
+            let outcome = Poller::builder().backend(kind).build();
+            let needs_one = matches!(kind, BackendKind::Epoll | BackendKind::Adaptive);
+            match outcome {
+                Ok(_) if !needs_one => {}
+                outcome if needs_one && is_limit(&outcome) => {}
+                outcome => return Err(format!("{kind}: {outcome:?}").into()),
+            }
+        }
+        drop(hoard);
+        for kind in BackendKind::ALL {
+            Poller::builder().backend(kind).build()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn running_out_of_descriptors_loses_nothing() {
+    alone("running_out_of_descriptors_loses_nothing", || {
+        sys::limit_descriptors(300)?;
+        for bench in bench::all() {
+            without_descriptors(&bench).map_err(|error| format!("{}: {error}", bench.name()))?;
+        }
+        Ok(())
+    });
+}
+
+fn without_descriptors(bench: &Bench) -> Result {
+    let mut rig = bench.rig();
+    let (reader, mut writer) = pipe()?;
+    let (doomed, mut doomed_writer) = pipe()?;
+    let kept_open = doomed.try_clone()?;
+    let key = rig.register(&reader, Interest::READABLE)?;
+    let owned = rig.own(doomed, Interest::READABLE)?;
+    rig.wait(8, ZERO)?;
+    let hoard = exhaust(0)?;
+    if !is_limit(&rig.waker()) || !is_limit(&rig.registrar()) {
+        return Err(format!("a waker without a descriptor: {:?}", rig.waker()).into());
+    }
+    if bench.capabilities().nest && rig.nest().is_ok() {
+        return Err("nested without a descriptor".into());
+    }
+    writer.write_all(b"x")?;
+    let batch = rig.wait(8, PATIENCE)?;
+    if batch != [(key, IN)] {
+        return Err(format!("the registration is unaffected, not {batch:?}").into());
+    }
+    // A rebuild that is due, but cannot be.
+    rig.close(owned);
+    let (spare, spared) = (hoard.len(), exhaust(0)?);
+    assert!(spare > 0 && spared.len() <= 1);
+    doomed_writer.write_all(b"x")?;
+    for _ in 0..8 {
+        let batch = rig.wait(8, ZERO)?;
+        if batch != [(key, IN)] {
+            return Err(format!("without a descriptor to rebuild: {batch:?}").into());
+        }
+    }
+    drop((hoard, spared));
+    let before = rig.stats();
+    for _ in 0..8 {
+        let batch = rig.wait(8, ZERO)?;
+        if batch != [(key, IN)] {
+            return Err(format!("with descriptors again: {batch:?}").into());
+        }
+    }
+    if rig.stats().stale - before.stale > 1 {
+        return Err("the stale registration still rings".into());
+    }
+    let waker = rig.waker()?;
+    waker.wake()?;
+    rig.wait(8, PATIENCE)?;
+    if !rig.woken() {
+        return Err("a waker made afterwards works".into());
+    }
+    drop(kept_open);
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_has_a_poller_of_its_own() {
+    alone("a_forked_child_has_a_poller_of_its_own", || {
+        for bench in bench::all() {
+            forked(&bench).map_err(|error| format!("{}: {error}", bench.name()))?;
+        }
+        Ok(())
+    });
+}
+
+/// A poller with registrations in all modes, and the ends to drive them.
+struct Family {
+    rig: Rig,
+    waker: superpoll::Waker,
+    level: (superpoll::Key, PipeReader, PipeWriter),
+    once: (superpoll::Key, PipeReader, PipeWriter),
+    auto: (superpoll::Key, PipeReader, PipeWriter),
+}
+
+impl Family {
+    fn new(bench: &Bench) -> Result<Family> {
+        let mut rig = bench.rig();
+        let waker = rig.waker()?;
+        let mut register = |mode| -> Result<_> {
+            let (reader, writer) = pipe()?;
+            let key = rig.register(&reader, Watch::new(Interest::READABLE).mode(mode))?;
+            Ok((key, reader, writer))
+        };
+        let level = register(Mode::Level)?;
+        let once = register(Mode::OneShot)?;
+        let auto = register(Mode::Auto)?;
+        rig.wait(8, ZERO)?;
+        Ok(Family { rig, waker, level, once, auto })
+    }
+
+    fn expect(&mut self, expected: &[superpoll::Key], when: &str) -> Result {
+        let mut found: Vec<_> = self.rig.wait(8, ZERO)?.iter().map(|event| event.0).collect();
+        found.sort();
+        let mut expected = expected.to_vec();
+        expected.sort();
+        if found == expected {
+            return Ok(());
+        }
+        Err(format!("{when}: expected {expected:?}, got {found:?}").into())
+    }
+}
+
+fn forked(bench: &Bench) -> Result {
+    let mut family = Family::new(bench)?;
+    let (mut child_says, mut to_parent) = pipe()?;
+    let (mut parent_says, mut to_child) = pipe()?;
+    let mut parents = Ok(());
+    // The child works on its copy, the parent on the original.
+    let status = sys::fork_and_wait(
+        &mut family,
+        |family| {
+            let outcome = child(family, &mut to_parent, &mut parent_says);
+            if let Err(error) = &outcome {
+                eprintln!("child: {error}");
+            }
+            outcome.is_ok()
+        },
+        |family| parents = parent_side(family, &mut child_says, &mut to_child),
+    )?;
+    parents?;
+    if status != 0 {
+        return Err(format!("the child failed with status {status}").into());
+    }
+    Ok(())
+}
+
+fn child(family: &mut Family, to_parent: &mut PipeWriter, parent_says: &mut PipeReader) -> Result {
+    family.rig.poller().after_fork()?;
+    family.expect(&[], "in the child, at first")?;
+    family.level.2.write_all(b"x")?;
+    family.expect(&[family.level.0], "in the child, after a write")?;
+    // What the child changes is the child's.
+    family.rig.deregister(family.level.0)?;
+    family.rig.modify(family.once.0, Interest::NONE)?;
+    family.expect(&[], "in the child, deregistered")?;
+    for _ in 0..3 {
+        family.waker.wake()?;
+    }
+    family.rig.wait(8, PATIENCE)?;
+    if !family.rig.woken() {
+        return Err("a waker of the child wakes the child".into());
+    }
+    to_parent.write_all(b"1")?;
+    // The parent has changed its own in the meantime.
+    parent_says.read_exact(&mut [0])?;
+    family.expect(&[family.auto.0], "in the child, after the parent's write")?;
+    Ok(())
+}
+
+fn parent_side(
+    family: &mut Family,
+    child_says: &mut PipeReader,
+    to_child: &mut PipeWriter,
+) -> Result {
+    child_says.read_exact(&mut [0])?;
+    let level = family.level.0;
+    family.expect(&[level], "in the parent, after the child deregistered its own")?;
+    if family.rig.woken() {
+        return Err("a wake in the child wakes the parent".into());
+    }
+    family.once.2.write_all(b"x")?;
+    let once = family.once.0;
+    family.expect(&[level, once], "in the parent, still armed")?;
+    family.level.1.read_exact(&mut [0])?;
+    family.rig.deregister(level)?;
+    family.auto.2.write_all(b"x")?;
+    let auto = family.auto.0;
+    family.expect(&[auto], "in the parent, an arrival")?;
+    family.rig.deregister(auto)?;
+    family.expect(&[], "in the parent, deregistered")?;
+    to_child.write_all(b"1")?;
+    Ok(())
+}

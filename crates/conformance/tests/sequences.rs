@@ -1,0 +1,81 @@
+//! Random operation sequences: the model against the kernel, and every back-end against the model.
+
+use superpoll_conformance::sequence::{CASES, Limits, explore};
+use superpoll_conformance::subject::poller::RigEngine;
+use superpoll_conformance::subject::raw_epoll::RawEpoll;
+use superpoll_conformance::subject::raw_poll::RawPoll;
+use superpoll_conformance::subject::real::Real;
+use superpoll_conformance::{Bench, Capabilities, bench};
+
+fn agrees(bench: &Bench, limits: Limits) {
+    let make = || Real::new(RigEngine::new(bench));
+    let outcome = explore(bench.capabilities(), limits, CASES, make);
+    if let Err(difference) = outcome {
+        panic!("{difference}");
+    }
+}
+
+fn named(name: &str) -> Bench {
+    bench::all().into_iter().find(|bench| bench.name() == name).unwrap()
+}
+
+#[test]
+fn the_model_agrees_with_raw_epoll() {
+    let outcome = explore(Capabilities::EPOLL, Limits::Ample, 4 * CASES, || {
+        Real::new(RawEpoll::new().unwrap())
+    });
+    if let Err(difference) = outcome {
+        panic!("{difference}");
+    }
+}
+
+#[test]
+fn the_model_agrees_with_raw_poll() {
+    let outcome =
+        explore(Capabilities::POLL, Limits::Ample, 2 * CASES, || Real::new(RawPoll::default()));
+    if let Err(difference) = outcome {
+        panic!("{difference}");
+    }
+}
+
+macro_rules! agreement {
+    ($($test:ident: $name:literal;)+) => {$(
+        mod $test {
+            use super::*;
+
+            #[test]
+            fn agrees_with_the_model() {
+                agrees(&named($name), Limits::Ample);
+            }
+
+            #[test]
+            fn agrees_with_the_model_when_waits_are_cut_off() {
+                agrees(&named($name), Limits::Tight);
+            }
+        }
+    )+};
+}
+
+agreement! {
+    select: "select";
+    poll: "poll";
+    epoll: "epoll";
+    adaptive_governed: "adaptive-governed";
+    adaptive_threshold: "adaptive-threshold";
+    adaptive_fixed_cold: "adaptive-cold";
+    adaptive_fixed_hot: "adaptive-hot";
+}
+
+#[test]
+fn adaptive_with_random_moves_agrees_with_the_model() {
+    for seed in 1..=8 {
+        agrees(&bench::chaotic(seed), Limits::Ample);
+    }
+}
+
+#[test]
+fn adaptive_with_random_moves_agrees_with_the_model_when_waits_are_cut_off() {
+    for seed in 1..=8 {
+        agrees(&bench::chaotic(seed), Limits::Tight);
+    }
+}

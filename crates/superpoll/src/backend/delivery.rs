@@ -1,0 +1,188 @@
+//! Whose turn it is when a limit cuts a wait off.
+//!
+//! As long as everything that is ready fits into the limit, nothing here costs anything. What does
+//! not fit goes into the backlog, oldest service first, and is served from there in the next waits.
+//! The kernel is asked about those that are served, in one `poll` without a timeout, because the
+//! caller may have drained them in the meantime; it is not asked to find them again. Only when the
+//! backlog is exhausted is everything that is ready collected anew, sorted by the time of the last
+//! service, and what is left of the limit filled from the front.
+//!
+//! So between two services of a descriptor that stays ready each other one is served at most once:
+//! it is reported within ceil(ready / limit) waits, in any run of waits, wherever it is watched. And
+//! a burst of many events through a small limit costs one collection, not one for each wait.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+use crate::backend::{Context, Deadline};
+use crate::event::{Event, Events, Readiness};
+use crate::interest::Mode;
+use crate::key::Key;
+use crate::sys::poll::{self, Slot};
+use crate::table::Table;
+
+/// What was found and not delivered.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    /// Ready when they were found, those that have waited longest first.
+    pub backlog: VecDeque<Event>,
+    /// In this collection everything goes to the backlog first, to be sorted.
+    pub all: bool,
+    /// Registrations whose descriptor was found closed.
+    pub invalid: Vec<Key>,
+    /// A wait was cut off, and since then not everything that was ready has fitted into one.
+    cut: bool,
+    /// The kernel was asked for no more than there was room for, and had so much.
+    kernel_cut: bool,
+    /// The number of this wait, wrapping; slots remember the last one that served them.
+    wait: u32,
+    probe: Vec<Slot>,
+    probed: Vec<Key>,
+    again: HashMap<Key, Readiness>,
+}
+
+impl Delivery {
+    pub fn begin_wait(&mut self) {
+        self.wait = self.wait.wrapping_add(1);
+    }
+
+    /// Begins a collection of what is ready. The backlog is empty.
+    #[inline]
+    pub fn begin_collection(&mut self) {
+        self.all = self.cut;
+    }
+
+    /// Ends a collection: fills the room that is left, oldest service first.
+    #[inline]
+    pub fn end_collection(&mut self, events: &mut Events, table: &mut Table) {
+        if self.all || !self.backlog.is_empty() {
+            self.sort(events, table);
+        }
+    }
+
+    /// Ends a wait: notes who was served if anybody may not have been.
+    #[inline]
+    pub fn end_wait(&self, events: &Events, table: &mut Table) {
+        if self.cut || self.kernel_cut {
+            self.note(events, table);
+        }
+    }
+
+    fn note(&self, events: &Events, table: &mut Table) {
+        for event in &events.list {
+            if let Some(slot) = table.get_mut(event.key()) {
+                slot.served = self.wait;
+            }
+        }
+    }
+
+    #[cold]
+    fn sort(&mut self, events: &mut Events, table: &mut Table) {
+        self.note(events, table);
+        let wait = self.wait;
+        let age =
+            |event: &Event| table.get(event.key()).map_or(0, |slot| wait.wrapping_sub(slot.served));
+        self.backlog
+            .make_contiguous()
+            .sort_unstable_by_key(|event| (Reverse(age(event)), event.key().index()));
+        if self.all {
+            // What this wait has served already takes in what was found of it since.
+            let fresh = self.backlog.iter().filter(|event| age(event) > 0).count();
+            self.again.clear();
+            for event in self.backlog.drain(fresh..) {
+                self.again.insert(event.key(), event.readiness());
+            }
+            for event in &mut events.list {
+                if let Some(&found) = self.again.get(&event.key()) {
+                    *event = Event::new(event.key(), event.readiness() | found);
+                }
+            }
+            let room = events.limit - events.list.len();
+            for event in self.backlog.drain(..room.min(fresh)) {
+                if let Some(slot) = table.get_mut(event.key()) {
+                    if slot.watch().mode == Mode::OneShot {
+                        slot.disarm();
+                        table.mark(event.key().index());
+                    }
+                    events.list.push(event);
+                }
+            }
+        }
+        self.all = false;
+        self.kernel_cut = false;
+        self.cut = !self.backlog.is_empty();
+    }
+}
+
+impl Context<'_> {
+    /// Delivers from the backlog what is still ready, as far as the limit allows. If that leaves
+    /// room, the backlog is exhausted.
+    pub(crate) fn serve_backlog(&mut self) -> io::Result<()> {
+        let mut probe = std::mem::take(&mut self.delivery.probe);
+        let mut probed = std::mem::take(&mut self.delivery.probed);
+        let outcome = loop {
+            probe.clear();
+            probed.clear();
+            let room = self.events.limit - self.events.list.len();
+            while probe.len() < room {
+                let Some(event) = self.delivery.backlog.pop_front() else { break };
+                let Some(slot) = self.table.get_mut(event.key()) else { continue };
+                let queued = slot.is_queued();
+                slot.set_queued(false);
+                if queued && !slot.interest().is_empty() {
+                    let events = slot.interest().poll_bits();
+                    probe.push(Slot { fd: slot.fd(), events, revents: 0 });
+                    probed.push(event.key());
+                }
+            }
+            if probe.is_empty() {
+                break Ok(());
+            }
+            if let Err(error) = poll::wait(&mut self.stats.calls, &mut probe, Deadline::Now.left())
+            {
+                for &key in probed.iter().rev() {
+                    self.table.slot_mut(key.index()).set_queued(true);
+                    self.delivery.backlog.push_front(Event::new(key, Readiness::NONE));
+                }
+                break Err(error);
+            }
+            for (slot, &key) in probe.iter().zip(&probed) {
+                self.serve(key, slot.revents);
+            }
+        };
+        self.delivery.probe = probe;
+        self.delivery.probed = probed;
+        outcome
+    }
+
+    /// Notes whether the kernel had as much as there was room for, and gave it out in turn.
+    pub(crate) fn note_kernel_turn(&mut self) {
+        self.delivery.kernel_cut = self.room_in_turn() == Some(0);
+    }
+
+    /// Descriptors are watched in two places from here on, so whose turn it is is no longer the
+    /// kernel's affair alone.
+    pub(crate) fn end_kernel_turns(&mut self) {
+        self.delivery.all |= self.delivery.kernel_cut;
+    }
+
+    fn serve(&mut self, key: Key, found: i16) {
+        if found & libc::POLLNVAL != 0 {
+            self.stats.invalid += 1;
+            self.invalid(key);
+            return;
+        }
+        let index = key.index();
+        let slot = self.table.slot(index);
+        let once = slot.watch().mode == Mode::OneShot;
+        if found != 0 {
+            self.report(key, Readiness::from_poll_bits(found));
+        }
+        // One that was served is to be disarmed where it is watched; one that the kernel has
+        // disarmed for an event that is gone is to be armed again.
+        if once {
+            self.table.mark(index);
+        }
+    }
+}

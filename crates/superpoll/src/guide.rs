@@ -1,0 +1,21 @@
+//! The guide: what the types do not say by themselves.
+
+pub mod start {
+    #![doc = include_str!("guide/start.md")]
+}
+
+pub mod contract {
+    #![doc = include_str!("guide/contract.md")]
+}
+
+pub mod choosing {
+    #![doc = include_str!("guide/choosing.md")]
+}
+
+pub mod fork {
+    #![doc = include_str!("guide/fork.md")]
+}
+
+pub mod migrating {
+    #![doc = include_str!("guide/migrating.md")]
+}

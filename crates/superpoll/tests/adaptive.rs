@@ -1,0 +1,409 @@
+//! What the adaptive back-end does with a policy's decisions, counted in system calls.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use superpoll::policy::{Account, Governed, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::{Calls, Events, Hint, Interest, Mode, Owned, Poller, Watch};
+
+/// A policy that does what the test says.
+#[derive(Clone, Default)]
+struct Scripted(Arc<Mutex<Script>>);
+
+#[derive(Default)]
+struct Script {
+    promote: bool,
+    admit: Option<usize>,
+    verdict: Option<Verdict>,
+    linger: Option<Duration>,
+    tallies: Vec<Tally>,
+}
+
+impl Scripted {
+    fn set(&self, change: impl FnOnce(&mut Script)) {
+        change(&mut self.0.lock().unwrap());
+    }
+}
+
+impl Policy for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+    fn start(&mut self, _: &mut Account, hint: Hint, _: &View<'_>) -> Place {
+        if hint == Hint::Busy { Place::Hot } else { Place::Cold }
+    }
+    fn cold_event(&mut self, _: &mut Account, _: &View<'_>) -> bool {
+        self.0.lock().unwrap().promote
+    }
+    fn admit(&mut self, candidates: usize, _: &View<'_>) -> usize {
+        self.0.lock().unwrap().admit.unwrap_or(candidates)
+    }
+    fn moved_to_hot(&mut self, _: &mut Account, _: &View<'_>) {}
+    fn hot_event(&mut self, _: &mut Account, _: &View<'_>) {}
+    fn review(&mut self, account: &mut Account, _: &View<'_>) -> Verdict {
+        match self.0.lock().unwrap().verdict {
+            Some(Verdict::Settle) if !account.parked => Verdict::Stay,
+            verdict => verdict.unwrap_or(Verdict::Stay),
+        }
+    }
+    fn hand(&self, view: &View<'_>) -> usize {
+        view.hot
+    }
+    fn moved_to_cold(&mut self, _: &mut Account, _: bool, _: &View<'_>) {}
+    fn pass(&mut self, tally: Tally, _: &View<'_>) {
+        self.0.lock().unwrap().tallies.push(tally);
+    }
+    fn quiet(&mut self, _: &View<'_>) -> Quiet {
+        match self.0.lock().unwrap().linger {
+            Some(linger) => Quiet::HandOffAfter(linger),
+            None => Quiet::Stay,
+        }
+    }
+}
+
+struct Bench {
+    poller: Poller,
+    script: Scripted,
+    pipes: Vec<(Owned<PipeReader>, PipeWriter)>,
+    events: Events,
+}
+
+impl Bench {
+    fn new(count: usize, watch: Watch) -> Bench {
+        let script = Scripted::default();
+        let mut poller = Poller::builder().policy(script.clone()).build().unwrap();
+        let pipes = pipes(&mut poller, count, watch);
+        let mut bench = Bench { poller, script, pipes, events: Events::with_limit(1000) };
+        assert_eq!(bench.look(), 0);
+        bench
+    }
+
+    fn look(&mut self) -> usize {
+        self.poller.wait(&mut self.events, Some(Duration::ZERO)).unwrap()
+    }
+
+    /// The calls that a piece of work makes.
+    fn calls(&mut self, work: impl FnOnce(&mut Bench)) -> Calls {
+        let before = self.poller.stats().calls;
+        work(self);
+        self.poller.stats().calls.since(&before)
+    }
+
+    fn write(&mut self, places: impl IntoIterator<Item = usize>) {
+        for place in places {
+            self.pipes[place].1.write_all(b"x").unwrap();
+        }
+    }
+
+    /// Reads a byte from each pipe that the last wait reported.
+    fn read_reported(&mut self) {
+        for event in &self.events {
+            assert!(event.is_readable());
+            let pipe = self.pipes.iter_mut().find(|(reader, _)| reader.key() == event.key());
+            pipe.unwrap().0.read_exact(&mut [0]).unwrap();
+        }
+    }
+
+    fn lengths(&self) -> (usize, usize) {
+        let stats = self.poller.stats();
+        (stats.hot.len, stats.cold.len)
+    }
+
+    /// Moves all pipes to the array.
+    fn heat(&mut self) {
+        let count = self.pipes.len();
+        self.script.set(|script| script.promote = true);
+        self.write(0..count);
+        assert_eq!(self.look(), count);
+        self.read_reported();
+        self.script.set(|script| script.promote = false);
+        assert_eq!(self.lengths().0, count);
+    }
+}
+
+fn pipes(poller: &mut Poller, count: usize, watch: Watch) -> Vec<(Owned<PipeReader>, PipeWriter)> {
+    (0..count)
+        .map(|_| {
+            let (reader, writer) = std::io::pipe().unwrap();
+            (poller.own(reader, watch).unwrap(), writer)
+        })
+        .collect()
+}
+
+fn level() -> Watch {
+    Watch::new(Interest::READABLE)
+}
+
+#[test]
+fn with_an_empty_array_a_wait_is_one_epoll_wait() {
+    let mut bench = Bench::new(3, level());
+    bench.write([1]);
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 1));
+    assert_eq!((calls.epoll_wait, calls.total()), (1, 1));
+}
+
+#[test]
+fn a_promotion_parks_and_a_demotion_modifies() {
+    let mut bench = Bench::new(4, level());
+    let calls = bench.calls(Bench::heat);
+    assert_eq!((calls.epoll_ctl_mod, calls.epoll_ctl()), (4, 4), "{calls}");
+    assert_eq!(bench.lengths(), (4, 0));
+
+    // Nothing in epoll may report, so it is not even looked at.
+    let calls = bench.calls(|bench| {
+        bench.write(0..4);
+        assert_eq!(bench.look(), 4);
+        bench.read_reported();
+    });
+    assert_eq!((calls.poll, calls.total()), (1, 1), "{calls}");
+
+    bench.script.set(|script| script.verdict = Some(Verdict::Demote));
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 0));
+    assert_eq!((calls.epoll_ctl_mod, calls.epoll_ctl()), (4, 4), "{calls}");
+    assert_eq!(bench.lengths(), (0, 4));
+    let stats = bench.poller.stats();
+    assert_eq!((stats.moves_to_hot, stats.moves_to_cold), (4, 4));
+}
+
+#[test]
+fn a_settled_descriptor_is_removed_once_and_added_again() {
+    let mut bench = Bench::new(3, level());
+    bench.heat();
+    bench.script.set(|script| script.verdict = Some(Verdict::Settle));
+    let calls = bench.calls(|bench| {
+        bench.look();
+        bench.look();
+    });
+    assert_eq!((calls.epoll_ctl_del, calls.epoll_ctl()), (3, 3), "{calls}");
+    bench.script.set(|script| script.verdict = Some(Verdict::Demote));
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 0));
+    assert_eq!((calls.epoll_ctl_add, calls.epoll_ctl()), (3, 3), "{calls}");
+}
+
+#[test]
+fn an_arrival_on_the_way_is_found_on_either_side() {
+    for watch in [level(), level().mode(Mode::Auto), level().mode(Mode::OneShot)] {
+        for settled in [false, true] {
+            let mut bench = Bench::new(2, watch);
+            bench.heat();
+            if watch.mode == Mode::OneShot {
+                for place in 0..2 {
+                    let key = bench.pipes[place].0.key();
+                    bench.poller.modify(key, Interest::READABLE).unwrap();
+                }
+            }
+            if settled {
+                bench.script.set(|script| script.verdict = Some(Verdict::Settle));
+                assert_eq!(bench.look(), 0);
+            }
+            // Demoted in the same wait in which nothing was ready; the byte comes right after.
+            bench.script.set(|script| script.verdict = Some(Verdict::Demote));
+            assert_eq!(bench.look(), 0);
+            bench.write([0]);
+            assert_eq!(bench.look(), 1, "{watch:?} settled {settled}");
+            assert_eq!(bench.lengths().0, 0);
+        }
+    }
+    // Ready when it is demoted: the event was delivered from the array, and is again from epoll.
+    let mut bench = Bench::new(2, level().mode(Mode::Auto));
+    bench.heat();
+    bench.write([0]);
+    bench.script.set(|script| script.verdict = Some(Verdict::Demote));
+    assert_eq!(bench.look(), 1);
+    assert_eq!(bench.lengths(), (0, 2));
+    assert_eq!(bench.look(), 1);
+    assert_eq!(bench.look(), 0);
+}
+
+#[test]
+fn a_hang_up_of_a_parked_descriptor_is_told_by_the_array_alone() {
+    let mut bench = Bench::new(2, level());
+    bench.heat();
+    let key = bench.pipes[0].0.key();
+    let (reader, writer) = bench.pipes.remove(0);
+    drop(writer);
+    for _ in 0..3 {
+        assert_eq!(bench.look(), 1);
+        let event = bench.events.iter().next().unwrap();
+        assert!(event.key() == key && event.is_hang_up());
+    }
+    drop(reader);
+    assert_eq!(bench.look(), 0);
+    assert_eq!(bench.poller.stats().stale, 0);
+}
+
+#[test]
+fn a_hot_one_shot_is_armed_and_disarmed_without_a_system_call() {
+    let mut bench = Bench::new(2, level().mode(Mode::OneShot));
+    bench.heat();
+    let keys: Vec<_> = bench.pipes.iter().map(|(reader, _)| reader.key()).collect();
+    let calls = bench.calls(|bench| {
+        for _ in 0..5 {
+            for &key in &keys {
+                bench.poller.modify(key, Interest::READABLE).unwrap();
+            }
+            bench.write(0..2);
+            assert_eq!(bench.look(), 2);
+            bench.read_reported();
+            bench.write([0]);
+            assert_eq!(bench.look(), 0);
+            bench.pipes[0].0.read_exact(&mut [0]).unwrap();
+        }
+    });
+    assert_eq!((calls.poll, calls.total()), (10, 10), "{calls}");
+}
+
+#[test]
+fn edge_and_exclusive_registrations_stay_in_epoll() {
+    for mode in [Mode::Edge, Mode::Exclusive] {
+        let mut bench = Bench::new(2, level().mode(mode).hint(Hint::Busy));
+        bench.script.set(|script| script.promote = true);
+        bench.write(0..2);
+        assert_eq!(bench.look(), 2);
+        assert_eq!(bench.lengths(), (0, 2), "{mode:?}");
+    }
+    // A change to such a mode takes a hot one back.
+    let mut bench = Bench::new(2, level().hint(Hint::Busy));
+    assert_eq!(bench.lengths(), (2, 0));
+    let key = bench.pipes[0].0.key();
+    bench.poller.modify_watch(key, level().mode(Mode::Edge)).unwrap();
+    bench.write(0..2);
+    assert_eq!(bench.look(), 2);
+    assert_eq!(bench.lengths(), (1, 1));
+    assert_eq!(bench.look(), 1);
+}
+
+#[test]
+fn a_busy_hint_starts_in_the_array_without_telling_epoll() {
+    let mut bench = Bench::new(0, level());
+    bench.pipes = pipes(&mut bench.poller, 5, level().hint(Hint::Busy));
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 0));
+    assert_eq!((calls.epoll_ctl(), calls.poll, calls.fstat), (0, 1, 5), "{calls}");
+    assert_eq!(bench.lengths(), (5, 0));
+}
+
+#[test]
+fn the_policy_bounds_how_many_candidates_move() {
+    let mut bench = Bench::new(5, level());
+    bench.script.set(|script| (script.promote, script.admit) = (true, Some(2)));
+    bench.write(0..5);
+    assert_eq!(bench.look(), 5);
+    assert_eq!(bench.lengths(), (2, 3));
+}
+
+#[test]
+fn each_pass_is_tallied() {
+    let mut bench = Bench::new(5, level());
+    bench.script.set(|script| (script.promote, script.admit) = (true, Some(2)));
+    bench.write(0..5);
+    bench.look();
+    bench.script.set(|script| (script.promote, script.tallies) = (false, Vec::new()));
+    bench.look();
+    bench.script.set(|script| {
+        assert_eq!(script.tallies, [Tally { hot: 2, hot_ready: 2, cold: 3, cold_ready: 3 }]);
+    });
+    let stats = bench.poller.stats();
+    assert_eq!((stats.hot.watched, stats.hot.active), (2, 2));
+    assert_eq!((stats.cold.watched, stats.cold.active), (5 + 5 + 3, 5 + 3));
+}
+
+#[test]
+fn a_loop_that_goes_quiet_hands_the_array_to_epoll() {
+    let mut bench = Bench::new(6, level());
+    bench.heat();
+    bench.script.set(|script| script.linger = Some(Duration::from_micros(10)));
+    let wait = Some(Duration::from_millis(2));
+    let calls = bench.calls(|bench| {
+        assert_eq!(bench.poller.wait(&mut bench.events, wait).unwrap(), 0);
+    });
+    assert_eq!(bench.lengths(), (0, 6));
+    assert_eq!((calls.poll, calls.ppoll, calls.epoll_ctl_mod), (1, 1, 6), "{calls}");
+    assert_eq!(bench.poller.stats().handoffs, 1);
+    let calls = bench.calls(|bench| {
+        assert_eq!(bench.poller.wait(&mut bench.events, wait).unwrap(), 0);
+    });
+    assert_eq!(calls.epoll_pwait2 + calls.epoll_wait, calls.total(), "{calls}");
+    bench.write([3]);
+    assert_eq!(bench.look(), 1);
+}
+
+#[test]
+fn a_short_wait_is_not_worth_a_hand_over() {
+    let mut bench = Bench::new(6, level());
+    bench.heat();
+    bench.script.set(|script| script.linger = Some(Duration::from_millis(50)));
+    let wait = Some(Duration::from_micros(50));
+    assert_eq!(bench.poller.wait(&mut bench.events, wait).unwrap(), 0);
+    assert_eq!(bench.lengths(), (6, 0));
+    assert_eq!(bench.poller.stats().handoffs, 0);
+}
+
+#[test]
+fn both_sets_are_seen_by_one_blocking_wait() {
+    let mut bench = Bench::new(2, level());
+    bench.heat();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let cold = bench.poller.own(reader, level()).unwrap();
+    assert_eq!(bench.look(), 0);
+    assert_eq!(bench.lengths(), (2, 1));
+    let writing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(5));
+        writer.write_all(b"x").unwrap();
+        writer
+    });
+    assert_eq!(bench.poller.wait(&mut bench.events, None).unwrap(), 1);
+    assert_eq!(bench.events.iter().next().unwrap().key(), cold.key());
+    writing.join().unwrap();
+}
+
+#[test]
+fn a_number_that_is_reused_starts_anew() {
+    for settled in [false, true] {
+        let mut bench = Bench::new(1, level());
+        bench.heat();
+        if settled {
+            bench.script.set(|script| script.verdict = Some(Verdict::Settle));
+            bench.look();
+        }
+        let old = bench.pipes[0].0.key();
+        let reader = bench.pipes.remove(0).0;
+        let reader = bench.poller.disown(reader).unwrap();
+        let again = bench.poller.own(reader, level()).unwrap();
+        assert_ne!(again.key(), old);
+        assert_eq!(bench.look(), 1, "the writer is gone, which is readable");
+        let event = *bench.events.iter().next().unwrap();
+        assert_eq!(event.key(), again.key());
+        assert_eq!(bench.lengths(), (0, 1));
+    }
+}
+
+#[test]
+fn descriptors_that_are_always_active_stay_in_the_array() {
+    let mut poller = Poller::builder().policy(Governed::default()).build().unwrap();
+    let mut pipes = pipes(&mut poller, 100, level());
+    let mut events = Events::with_limit(200);
+    let mut round = |poller: &mut Poller| {
+        for (_, writer) in &mut pipes {
+            writer.write_all(b"x").unwrap();
+        }
+        let mut left = pipes.len();
+        while left > 0 {
+            left -= poller.wait(&mut events, None).unwrap();
+            for event in &events {
+                let pipe = pipes.iter_mut().find(|(reader, _)| reader.key() == event.key());
+                pipe.unwrap().0.read_exact(&mut [0]).unwrap();
+            }
+        }
+    };
+    for _ in 0..200 {
+        round(&mut poller);
+    }
+    let before = poller.stats();
+    for _ in 0..100 {
+        round(&mut poller);
+    }
+    let after = poller.stats();
+    assert_eq!(after.hot.len, 100, "{after:#?}");
+    assert_eq!(after.calls.since(&before.calls).total(), 100, "{after:#?}");
+}
