@@ -54,7 +54,7 @@ impl Engine for RigEngine {
             Ok(owned) => {
                 if let Some(before) = self.tags.insert(owned.key(), tag) {
                     let reason = format!("{:?} named {before} before", owned.key());
-                    return Err((self.rig.disown(owned).unwrap_or_else(|e| e.io), reason));
+                    return Err((self.rig.disown(owned), reason));
                 }
                 self.owned.insert(tag, owned);
                 Ok(())
@@ -70,7 +70,7 @@ impl Engine for RigEngine {
 
     fn deregister(&mut self, tag: Tag) -> Result<OwnedFd, String> {
         let owned = self.owned.remove(&tag).ok_or("not registered")?;
-        self.rig.disown(owned).map_err(|error| error.to_string())
+        Ok(self.rig.disown(owned))
     }
 
     fn close(&mut self, tag: Tag) -> Result<(), String> {
