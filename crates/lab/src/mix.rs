@@ -48,6 +48,21 @@ pub struct Options {
     pub output: Output,
 }
 
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            size: None,
+            load: "all".to_owned(),
+            shift: "10,15,20,30,50,100,300,1000".to_owned(),
+            chance: "0.1,0.25,0.5,0.75".to_owned(),
+            kind: "pipe".to_owned(),
+            subjects: None,
+            output: Output::default(),
+        }
+    }
+}
+
 /// What is measured unless subjects are named.
 const DEFAULTS: [&str; 10] = [
     "floor",

@@ -37,6 +37,22 @@ pub struct Output {
     pub seed: u64,
 }
 
+impl Default for Output {
+    /// What the command line has without options.
+    fn default() -> Output {
+        Output {
+            json: None,
+            report: PathBuf::from("superpoll-report"),
+            no_report: false,
+            quick: false,
+            seconds: None,
+            repetitions: None,
+            second_thread: false,
+            seed: 1,
+        }
+    }
+}
+
 impl Output {
     /// Refuses what makes no sense, before anything is measured.
     ///
