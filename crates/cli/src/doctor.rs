@@ -17,14 +17,24 @@ pub struct Options {
 }
 
 /// Looks around and says what it found.
-pub fn run(options: &Options) {
+///
+/// # Errors
+///
+/// That `SUPERPOLL_BACKEND` names no back-end: every program that leaves the choice to it would
+/// fail the same way.
+pub fn run(options: &Options) -> superpoll::Result<()> {
+    let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
+    let chosen = match chosen.as_str() {
+        "" => None,
+        name => Some(name.parse::<BackendKind>()?),
+    };
     let (soft, hard) = superpoll::limits::descriptors();
     let costs = Costs::calibrated();
     let tried: Vec<(BackendKind, Result<Option<String>, String>)> =
         BackendKind::ALL.into_iter().map(|kind| (kind, probe::backend(kind))).collect();
     if options.json {
         println!("{:#}", document(&tried, costs, soft, hard));
-        return;
+        return Ok(());
     }
     let here = Environment::here();
     println!("superpoll {} on Linux {}", here.superpoll, here.kernel);
@@ -61,12 +71,11 @@ pub fn run(options: &Options) {
         };
         println!("{:<9}  {says}", kind.name());
     }
-    let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
-    if !chosen.is_empty() {
-        match chosen.parse::<BackendKind>() {
-            Ok(kind) => println!("\n{}={kind}", superpoll::BACKEND_VARIABLE),
-            Err(error) => println!("\n{}: {error}", superpoll::BACKEND_VARIABLE),
-        }
+    if let Some(kind) = chosen {
+        println!(
+            "\n{}={kind}: programs that leave the choice to it use that one",
+            superpoll::BACKEND_VARIABLE
+        );
     }
     println!("\ncosts in nanoseconds ({})\n", measured(costs));
     print!("{}", table(costs));
@@ -80,6 +89,7 @@ pub fn run(options: &Options) {
         even.row([kind.name().to_owned(), share(at.own), share(at.with_writers)]);
     }
     print!("{even}");
+    Ok(())
 }
 
 fn measured(costs: &Costs) -> &'static str {

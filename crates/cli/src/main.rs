@@ -76,10 +76,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 fn run(command: Command) -> superpoll_lab::Result<()> {
     match command {
-        Command::Doctor(options) => {
-            doctor::run(&options);
-            Ok(())
-        }
+        Command::Doctor(options) => Ok(doctor::run(&options)?),
         Command::Lab(Lab::Atr(options)) => {
             let record = atr::run(&options)?;
             let appendix = atr::appendix(&options)?;
