@@ -16,6 +16,7 @@ use crate::load::Load;
 use crate::measure::{self, Rounds, Sample};
 use crate::mix;
 use crate::options::{self, Output};
+use crate::output;
 use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::random::Random;
@@ -206,7 +207,7 @@ fn points(total: usize, active: Option<&[usize]>) -> Vec<usize> {
 pub fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     for note in &plan.notes {
-        eprintln!("superpoll: {note}");
+        output::note(note);
     }
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
@@ -221,14 +222,14 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             let pairs = Pairs::open(kind, total)?;
             let suitable: Vec<Entry> =
                 plan.entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
-            if let Some(entry) = plan.entries.iter().find(|entry| !entry.suits(&pairs)) {
-                if options.subjects.is_some() {
-                    eprintln!(
-                        "superpoll: subject {} cannot watch {total} descriptors (numbers of 1024 \
-                         and above): leaving it out there",
-                        entry.name
-                    );
-                }
+            // Named by the user, it is missed; a default is not.
+            let left_out = plan.entries.iter().find(|entry| !entry.suits(&pairs));
+            if let Some(entry) = left_out.filter(|_| options.subjects.is_some()) {
+                output::note(&format!(
+                    "subject {} cannot watch {total} descriptors (numbers of 1024 and above): \
+                     leaving it out there",
+                    entry.name
+                ));
             }
             for &placement in &plan.placements {
                 for active in points(total, plan.active.as_deref()) {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::load::{Load, Mix};
 use crate::measure::{self, Rounds, Sample};
 use crate::options::{self, Output};
+use crate::output;
 use crate::progress::Progress;
 use crate::record::{self, Figures, Record};
 use crate::simulator;
@@ -312,7 +313,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     notes.dedup();
     for note in &notes {
-        eprintln!("superpoll: {note}");
+        output::note(note);
     }
     let count: usize = all.iter().map(|(_, cases)| cases.len()).sum();
     let progress = Progress::new("mix", count * entries.len() * repetitions);

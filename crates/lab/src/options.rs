@@ -60,12 +60,10 @@ impl Output {
     ///
     /// [`Error::Usage`].
     pub fn check(&self) -> Result<()> {
-        if let Some(seconds) = self.seconds {
-            if !(seconds > 0.0 && seconds.is_finite()) {
-                return Err(Error::usage(format!(
-                    "--seconds {seconds} measures nothing: give a number above 0"
-                )));
-            }
+        if let Some(seconds) = self.seconds.filter(|s| !(*s > 0.0 && s.is_finite())) {
+            return Err(Error::usage(format!(
+                "--seconds {seconds} measures nothing: give a number above 0"
+            )));
         }
         if self.repetitions == Some(0) {
             return Err(Error::usage("--repetitions 0 measures nothing: give 1 or more"));

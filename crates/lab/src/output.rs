@@ -76,6 +76,11 @@ pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
     write(record, output)
 }
 
+/// Says what differs from what was asked for, on standard error.
+pub fn note(text: &str) {
+    eprintln!("superpoll: {text}");
+}
+
 /// Prints the targets of a run.
 pub fn targets(all: &[Target]) {
     if !all.is_empty() {
