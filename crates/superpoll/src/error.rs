@@ -190,3 +190,112 @@ impl From<Error> for io::Error {
         io::Error::new(kind, error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    fn system(number: i32, fd: Option<RawFd>) -> Error {
+        Error::system("trying", fd, io::Error::from_raw_os_error(number))
+    }
+
+    #[test]
+    fn a_failed_call_is_sorted_by_its_cause() {
+        let (soft, hard) = crate::limits::descriptors();
+        for number in [libc::EMFILE, libc::ENFILE] {
+            let error = system(number, Some(7));
+            assert!(
+                matches!(error, Error::DescriptorLimit { soft: s, hard: h, .. } if s == soft && h == hard)
+            );
+        }
+        assert!(matches!(system(libc::EBADF, Some(7)), Error::BadDescriptor { fd: 7 }));
+        assert!(matches!(system(libc::ENOSPC, Some(7)), Error::WatchLimit { fd: 7 }));
+        for (number, fd) in [(libc::EBADF, None), (libc::ENOSPC, None), (libc::EIO, Some(7))] {
+            assert!(matches!(system(number, fd), Error::System { fd: f, .. } if f == fd));
+        }
+    }
+
+    /// One of each, with words that its message must have.
+    fn each() -> Vec<(Error, &'static [&'static str], io::ErrorKind)> {
+        let source = || io::Error::from_raw_os_error(libc::EACCES);
+        let invalid = io::ErrorKind::InvalidInput;
+        let denied = io::ErrorKind::PermissionDenied;
+        let key = Key::new(3, 4);
+        vec![
+            (
+                Error::UnknownBackend { name: "kqueue".into() },
+                &["kqueue", "select, poll, epoll, adaptive", "SUPERPOLL_BACKEND"],
+                invalid,
+            ),
+            (
+                Error::BackendUnavailable { backend: "epoll", source: source() },
+                &["epoll", "denied", "choose another"],
+                denied,
+            ),
+            (Error::BadDescriptor { fd: -1 }, &["-1", "not open"], invalid),
+            (
+                Error::AlreadyRegistered { fd: 9, key },
+                &["9", "Key(3#4)", "modify"],
+                io::ErrorKind::AlreadyExists,
+            ),
+            (Error::StaleKey { key }, &["Key(3#4)"], io::ErrorKind::NotFound),
+            (Error::ZeroLimit, &["0 events", "1 or more"], invalid),
+            (
+                Error::DescriptorTooLarge { fd: 1500, limit: 1024, backend: "select" },
+                &["1500", "select", "0 to 1023", "poll, epoll or adaptive"],
+                invalid,
+            ),
+            (
+                Error::Unsupported { backend: "poll", what: "that", instead: "do this" },
+                &["poll", "that", "do this"],
+                io::ErrorKind::Unsupported,
+            ),
+            (
+                Error::DescriptorLimit { doing: "trying", soft: 5, hard: 6, source: source() },
+                &["trying", "5", "6", "ulimit -n"],
+                denied,
+            ),
+            (Error::WatchLimit { fd: 8 }, &["8", "max_user_watches"], io::ErrorKind::StorageFull),
+            (
+                Error::System { doing: "trying", fd: Some(8), source: source() },
+                &["trying", "descriptor 8", "denied"],
+                denied,
+            ),
+            (
+                Error::System { doing: "trying", fd: None, source: source() },
+                &["trying failed", "denied"],
+                denied,
+            ),
+        ]
+    }
+
+    #[test]
+    fn each_message_is_one_line_that_names_the_cause() {
+        for (error, words, _) in each() {
+            let message = error.to_string();
+            assert!(!message.contains('\n'), "{message}");
+            for word in words {
+                assert!(message.contains(word), "{message:?} does not say {word:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn conversion_keeps_kind_source_and_message() {
+        for (error, _, kind) in each() {
+            let has_source = matches!(
+                error,
+                Error::BackendUnavailable { .. }
+                    | Error::DescriptorLimit { .. }
+                    | Error::System { .. }
+            );
+            assert_eq!(error.source().is_some(), has_source, "{error}");
+            let message = error.to_string();
+            let converted = io::Error::from(error);
+            assert_eq!(converted.kind(), kind, "{message}");
+            assert_eq!(converted.to_string(), message);
+        }
+    }
+}

@@ -222,6 +222,11 @@ impl Events {
         self.list.iter()
     }
 
+    /// The event of a registration in this batch; looks at each.
+    pub fn find(&self, key: Key) -> Option<&Event> {
+        self.iter().find(|event| event.key() == key)
+    }
+
     /// Whether the last wait returned because a [`Waker`](crate::Waker) was used.
     pub const fn woken(&self) -> bool {
         self.woken
@@ -289,6 +294,31 @@ mod tests {
         assert_eq!(Readiness::of(Interest::ALL), Readiness(15));
         assert_eq!(format!("{:?}", Readiness(33)), "READABLE | ERROR");
         assert_eq!(format!("{:?}", Readiness::NONE), "NONE");
+    }
+
+    #[test]
+    fn sets_unite_and_contain() {
+        let both = Readiness::READABLE | Readiness::HANG_UP;
+        assert_eq!(both | Readiness::READABLE, both);
+        let mut grown = both;
+        grown |= Readiness::READABLE | Readiness::ERROR;
+        assert!(grown.contains(both) && !both.contains(grown));
+        assert!(!both.contains(Readiness::READABLE | Readiness::WRITABLE));
+        assert!(Readiness::NONE.is_empty() && !both.is_empty());
+    }
+
+    #[test]
+    fn a_batch_counts_and_finds() {
+        let mut events = Events::with_limit(5);
+        assert_eq!((events.limit(), events.len(), events.is_empty()), (5, 0, true));
+        for index in 0..3 {
+            events.list.push(Event::new(Key::new(index, 0), Readiness::READABLE));
+        }
+        assert_eq!((events.limit(), events.len(), events.is_empty()), (5, 3, false));
+        assert_eq!(events.find(Key::new(1, 0)).unwrap().key().index(), 1);
+        assert_eq!(events.find(Key::new(1, 1)), None);
+        assert_eq!((&events).into_iter().count(), 3);
+        assert!(!events.woken() && events.refusals().is_empty());
     }
 
     #[test]

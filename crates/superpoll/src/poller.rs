@@ -268,22 +268,21 @@ impl Poller {
         }
     }
 
-    /// Ends the registration of an owned descriptor and gives the descriptor back, open.
+    /// Ends the registration of an owned descriptor and gives the descriptor back, open. That the
+    /// registration had ended before (it was refused) is no error.
     ///
     /// # Errors
     ///
-    /// [`Error::StaleKey`] if the registration had ended (or belongs to another poller); the
-    /// descriptor is given back all the same.
-    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, Rejected<T>> {
+    /// [`Error::StaleKey`] if it belongs to another poller; the owner is given back.
+    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, Rejected<Owned<T>>> {
         let key = owned.key();
         if !owned.belongs_to(&self.shared) {
-            return Err(Rejected { io: owned.into_io(), error: Error::StaleKey { key } });
+            return Err(Rejected { io: owned, error: Error::StaleKey { key } });
         }
-        let io = owned.into_io();
-        match self.deregister(key) {
-            Ok(()) => Ok(io),
-            Err(error) => Err(Rejected { io, error }),
+        if self.end(key, false).is_ok() {
+            self.changed();
         }
+        Ok(owned.into_io())
     }
 
     fn insert(&mut self, fd: RawFd, watch: Watch, key: Option<Key>) -> Result<Key> {
@@ -783,7 +782,8 @@ impl Poller {
         let outcome = backend.sync(&mut cx, index);
         cx.table.slot_mut(index).set_pressing(false);
         match outcome {
-            Ok(Synced::Told) => {}
+            // The kernel has looked and will report what it saw: what was found before is void.
+            Ok(Synced::Told) => self.table.slot_mut(index).set_queued(false),
             Ok(Synced::Saved) => self.stats.changes_saved += 1,
             Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
             Err(error) if self.table.slot(index).is_live() => {
@@ -824,12 +824,4 @@ fn merge(list: &mut Vec<Event>, told: usize) {
         kept += 1;
     }
     list.truncate(kept);
-}
-
-/// The event of a key, for callers that look one up in a batch.
-impl Events {
-    /// The event of a registration in this batch.
-    pub fn find(&self, key: Key) -> Option<&Event> {
-        self.iter().find(|event| event.key() == key)
-    }
 }

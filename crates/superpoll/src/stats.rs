@@ -154,3 +154,34 @@ pub struct Stats {
     /// The epoll set (of `epoll` and `adaptive`).
     pub cold: SetStats,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_summed_by_group_and_named() {
+        let mut calls = Calls::default();
+        assert_eq!(calls.to_string(), "");
+        (calls.poll, calls.ppoll, calls.select) = (1, 20, 300);
+        (calls.epoll_wait, calls.epoll_pwait2) = (4_000, 50_000);
+        assert_eq!(calls.waits(), 54_321);
+        (calls.epoll_ctl_add, calls.epoll_ctl_mod, calls.epoll_ctl_del) = (1, 20, 300);
+        assert_eq!(calls.epoll_ctl(), 321);
+        assert_eq!(calls.total(), 54_321 + 321);
+        let later = Calls { poll: 5, waker_read: 2, ..calls };
+        let since = later.since(&calls);
+        assert_eq!((since.poll, since.waker_read, since.total()), (4, 2, 6));
+        assert_eq!(since.to_string(), "poll=4 waker_read=2");
+    }
+
+    #[test]
+    fn a_ratio_is_active_over_watched() {
+        assert_eq!(SetStats::default().atr(), 0.0);
+        let before = SetStats { len: 1, watched: 100, active: 10 };
+        let after = SetStats { len: 7, watched: 300, active: 60 };
+        assert_eq!(before.atr(), 0.1);
+        assert_eq!(after.since(&before), SetStats { len: 7, watched: 200, active: 50 });
+        assert_eq!(after.since(&before).atr(), 0.25);
+    }
+}

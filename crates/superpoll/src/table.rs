@@ -44,6 +44,7 @@ const DUE: u16 = 32;
 const FOREIGN: u16 = 64;
 const PRESSING: u16 = 128;
 const RENAMED: u16 = 256;
+const QUEUED: u16 = 512;
 
 /// One registration, as a back-end sees it.
 #[derive(Debug)]
@@ -161,6 +162,15 @@ impl Slot {
 
     pub(crate) fn set_pressing(&mut self, on: bool) {
         self.put(PRESSING, on);
+    }
+
+    /// Whether it is in the backlog for what was found of it, and not told again since.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.is(QUEUED)
+    }
+
+    pub(crate) fn set_queued(&mut self, on: bool) {
+        self.put(QUEUED, on);
     }
 
     /// Whether the kernel cannot watch it because it is always ready (a regular file).
@@ -353,6 +363,7 @@ impl Table {
         slot.put(LIVE, true);
         slot.put(CLOSED, false);
         slot.put(PRESSING, false);
+        slot.put(QUEUED, false);
         self.len += 1;
         self.mark(index);
         self.key(index)
@@ -458,5 +469,187 @@ impl Table {
 
     pub(crate) fn always_ready(&self) -> &[u32] {
         &self.always
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interest::Hint;
+
+    fn table() -> Table {
+        Table::new(Arc::default())
+    }
+
+    fn readable() -> Watch {
+        Watch::new(Interest::READABLE)
+    }
+
+    /// What a back-end and the poller do with a removal.
+    fn forget(table: &mut Table, index: u32) {
+        table.slot_mut(index).set_told(None);
+        table.release(index);
+    }
+
+    #[test]
+    fn a_registration_is_found_by_key_and_number() {
+        let mut table = table();
+        let key = table.insert(70, readable(), None);
+        assert_eq!((table.len(), table.is_empty()), (1, false));
+        assert_eq!(table.find(70), Some(key));
+        assert_eq!(table.find(69), None);
+        assert_eq!(table.find(-1), None);
+        assert_eq!(table.find(1 << 20), None);
+        assert_eq!(table.get(key).unwrap().fd(), 70);
+        assert!(table.get_mut(key).is_some());
+        assert!(table.get(Key::new(key.index(), key.generation() + 1)).is_none());
+        assert!(table.get(Key::new(key.index() + 1, 0)).is_none());
+        assert_eq!(table.slot(key.index()).watch(), readable());
+    }
+
+    #[test]
+    fn an_ended_registration_is_found_no_more_and_its_slot_comes_back() {
+        let mut table = table();
+        let key = table.insert(5, readable(), None);
+        table.end(key.index(), false);
+        assert!(table.get(key).is_none() && table.get_mut(key).is_none());
+        assert_eq!((table.find(5), table.len(), table.is_empty()), (None, 0, true));
+        assert!(table.slot(key.index()).interest().is_empty());
+        forget(&mut table, key.index());
+        assert_eq!(table.slot(key.index()).fd(), -1);
+        let next = table.insert(6, readable(), None);
+        assert_eq!(next, Key::new(key.index(), key.generation() + 1));
+        let other = table.insert(7, readable(), None);
+        assert_ne!(other.index(), next.index());
+    }
+
+    #[test]
+    fn vacant_slots_are_reused_last_first() {
+        let mut table = table();
+        let keys: Vec<_> = (0..3).map(|fd| table.insert(fd, readable(), None)).collect();
+        for key in &keys {
+            table.end(key.index(), true);
+            forget(&mut table, key.index());
+        }
+        let again: Vec<_> = (0..3).map(|fd| table.insert(fd, readable(), None).index()).collect();
+        assert_eq!(again, [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_number_registered_again_takes_the_leaving_slot_over() {
+        let mut table = table();
+        let old = table.insert(5, readable(), None);
+        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        table.slot_mut(old.index()).served = 9;
+        table.end(old.index(), false);
+        let new = table.insert(5, Watch::new(Interest::WRITABLE), None);
+        assert_eq!(new, Key::new(old.index(), old.generation() + 1));
+        let slot = table.slot(new.index());
+        assert!(slot.is_renamed() && slot.told().is_some() && !slot.is_closed());
+        assert_eq!(slot.served, 0);
+        table.slot_mut(new.index()).set_told(Some((Interest::WRITABLE, Mode::Level)));
+        assert!(!table.slot(new.index()).is_renamed());
+    }
+
+    #[test]
+    fn a_registrar_key_does_not_take_a_leaving_slot() {
+        let counter = Arc::new(AtomicU32::new(0));
+        let mut table = Table::new(counter.clone());
+        let old = table.insert(5, readable(), None);
+        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        table.end(old.index(), false);
+        let foreign = Key::new(counter.fetch_add(1, Ordering::Relaxed), 0);
+        assert_eq!(table.insert(5, readable(), Some(foreign)), foreign);
+        assert_eq!(table.find(5), Some(foreign));
+        forget(&mut table, old.index());
+        assert_eq!(table.find(5), Some(foreign), "the number is the new one's");
+        table.end(foreign.index(), false);
+        forget(&mut table, foreign.index());
+        let back: Vec<_> = table.take_foreign().collect();
+        assert_eq!(back, [Key::new(foreign.index(), 1)]);
+        table.give_back(Key::new(8, 3));
+        assert_eq!(table.take_foreign().next(), Some(Key::new(8, 4)));
+    }
+
+    #[test]
+    fn a_slot_is_listed_once_however_often_it_changes() {
+        let mut table = table();
+        let key = table.insert(5, readable(), None);
+        assert!(table.has_changes());
+        table.mark(key.index());
+        table.press(key.index());
+        assert!(table.slot(key.index()).is_pressing());
+        let list = table.take_changed();
+        assert_eq!(list, [key.index()]);
+        assert!(!table.has_changes());
+        table.recycle_changed(list);
+        assert!(table.changed.capacity() > 0 && !table.has_changes());
+        table.mark(key.index());
+        assert!(table.has_changes());
+        let long = Vec::with_capacity(KEPT_CHANGES + 1);
+        let list = table.take_changed();
+        drop(list);
+        table.recycle_changed(long);
+        assert_eq!(table.changed.capacity(), 0, "a long list is not kept");
+    }
+
+    #[test]
+    fn always_ready_files_are_listed_until_they_end() {
+        let mut table = table();
+        let keys: Vec<_> = (0..3).map(|fd| table.insert(fd, readable(), None)).collect();
+        for key in &keys {
+            table.add_always_ready(key.index());
+            table.add_always_ready(key.index());
+        }
+        assert_eq!(table.always_ready(), [0, 1, 2]);
+        let slot = table.slot_mut(1);
+        assert!(slot.is_always_ready() && slot.is_due());
+        slot.set_due(false);
+        assert!(!slot.is_due());
+        table.end(1, false);
+        assert_eq!(table.always_ready(), [0, 2]);
+        assert!(!table.slot(1).is_always_ready());
+    }
+
+    #[test]
+    fn only_what_was_told_as_wanted_needs_no_second_look() {
+        let told = Some((Interest::READABLE, Mode::Level));
+        let mut slot = Slot::vacant();
+        slot.set_watch(readable().hint(Hint::Busy));
+        slot.set_told(told);
+        assert!(slot.is_as_told() && slot.has_mode(Mode::Level));
+        slot.set_place(Some(1));
+        assert!(!slot.is_as_told(), "watched elsewhere");
+        assert_eq!(slot.place(), Some(1));
+        slot.set_place(None);
+        assert_eq!(slot.place(), None);
+        slot.set_watch(Watch::new(Interest::WRITABLE));
+        assert!(!slot.is_as_told(), "another interest");
+        slot.set_watch(readable().mode(Mode::Edge));
+        assert!(!slot.is_as_told() && !slot.has_mode(Mode::Edge), "another mode");
+        slot.set_watch(readable().mode(Mode::OneShot));
+        slot.set_told(Some((Interest::READABLE, Mode::OneShot)));
+        assert!(!slot.is_as_told(), "needs upkeep");
+        slot.set_watch(Watch::new(Interest::NONE).mode(Mode::Edge));
+        slot.set_told(Some((Interest::NONE, Mode::Edge)));
+        assert!(!slot.is_as_told(), "disarmed");
+    }
+
+    #[test]
+    fn memory_counts_what_is_reserved() {
+        let mut table = table();
+        assert_eq!(table.memory(), 0);
+        for fd in 0..1000 {
+            table.insert(fd, readable(), None);
+        }
+        let memory = table.memory();
+        let slots = 1000 * size_of::<Slot>();
+        assert!(memory >= slots + 2 * 4 * 1000, "{memory}");
+        assert!(memory <= slots * 17 / 16 + 9 * 1000 + 32 * 60, "{memory}");
+        assert!(size_of::<Slot>() <= 48);
+        table.end(0, false);
+        forget(&mut table, 0);
+        table.give_back(Key::new(0, 0));
+        assert!(table.memory() >= memory + size_of::<Key>());
     }
 }

@@ -162,7 +162,6 @@ impl<P: Policy> Adaptive<P> {
 
     /// Fetches events from epoll. Returns how many were delivered.
     fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
-        self.cold.call(cx, deadline, self.hot.is_empty())?;
         self.candidates.clear();
         let view = View {
             costs: &self.costs,
@@ -173,7 +172,8 @@ impl<P: Policy> Adaptive<P> {
             cold: self.cold.armed(),
         };
         let (policy, candidates, pinned) = (&mut self.policy, &mut self.candidates, self.pinned);
-        let active = self.cold.collect(cx, |cx, index| {
+        let alone = view.hot == 0;
+        let active = self.cold.fetch(cx, deadline, alone, |cx, index| {
             let slot = cx.table.slot_mut(index);
             let mode = slot.watch().mode;
             if policy.cold_event(&mut slot.account, &view) && !pinned && may_be_hot(mode) {
@@ -182,8 +182,11 @@ impl<P: Policy> Adaptive<P> {
                 // Left level-triggered when there was no array; now it is among the idle ones.
                 cx.table.press(index);
             }
-        });
+        })?;
         cx.stats.cold.active += active as u64;
+        if alone {
+            cx.note_kernel_turn();
+        }
         if !self.candidates.is_empty() {
             self.admit_candidates(cx);
         }
@@ -319,6 +322,7 @@ impl<P: Policy> Backend for Adaptive<P> {
             self.end_pass(tally);
             return Ok(());
         }
+        cx.end_kernel_turns();
         let own = if self.cold.is_idle() { -1 } else { self.cold.as_fd().as_raw_fd() };
         self.hot.set_own(own);
         let mut ready = self.look(cx)?;

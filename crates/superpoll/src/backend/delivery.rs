@@ -11,6 +11,7 @@
 //! it is reported within ceil(ready / limit) waits, in any run of waits, wherever it is watched. And
 //! a burst of many events through a small limit costs one collection, not one for each wait.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
@@ -32,10 +33,13 @@ pub(crate) struct Delivery {
     pub invalid: Vec<Key>,
     /// A wait was cut off, and since then not everything that was ready has fitted into one.
     cut: bool,
+    /// The kernel was asked for no more than there was room for, and had so much.
+    kernel_cut: bool,
     /// The number of this wait, wrapping; slots remember the last one that served them.
     wait: u32,
     probe: Vec<Slot>,
     probed: Vec<Key>,
+    again: HashMap<Key, Readiness>,
 }
 
 impl Delivery {
@@ -60,7 +64,7 @@ impl Delivery {
     /// Ends a wait: notes who was served if anybody may not have been.
     #[inline]
     pub fn end_wait(&self, events: &Events, table: &mut Table) {
-        if self.cut {
+        if self.cut || self.kernel_cut {
             self.note(events, table);
         }
     }
@@ -79,18 +83,18 @@ impl Delivery {
         let wait = self.wait;
         let age =
             |event: &Event| table.get(event.key()).map_or(0, |slot| wait.wrapping_sub(slot.served));
-        self.backlog.make_contiguous().sort_by_key(|event| std::cmp::Reverse(age(event)));
+        self.backlog
+            .make_contiguous()
+            .sort_unstable_by_key(|event| (Reverse(age(event)), event.key().index()));
         if self.all {
             // What this wait has served already takes in what was found of it since.
             let fresh = self.backlog.iter().filter(|event| age(event) > 0).count();
-            let again: HashMap<Key, Readiness> = self
-                .backlog
-                .split_off(fresh)
-                .into_iter()
-                .map(|event| (event.key(), event.readiness()))
-                .collect();
+            self.again.clear();
+            for event in self.backlog.drain(fresh..) {
+                self.again.insert(event.key(), event.readiness());
+            }
             for event in &mut events.list {
-                if let Some(&found) = again.get(&event.key()) {
+                if let Some(&found) = self.again.get(&event.key()) {
                     *event = Event::new(event.key(), event.readiness() | found);
                 }
             }
@@ -106,6 +110,7 @@ impl Delivery {
             }
         }
         self.all = false;
+        self.kernel_cut = false;
         self.cut = !self.backlog.is_empty();
     }
 }
@@ -122,8 +127,10 @@ impl Context<'_> {
             let room = self.events.limit - self.events.list.len();
             while probe.len() < room {
                 let Some(event) = self.delivery.backlog.pop_front() else { break };
-                let Some(slot) = self.table.get(event.key()) else { continue };
-                if !slot.interest().is_empty() {
+                let Some(slot) = self.table.get_mut(event.key()) else { continue };
+                let queued = slot.is_queued();
+                slot.set_queued(false);
+                if queued && !slot.interest().is_empty() {
                     let events = slot.interest().poll_bits();
                     probe.push(Slot { fd: slot.fd(), events, revents: 0 });
                     probed.push(event.key());
@@ -135,6 +142,7 @@ impl Context<'_> {
             if let Err(error) = poll::wait(&mut self.stats.calls, &mut probe, Deadline::Now.left())
             {
                 for &key in probed.iter().rev() {
+                    self.table.slot_mut(key.index()).set_queued(true);
                     self.delivery.backlog.push_front(Event::new(key, Readiness::NONE));
                 }
                 break Err(error);
@@ -146,6 +154,17 @@ impl Context<'_> {
         self.delivery.probe = probe;
         self.delivery.probed = probed;
         outcome
+    }
+
+    /// Notes whether the kernel had as much as there was room for, and gave it out in turn.
+    pub(crate) fn note_kernel_turn(&mut self) {
+        self.delivery.kernel_cut = self.room_in_turn() == Some(0);
+    }
+
+    /// Descriptors are watched in two places from here on, so whose turn it is is no longer the
+    /// kernel's affair alone.
+    pub(crate) fn end_kernel_turns(&mut self) {
+        self.delivery.all |= self.delivery.kernel_cut;
     }
 
     fn serve(&mut self, key: Key, found: i16) {

@@ -137,9 +137,11 @@ impl Epoll {
             (Operation::Modify, Err(error)) if is(&error, libc::ENOENT) => {
                 self.control(cx, Operation::Add, index, watch)
             }
-            // A duplicate was moved back to the number it was registered under.
+            // A duplicate was moved back to the number it was registered under. How it was is
+            // not known, and what was exclusive cannot be modified.
             (Operation::Add, Err(error)) if is(&error, libc::EEXIST) => {
-                self.control(cx, Operation::Modify, index, watch)
+                let _ = self.control(cx, Operation::Delete, index, watch);
+                self.control(cx, Operation::Add, index, watch)
             }
             (_, outcome) => outcome,
         };
@@ -184,34 +186,45 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
-    /// Waits once. `alone`: nothing is watched elsewhere, so that the kernel, which goes round its
-    /// ready list, is as fair as can be by itself.
-    pub(super) fn call(
+    /// Waits, and reports what is ready. `on_active` is called with the table index of each
+    /// descriptor that somebody wants to hear of; returns how many there were. `alone`: nothing is
+    /// watched elsewhere, so that the kernel, which goes round its ready list, is as fair as can be
+    /// by itself.
+    ///
+    /// If events that nobody wants have filled the buffer, it asks again.
+    pub(super) fn fetch(
         &mut self,
         cx: &mut Context<'_>,
-        deadline: Deadline,
+        mut deadline: Deadline,
         alone: bool,
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> io::Result<usize> {
-        let deadline =
-            if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
-        let known = cx.table.len() + 1;
-        let room = match cx.room_in_turn() {
-            Some(room) if alone => room.min(known),
-            _ => known,
-        };
-        let count = epoll::wait(
-            &mut cx.stats.calls,
-            self.fd.as_fd(),
-            &mut self.buffer,
-            room,
-            deadline.left(),
-        )?;
-        Ok(count)
+        let mut active = 0;
+        loop {
+            let known = cx.table.len() + 1;
+            let room = match cx.room_in_turn() {
+                Some(room) if alone => room.min(known),
+                _ => known,
+            };
+            let count = self.call(cx, deadline, room)?;
+            let before = active;
+            active += self.collect(cx, &mut on_active);
+            if count < room || active - before == count {
+                return Ok(active);
+            }
+            deadline = Deadline::Now;
+        }
     }
 
-    /// Reports what the last call found. `on_active` is called with the table index of each
-    /// descriptor that somebody wants to hear of. Returns how many there were.
-    pub(super) fn collect(
+    fn call(&mut self, cx: &mut Context<'_>, deadline: Deadline, room: usize) -> io::Result<usize> {
+        let deadline =
+            if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
+        let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
+        epoll::wait(calls, set, &mut self.buffer, room, deadline.left())
+    }
+
+    /// Reports what the last call found.
+    fn collect(
         &mut self,
         cx: &mut Context<'_>,
         mut on_active: impl FnMut(&mut Context<'_>, u32),
@@ -254,7 +267,13 @@ impl Epoll {
             self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
         }
         if unwanted {
-            cx.table.press(key.index());
+            // Told at once: the kernel would go on reporting it, in the place of others.
+            cx.table.slot_mut(key.index()).set_pressing(true);
+            let told = self.sync(cx, key.index());
+            cx.table.slot_mut(key.index()).set_pressing(false);
+            if told.is_err() {
+                cx.table.mark(key.index());
+            }
         }
         matches!(cx.report(key, found), Report::Taken | Report::Later)
     }
@@ -355,9 +374,8 @@ impl Backend for Epoll {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        self.call(cx, deadline, true)?;
         cx.stats.cold.watched += self.armed as u64;
-        cx.stats.cold.active += self.collect(cx, |_, _| {}) as u64;
+        cx.stats.cold.active += self.fetch(cx, deadline, true, |_, _| {})? as u64;
         Ok(())
     }
 

@@ -210,6 +210,7 @@ impl Context<'_> {
             return Report::Unwanted;
         }
         if self.delivery.all || self.events.list.len() >= self.events.limit {
+            slot.set_queued(true);
             self.delivery.backlog.push_back(Event::new(key, wanted));
             return Report::Later;
         }

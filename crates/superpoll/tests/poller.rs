@@ -1,0 +1,194 @@
+//! Building a poller, and what it says of itself.
+
+use std::io::Write;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::process::Command;
+use std::time::Duration;
+
+use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
+use superpoll::costs::Costs;
+use superpoll::policy::{Fixed, Place};
+use superpoll::{BackendKind, Error, Events, Hint, Interest, Mode, Poller, Watch};
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
+#[test]
+fn the_builder_chooses_the_back_end() {
+    for kind in BackendKind::ALL {
+        let poller = Poller::builder().backend(kind).build().unwrap();
+        assert_eq!(poller.backend(), kind.name());
+        assert_eq!(poller.costs().is_some(), kind == BackendKind::Adaptive);
+        assert_eq!(kind.name().parse::<BackendKind>().unwrap(), kind);
+        assert_eq!(kind.to_string(), kind.name());
+        assert!(format!("{poller:?}").contains(kind.name()));
+    }
+    assert!(
+        matches!("kqueue".parse::<BackendKind>(), Err(Error::UnknownBackend { name }) if name == "kqueue")
+    );
+    assert!(format!("{:?}", Poller::builder().backend(BackendKind::Poll)).contains("Poll"));
+}
+
+#[test]
+fn the_last_choice_counts() {
+    let builder = Poller::builder().policy(Fixed::new(Place::Hot)).backend(BackendKind::Epoll);
+    assert_eq!(builder.build().unwrap().backend(), "epoll");
+    let builder = Poller::builder().backend(BackendKind::Epoll).policy(Fixed::new(Place::Hot));
+    assert_eq!(builder.build().unwrap().backend(), "adaptive");
+}
+
+#[test]
+fn costs_can_be_given() {
+    let mut costs = Costs::ASSUMED;
+    costs.pass = 12_345.0;
+    let poller = Poller::builder().backend(BackendKind::Adaptive).costs(costs).build().unwrap();
+    assert_eq!(poller.costs(), Some(&costs));
+}
+
+/// Run by the test below, in a process with an environment of its own.
+#[test]
+fn child_prints_its_back_end() {
+    match Poller::new() {
+        Ok(poller) => println!("back-end={};", poller.backend()),
+        Err(error) => println!("error={error};"),
+    }
+}
+
+#[test]
+fn the_environment_chooses_where_the_program_does_not() {
+    let run = |value: Option<&str>| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child_prints_its_back_end", "--nocapture"]);
+        command.env_remove(superpoll::BACKEND_VARIABLE);
+        if let Some(value) = value {
+            command.env(superpoll::BACKEND_VARIABLE, value);
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(run(None).contains("back-end=adaptive;"));
+    assert!(run(Some("")).contains("back-end=adaptive;"));
+    for kind in BackendKind::ALL {
+        assert!(run(Some(kind.name())).contains(&format!("back-end={kind};")));
+    }
+    let refused = run(Some("devpoll"));
+    assert!(refused.contains("error=") && refused.contains("devpoll"), "{refused}");
+    assert!(refused.contains("select, poll, epoll, adaptive"), "{refused}");
+}
+
+/// A back-end of somebody else's, which is the poll back-end under another name.
+struct Foreign(Poll);
+
+impl Backend for Foreign {
+    fn name(&self) -> &'static str {
+        "foreign"
+    }
+    fn admit(&self, fd: RawFd, watch: Watch) -> superpoll::Result<()> {
+        self.0.admit(fd, watch)
+    }
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> superpoll::Result<Synced> {
+        self.0.sync(cx, index)
+    }
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> std::io::Result<()> {
+        self.0.wait(cx, deadline)
+    }
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> superpoll::Result<()> {
+        self.0.attach_waker(cx, fd)
+    }
+    fn after_fork(&mut self, cx: &mut Context<'_>) -> superpoll::Result<()> {
+        self.0.after_fork(cx)
+    }
+    fn nest(&mut self, cx: &mut Context<'_>) -> superpoll::Result<BorrowedFd<'_>> {
+        self.0.nest(cx)
+    }
+    fn lengths(&self) -> Lengths {
+        self.0.lengths()
+    }
+    fn memory(&self) -> Memory {
+        self.0.memory()
+    }
+}
+
+#[test]
+fn a_back_end_of_the_callers_own_is_used() {
+    let mut poller = Poller::builder().custom(Foreign(Poll::new())).build().unwrap();
+    assert_eq!(poller.backend(), "foreign");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let reader = poller.own(reader, Interest::READABLE).unwrap();
+    writer.write_all(b"x").unwrap();
+    let mut events = Events::with_limit(1);
+    assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
+    assert_eq!(events.iter().next().unwrap().key(), reader.key());
+    assert_eq!((poller.stats().hot.len, poller.stats().cold.len), (1, 0));
+    assert!(poller.costs().is_none());
+}
+
+#[test]
+fn what_cannot_be_registered_is_given_back_with_the_reason() {
+    let mut poller = Poller::builder().backend(BackendKind::Poll).build().unwrap();
+    assert!(poller.is_empty());
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let rejected = poller.own(reader, Interest::READABLE.with_edge()).unwrap_err();
+    assert!(rejected.to_string().contains("edge"), "{rejected}");
+    assert!(std::error::Error::source(&rejected).is_some());
+    assert!(matches!(rejected.error, Error::Unsupported { backend: "poll", .. }));
+    let owned = poller.own(rejected.io, Interest::READABLE).unwrap();
+    assert!(format!("{owned:?}").contains("key: Key(0#"), "{owned:?}");
+    assert_eq!((poller.len(), poller.is_empty()), (1, false));
+
+    // An owner of another poller's is given back as well, and stays registered there.
+    let mut other = Poller::builder().backend(BackendKind::Poll).build().unwrap();
+    let rejected = other.disown(owned).unwrap_err();
+    assert!(matches!(rejected.error, Error::StaleKey { .. }));
+    let owned = rejected.io;
+    assert_eq!(poller.len(), 1);
+    let reader = poller.disown(owned).unwrap();
+    assert_eq!(poller.len(), 0);
+    assert!(poller.register(&reader, Interest::READABLE).is_ok());
+}
+
+/// Names the mode that `poll` refuses.
+trait WithEdge {
+    fn with_edge(self) -> Watch;
+}
+
+impl WithEdge for Interest {
+    fn with_edge(self) -> Watch {
+        Watch::new(self).mode(Mode::Edge).hint(Hint::None)
+    }
+}
+
+#[test]
+fn raw_descriptors_are_checked() {
+    for kind in BackendKind::ALL {
+        let mut poller = Poller::builder().backend(kind).build().unwrap();
+        for fd in [-1, i32::MIN, 900] {
+            let error = poller.register_raw(fd, Interest::READABLE).unwrap_err();
+            assert!(matches!(error, Error::BadDescriptor { fd: f } if f == fd), "{error}");
+        }
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let key = poller.register_raw(reader.as_raw_fd(), Interest::READABLE).unwrap();
+        let error = poller.register_raw(reader.as_raw_fd(), Interest::READABLE).unwrap_err();
+        assert!(matches!(error, Error::AlreadyRegistered { key: k, .. } if k == key));
+        poller.deregister(key).unwrap();
+        assert!(matches!(poller.deregister(key), Err(Error::StaleKey { .. })));
+        assert!(matches!(poller.modify(key, Interest::READABLE), Err(Error::StaleKey { .. })));
+    }
+}
+
+#[test]
+fn memory_is_small_and_told_apart_from_mirrors() {
+    for kind in BackendKind::ALL {
+        let mut poller = Poller::builder().backend(kind).build().unwrap();
+        let pipes: Vec<_> = (0..200)
+            .map(|_| {
+                let (reader, writer) = std::io::pipe().unwrap();
+                (poller.own(reader, Interest::READABLE).unwrap(), writer)
+            })
+            .collect();
+        poller.wait(&mut Events::with_limit(1), NOW).unwrap();
+        let memory = poller.memory();
+        assert!(memory.own >= 48 * pipes.len(), "{kind}: {memory:?}");
+        if kind == BackendKind::Poll {
+            assert!(memory.mirrors >= 8 * pipes.len(), "{memory:?}");
+        }
+    }
+}
