@@ -289,7 +289,10 @@ impl Rig {
     /// # Errors
     ///
     /// As [`Poller::disown`].
-    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, superpoll::Rejected<T>> {
+    pub fn disown<T: AsFd>(
+        &mut self,
+        owned: Owned<T>,
+    ) -> Result<T, superpoll::Rejected<Owned<T>>> {
         self.forget(owned.key());
         self.poller.disown(owned)
     }

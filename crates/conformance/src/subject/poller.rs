@@ -19,6 +19,8 @@ pub struct RigEngine {
     tags: HashMap<Key, Tag>,
     rig: Rig,
     rebuilds: u64,
+    /// A key that was given out twice.
+    clash: Option<String>,
 }
 
 impl std::fmt::Debug for RigEngine {
@@ -36,6 +38,7 @@ impl RigEngine {
             tags: HashMap::new(),
             rig: bench.rig(),
             rebuilds: 0,
+            clash: None,
         }
     }
 
@@ -53,8 +56,7 @@ impl Engine for RigEngine {
         match self.rig.own(fd, watch) {
             Ok(owned) => {
                 if let Some(before) = self.tags.insert(owned.key(), tag) {
-                    let reason = format!("{:?} named {before} before", owned.key());
-                    return Err((self.rig.disown(owned).unwrap_or_else(|e| e.io), reason));
+                    self.clash = Some(format!("{:?} named {before} before", owned.key()));
                 }
                 self.owned.insert(tag, owned);
                 Ok(())
@@ -80,6 +82,9 @@ impl Engine for RigEngine {
     }
 
     fn wait(&mut self, limit: usize, nap: bool) -> Result<Ready, String> {
+        if let Some(clash) = self.clash.take() {
+            return Err(clash);
+        }
         let timeout = if nap { Duration::from_micros(30) } else { Duration::ZERO };
         let batch = self.rig.wait(limit, Some(timeout)).map_err(|error| error.to_string())?;
         if let Some((key, error)) = self.rig.refusals().first() {
