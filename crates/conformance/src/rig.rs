@@ -289,10 +289,7 @@ impl Rig {
     /// # Errors
     ///
     /// As [`Poller::disown`].
-    pub fn disown<T: AsFd>(
-        &mut self,
-        owned: Owned<T>,
-    ) -> Result<T, superpoll::Rejected<Owned<T>>> {
+    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, superpoll::Rejected<Owned<T>>> {
         self.forget(owned.key());
         self.poller.disown(owned)
     }
@@ -408,7 +405,8 @@ impl Rig {
     fn bent_time(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         match (self.fault, timeout) {
             (Fault::EarlyReturn, Some(timeout)) => Some(timeout / 2),
-            (Fault::SpuriousReturn, Some(timeout)) if timeout >= Duration::from_millis(1) && !self.fired =>
+            (Fault::SpuriousReturn, Some(timeout))
+                if timeout >= Duration::from_millis(1) && !self.fired =>
             {
                 self.fired = true;
                 Some(Duration::ZERO)

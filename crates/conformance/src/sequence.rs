@@ -194,10 +194,7 @@ fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
             None => Vec::new(),
             Some(number) => {
                 let before = model.watch(number);
-                vec![
-                    Op::Modify(number, offered(&capabilities, watch)),
-                    Op::Modify(number, before),
-                ]
+                vec![Op::Modify(number, offered(&capabilities, watch)), Op::Modify(number, before)]
             }
         },
         Step::Deregister(which) => one(pick(&registered, which).map(Op::Deregister)),
@@ -350,7 +347,8 @@ pub fn explore<S: Subject>(
     cases: u32,
     make: impl Fn() -> S,
 ) -> Result<(), String> {
-    let config = Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config =
+        Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
     let mut runner = match std::env::var_os("PROPTEST_CASES") {
         Some(_) => TestRunner::new(config),
         None => {

@@ -15,10 +15,6 @@ pub mod poller;
 pub mod raw_epoll;
 pub mod raw_poll;
 pub mod real;
-#[cfg(feature = "rival-mio")]
-pub mod rival_mio;
-#[cfg(feature = "rival-polling")]
-pub mod rival_polling;
 
 /// A descriptor number within a world.
 pub type Number = usize;

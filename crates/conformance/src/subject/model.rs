@@ -188,8 +188,7 @@ impl Model {
     }
 
     fn seen(&self, registration: &Registration) -> Readiness {
-        Readiness::from_poll_bits(self.state(registration.file))
-            .masked(registration.watch.interest)
+        Readiness::from_poll_bits(self.state(registration.file)).masked(registration.watch.interest)
     }
 
     /// Whether the watching subject can see anything at all of a state.
@@ -505,9 +504,8 @@ impl Model {
                 Mode::Auto => registration.ready && self.visible(registration, state),
                 _ => self.visible(registration, state),
             };
-            let may = must
-                || registration.lenient
-                || !matches!(registration.watch.mode, Mode::Edge);
+            let may =
+                must || registration.lenient || !matches!(registration.watch.mode, Mode::Edge);
             if may {
                 expectation.state.insert(registration.tag, state);
             }

@@ -71,8 +71,8 @@ impl RawEpoll {
             return Ok(());
         }
         entry.due = true;
-        let exclusive = wanted.1 == Mode::Exclusive
-            || matches!(entry.told, Some((_, Mode::Exclusive)));
+        let exclusive =
+            wanted.1 == Mode::Exclusive || matches!(entry.told, Some((_, Mode::Exclusive)));
         if entry.told.is_some() && !entry.always && (exclusive || wanted.0.is_empty()) {
             // Exclusive cannot be modified, and what is not wanted is best not watched.
             let _ = self.control(libc::EPOLL_CTL_DEL, entry, tag);
