@@ -1,2 +1,85 @@
 //! The `superpoll` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use superpoll_lab::{atr, mix, output, wake};
+
+/// Counts allocations, so that experiments can say that a round made none.
+#[global_allocator]
+static ALLOCATOR: superpoll_lab::Counting = superpoll_lab::Counting;
+
+/// The I/O engine that adapts: experiments, and what works on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "superpoll", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Experiments that compare ways to watch descriptors
+    #[command(subcommand)]
+    Lab(Lab),
+}
+
+#[derive(Debug, Subcommand)]
+enum Lab {
+    /// Where poll beats epoll and the reverse, over the ratio of active to all descriptors
+    Atr(atr::Options),
+    /// Loads of busy and idle descriptors: where adapting pays
+    Mix(mix::Options),
+    /// How long a loop that has gone quiet takes to wake up
+    Wake(wake::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("superpoll: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Help and version as clap prints them; anything else in one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    }
+    let text = error.to_string();
+    let cause = text.split("\n\n").next().unwrap_or(&text);
+    let line = cause.split_whitespace().collect::<Vec<_>>().join(" ");
+    eprintln!("superpoll: {} (see --help)", line.trim_start_matches("error: "));
+    ExitCode::from(2)
+}
+
+fn run(command: Command) -> superpoll_lab::Result<()> {
+    match command {
+        Command::Lab(Lab::Atr(options)) => {
+            let record = atr::run(&options)?;
+            output::atr(&record, &options.output)
+        }
+        Command::Lab(Lab::Mix(options)) => {
+            let record = mix::run(&options)?;
+            output::mix(&record, &options.output)
+        }
+        Command::Lab(Lab::Wake(options)) => {
+            let record = wake::run(&options)?;
+            output::wake(&record, &options.output)
+        }
+    }
+}

@@ -285,11 +285,7 @@ impl Rig {
     }
 
     /// [`Poller::disown`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Poller::disown`].
-    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, superpoll::Rejected<Owned<T>>> {
+    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> T {
         self.forget(owned.key());
         self.poller.disown(owned)
     }

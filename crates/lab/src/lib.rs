@@ -1,2 +1,38 @@
-//! The laboratory.
+//! The laboratory: experiments that compare ways to watch descriptors, on the reader's machine.
+//!
+//! Every experiment does the same work with every subject, in turns, checks that the work was
+//! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
+//! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
+//! experiment, options in, rows out. What becomes of the rows (table, CSV, plots, report) is apart
+//! from how they are measured. [`simulator`] judges placement policies without a kernel.
+
+pub mod atr;
+mod atr_plot;
+pub mod atr_table;
+pub mod channel;
+pub mod environment;
+mod error;
+pub mod load;
+pub mod measure;
+pub mod mix;
+mod mix_plot;
+pub mod mix_table;
+pub mod options;
+pub mod output;
+pub mod placement;
+pub mod plot;
+mod progress;
+mod random;
+pub mod record;
+pub mod report;
+mod second_thread;
 pub mod simulator;
+pub mod statistics;
+pub mod subject;
+mod sys;
+pub mod table;
+pub mod targets;
+pub mod wake;
+
+pub use error::{Error, Result};
+pub use sys::memory::Counting;

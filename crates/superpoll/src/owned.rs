@@ -56,6 +56,18 @@ impl<T: AsFd> Owned<T> {
         self.detach.shared.as_ref().is_some_and(|own| Arc::ptr_eq(own, shared))
     }
 
+    /// Ends the registration and gives the descriptor back, open, on any thread. The poller hears
+    /// of it before its next wait, or at once if it is waiting;
+    /// [`Poller::disown`](crate::Poller::disown) is the direct way.
+    pub fn into_inner(self) -> T {
+        if let Some(shared) = &self.detach.shared {
+            shared.push(Command::Deregister { key: self.detach.key });
+            // A poller that cannot be woken does not sleep on this descriptor.
+            let _ = shared.sleep.kick();
+        }
+        self.into_io()
+    }
+
     /// Takes the descriptor out and leaves it registered.
     pub(crate) fn into_io(self) -> T {
         let Owned { mut detach, io } = self;

@@ -268,21 +268,16 @@ impl Poller {
         }
     }
 
-    /// Ends the registration of an owned descriptor and gives the descriptor back, open. That the
-    /// registration had ended before (it was refused) is no error.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::StaleKey`] if it belongs to another poller; the owner is given back.
-    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> Result<T, Rejected<Owned<T>>> {
-        let key = owned.key();
+    /// Ends the registration of an owned descriptor, if it has not ended yet, and gives the
+    /// descriptor back, open. Of another poller's it is [`Owned::into_inner`].
+    pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> T {
         if !owned.belongs_to(&self.shared) {
-            return Err(Rejected { io: owned, error: Error::StaleKey { key } });
+            return owned.into_inner();
         }
-        if self.end(key, false).is_ok() {
+        if self.end(owned.key(), false).is_ok() {
             self.changed();
         }
-        Ok(owned.into_io())
+        owned.into_io()
     }
 
     fn insert(&mut self, fd: RawFd, watch: Watch, key: Option<Key>) -> Result<Key> {

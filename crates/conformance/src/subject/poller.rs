@@ -19,8 +19,6 @@ pub struct RigEngine {
     tags: HashMap<Key, Tag>,
     rig: Rig,
     rebuilds: u64,
-    /// A key that was given out twice.
-    clash: Option<String>,
 }
 
 impl std::fmt::Debug for RigEngine {
@@ -38,7 +36,6 @@ impl RigEngine {
             tags: HashMap::new(),
             rig: bench.rig(),
             rebuilds: 0,
-            clash: None,
         }
     }
 
@@ -56,7 +53,8 @@ impl Engine for RigEngine {
         match self.rig.own(fd, watch) {
             Ok(owned) => {
                 if let Some(before) = self.tags.insert(owned.key(), tag) {
-                    self.clash = Some(format!("{:?} named {before} before", owned.key()));
+                    let reason = format!("{:?} named {before} before", owned.key());
+                    return Err((self.rig.disown(owned), reason));
                 }
                 self.owned.insert(tag, owned);
                 Ok(())
@@ -72,7 +70,7 @@ impl Engine for RigEngine {
 
     fn deregister(&mut self, tag: Tag) -> Result<OwnedFd, String> {
         let owned = self.owned.remove(&tag).ok_or("not registered")?;
-        self.rig.disown(owned).map_err(|error| error.to_string())
+        Ok(self.rig.disown(owned))
     }
 
     fn close(&mut self, tag: Tag) -> Result<(), String> {
@@ -82,9 +80,6 @@ impl Engine for RigEngine {
     }
 
     fn wait(&mut self, limit: usize, nap: bool) -> Result<Ready, String> {
-        if let Some(clash) = self.clash.take() {
-            return Err(clash);
-        }
         let timeout = if nap { Duration::from_micros(30) } else { Duration::ZERO };
         let batch = self.rig.wait(limit, Some(timeout)).map_err(|error| error.to_string())?;
         if let Some((key, error)) = self.rig.refusals().first() {

@@ -184,9 +184,6 @@ impl<P: Policy> Adaptive<P> {
             }
         })?;
         cx.stats.cold.active += active as u64;
-        if alone {
-            cx.note_kernel_turn();
-        }
         if !self.candidates.is_empty() {
             self.admit_candidates(cx);
         }

@@ -161,6 +161,11 @@ impl Context<'_> {
         self.delivery.kernel_cut = self.room_in_turn() == Some(0);
     }
 
+    /// From here on, what is found is sorted before it is delivered.
+    pub(crate) fn collect_all(&mut self) {
+        self.delivery.all = true;
+    }
+
     /// Descriptors are watched in two places from here on, so whose turn it is is no longer the
     /// kernel's affair alone.
     pub(crate) fn end_kernel_turns(&mut self) {

@@ -201,7 +201,7 @@ impl Epoll {
     ) -> io::Result<usize> {
         let mut active = 0;
         loop {
-            let known = cx.table.len() + 1;
+            let known = cx.table.len() + 2;
             let room = match cx.room_in_turn() {
                 Some(room) if alone => room.min(known),
                 _ => known,
@@ -210,8 +210,13 @@ impl Epoll {
             let before = active;
             active += self.collect(cx, &mut on_active);
             if count < room || active - before == count {
+                if alone {
+                    cx.note_kernel_turn();
+                }
                 return Ok(active);
             }
+            // Whatever was delivered already may come up again.
+            cx.collect_all();
             deadline = Deadline::Now;
         }
     }

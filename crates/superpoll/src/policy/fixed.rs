@@ -53,3 +53,26 @@ impl Policy for Fixed {
         Quiet::Stay
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Costs;
+
+    #[test]
+    fn a_hint_places_and_nothing_moves() {
+        let costs = &Costs::ASSUMED;
+        let view = View { costs, scan_factor: 1.0, passes: 9, blocks: 0, hot: 40, cold: 1 };
+        for default in [Place::Hot, Place::Cold] {
+            let mut policy = Fixed::new(default);
+            let mut account = Account { parked: true, ..Account::default() };
+            assert_eq!(policy.start(&mut account, Hint::None, &view), default);
+            assert_eq!(policy.start(&mut account, Hint::Busy, &view), Place::Hot);
+            assert_eq!(policy.start(&mut account, Hint::Idle, &view), Place::Cold);
+            assert!(!policy.cold_event(&mut account, &view));
+            assert_eq!(policy.review(&mut account, &view), Verdict::Stay);
+            assert_eq!((policy.hand(&view), policy.quiet(&view)), (0, Quiet::Stay));
+            assert_eq!(policy.name(), "fixed");
+        }
+    }
+}

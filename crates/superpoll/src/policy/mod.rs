@@ -17,7 +17,7 @@ mod threshold;
 
 pub use fixed::Fixed;
 pub use governed::Governed;
-pub use threshold::Threshold;
+pub use threshold::{RatioError, Threshold};
 
 /// Where a descriptor is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

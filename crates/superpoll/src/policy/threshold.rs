@@ -1,30 +1,330 @@
-//! One ratio per set, with hysteresis (a first version).
+//! One active/total ratio per set, with hysteresis: Zed Shaw's *superpoll* as he described it.
+//!
+//! Each set measures its own ratio over the last passes; there is no global one. When the ratio of
+//! the poll array falls below `hot_atr`, it is compacted: what was not ready in the last pass goes
+//! to epoll. When the ratio of the epoll set has been above `cold_atr` for long enough, what is
+//! active there goes to the array. The time for which it must have been is the knob that makes it
+//! hard to get out of epoll. After either the window of the set that was left starts afresh, so that
+//! a decision is never taken twice on the same evidence. When things go quiet everything is handed
+//! to epoll.
+//!
+//! A ratio of a whole set says nothing about any member: fifty busy descriptors among ten thousand
+//! idle ones never lift epoll's ratio above any threshold worth having. That is why this is not the
+//! default; it is here to be tuned and compared.
+
+use std::fmt;
+use std::time::Duration;
 
 use crate::interest::Hint;
 use crate::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
 
+/// Passes that a ratio is taken over, unless set.
+const WINDOW: usize = 16;
+
+/// Passes for which epoll's ratio must have been high, unless set.
+const HOLD: u32 = 32;
+
+/// The break-even that *superpoll* measured.
+const ATR: f64 = 0.6;
+
 /// Moves descriptors when the active/total ratio of their set crosses a threshold.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Threshold {}
+///
+/// ```
+/// use superpoll::policy::Threshold;
+///
+/// let policy = Threshold::new().hot_atr(0.3)?.cold_atr(0.8)?.hold(100);
+/// assert!(Threshold::new().hot_atr(60.0).is_err());
+/// # Ok::<(), superpoll::policy::RatioError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Threshold {
+    hot_atr: f64,
+    cold_atr: f64,
+    hold: u32,
+    hot: Window,
+    cold: Window,
+    /// Passes since epoll's ratio rose above the threshold.
+    high: u32,
+    /// This pass compacts the array.
+    compacting: bool,
+}
+
+/// A threshold that is no ratio.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RatioError {
+    name: &'static str,
+    value: f64,
+}
+
+impl fmt::Display for RatioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RatioError { name, value } = self;
+        write!(f, "setting {name} to {value}: a ratio is a number from 0 to 1, such as 0.6")
+    }
+}
+
+impl std::error::Error for RatioError {}
+
+/// Sums over the last passes.
+#[derive(Clone, Debug)]
+struct Window {
+    passes: Vec<(u32, u32)>,
+    next: usize,
+    length: usize,
+    total: u64,
+    active: u64,
+}
+
+impl Window {
+    fn new(length: usize) -> Window {
+        let length = length.max(1);
+        Window { passes: Vec::with_capacity(length), next: 0, length, total: 0, active: 0 }
+    }
+
+    fn push(&mut self, total: usize, active: usize) {
+        let pass = (total as u32, active as u32);
+        if self.passes.len() < self.length {
+            self.passes.push(pass);
+        } else {
+            let (total, active) = std::mem::replace(&mut self.passes[self.next], pass);
+            self.total -= u64::from(total);
+            self.active -= u64::from(active);
+            self.next = (self.next + 1) % self.length;
+        }
+        self.total += u64::from(pass.0);
+        self.active += u64::from(pass.1);
+    }
+
+    fn clear(&mut self) {
+        *self = Window { passes: std::mem::take(&mut self.passes), ..Window::new(self.length) };
+        self.passes.clear();
+    }
+
+    /// The ratio; `None` until the window is full, and for an empty set.
+    fn atr(&self) -> Option<f64> {
+        let known = self.passes.len() == self.length && self.total > 0;
+        known.then(|| self.active as f64 / self.total as f64)
+    }
+}
+
+fn ratio(name: &'static str, value: f64) -> Result<f64, RatioError> {
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(RatioError { name, value }) }
+}
+
+impl Default for Threshold {
+    fn default() -> Threshold {
+        Threshold {
+            hot_atr: ATR,
+            cold_atr: ATR,
+            hold: HOLD,
+            hot: Window::new(WINDOW),
+            cold: Window::new(WINDOW),
+            high: 0,
+            compacting: false,
+        }
+    }
+}
+
+impl Threshold {
+    /// Both thresholds at 0.6, over 16 passes, and 32 passes to get out of epoll.
+    pub fn new() -> Threshold {
+        Threshold::default()
+    }
+
+    /// Below which ratio of the poll array its idle descriptors go to epoll.
+    ///
+    /// # Errors
+    ///
+    /// If it is not from 0 to 1.
+    pub fn hot_atr(self, value: f64) -> Result<Threshold, RatioError> {
+        Ok(Threshold { hot_atr: ratio("hot_atr", value)?, ..self })
+    }
+
+    /// Above which ratio of the epoll set its active descriptors go to the poll array.
+    ///
+    /// # Errors
+    ///
+    /// If it is not from 0 to 1.
+    pub fn cold_atr(self, value: f64) -> Result<Threshold, RatioError> {
+        Ok(Threshold { cold_atr: ratio("cold_atr", value)?, ..self })
+    }
+
+    /// How many passes a ratio is taken over; at least one.
+    #[must_use]
+    pub fn window(self, passes: usize) -> Threshold {
+        Threshold { hot: Window::new(passes), cold: Window::new(passes), ..self }
+    }
+
+    /// For how many passes in a row epoll's ratio must have been above its threshold before
+    /// anything gets out.
+    #[must_use]
+    pub fn hold(self, passes: u32) -> Threshold {
+        Threshold { hold: passes, ..self }
+    }
+}
 
 impl Policy for Threshold {
     fn name(&self) -> &'static str {
         "threshold"
     }
-    fn start(&mut self, _account: &mut Account, _hint: Hint, _view: &View<'_>) -> Place {
-        Place::Cold
+
+    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
+        account.since = view.passes;
+        if hint == Hint::Busy { Place::Hot } else { Place::Cold }
     }
+
     fn cold_event(&mut self, _account: &mut Account, _view: &View<'_>) -> bool {
-        false
+        self.high > self.hold
     }
-    fn moved_to_hot(&mut self, _account: &mut Account, _view: &View<'_>) {}
-    fn hot_event(&mut self, _account: &mut Account, _view: &View<'_>) {}
-    fn review(&mut self, _account: &mut Account, _view: &View<'_>) -> Verdict {
-        Verdict::Stay
+
+    fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
+        account.since = view.passes;
     }
+
+    fn hot_event(&mut self, account: &mut Account, view: &View<'_>) {
+        account.since = view.passes;
+    }
+
+    fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict {
+        if self.compacting && account.since != view.passes {
+            Verdict::Demote
+        } else if account.parked {
+            Verdict::Settle
+        } else {
+            Verdict::Stay
+        }
+    }
+
+    fn hand(&self, view: &View<'_>) -> usize {
+        if self.compacting { view.hot } else { view.hot.div_ceil(16) }
+    }
+
     fn moved_to_cold(&mut self, _account: &mut Account, _handed_off: bool, _view: &View<'_>) {}
-    fn pass(&mut self, _tally: Tally, _view: &View<'_>) {}
-    fn quiet(&mut self, _view: &View<'_>) -> Quiet {
-        Quiet::Stay
+
+    fn pass(&mut self, tally: Tally, _view: &View<'_>) {
+        self.hot.push(tally.hot, tally.hot_ready);
+        self.cold.push(tally.cold, tally.cold_ready);
+        if self.high > self.hold && tally.cold_ready > 0 {
+            // What was active has just been moved; the next ones need evidence of their own.
+            self.high = 0;
+            self.cold.clear();
+        }
+        self.high = match self.cold.atr() {
+            Some(atr) if atr > self.cold_atr => self.high.saturating_add(1),
+            _ => 0,
+        };
+        self.compacting = self.hot.atr().is_some_and(|atr| atr < self.hot_atr);
+        if self.compacting {
+            self.hot.clear();
+        }
+    }
+
+    fn quiet(&mut self, view: &View<'_>) -> Quiet {
+        let handing = view.costs.pipe.add * view.hot as f32;
+        Quiet::HandOffAfter(Duration::from_nanos(handing as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Costs;
+
+    fn view(passes: u32, hot: usize) -> View<'static> {
+        let costs = &Costs::ASSUMED;
+        View { costs, scan_factor: 1.0, passes, blocks: 0, hot, cold: 10 }
+    }
+
+    fn tally(hot: usize, hot_ready: usize, cold: usize, cold_ready: usize) -> Tally {
+        Tally { hot, hot_ready, cold, cold_ready }
+    }
+
+    #[test]
+    fn a_ratio_outside_its_range_is_refused() {
+        for value in [-0.1, 1.1, 60.0, f64::NAN, f64::INFINITY] {
+            assert!(Threshold::new().hot_atr(value).is_err(), "{value}");
+            assert!(Threshold::new().cold_atr(value).is_err(), "{value}");
+        }
+        for value in [0.0, 0.6, 1.0] {
+            assert!(Threshold::new().hot_atr(value).unwrap().cold_atr(value).is_ok());
+        }
+        let error = Threshold::new().cold_atr(60.0).unwrap_err();
+        assert!(error.to_string().starts_with("setting cold_atr to 60:"), "{error}");
+    }
+
+    #[test]
+    fn a_window_slides() {
+        let mut window = Window::new(2);
+        window.push(10, 10);
+        assert_eq!(window.atr(), None);
+        window.push(10, 5);
+        assert_eq!(window.atr(), Some(0.75));
+        window.push(20, 0);
+        assert_eq!(window.atr(), Some(5.0 / 30.0));
+        window.push(0, 0);
+        window.push(0, 0);
+        assert_eq!(window.atr(), None);
+        window.clear();
+        window.push(1, 1);
+        assert_eq!(window.atr(), None);
+        window.push(1, 0);
+        assert_eq!(window.atr(), Some(0.5));
+    }
+
+    #[test]
+    fn it_is_hard_to_get_out_of_epoll() {
+        let mut policy = Threshold::new().window(2).hold(3);
+        let mut account = Account::default();
+        for pass in 0..5 {
+            assert!(!policy.cold_event(&mut account, &view(pass, 0)), "{pass}");
+            policy.pass(tally(0, 0, 10, 7), &view(pass, 0));
+        }
+        // Full after two passes, high for four.
+        assert!(policy.cold_event(&mut account, &view(5, 0)));
+        policy.pass(tally(0, 0, 10, 7), &view(5, 0));
+        assert!(!policy.cold_event(&mut account, &view(6, 0)));
+    }
+
+    #[test]
+    fn exactly_the_threshold_moves_nothing() {
+        let mut policy = Threshold::new().window(1).hold(0);
+        let mut account = Account::default();
+        policy.pass(tally(10, 6, 10, 6), &view(1, 10));
+        assert!(!policy.cold_event(&mut account, &view(2, 10)));
+        assert_eq!(policy.review(&mut account, &view(2, 10)), Verdict::Stay);
+        policy.pass(tally(10, 5, 10, 7), &view(2, 10));
+        assert!(policy.cold_event(&mut account, &view(3, 10)));
+        assert_eq!(policy.review(&mut account, &view(3, 10)), Verdict::Demote);
+    }
+
+    #[test]
+    fn compaction_takes_what_was_not_ready_in_the_last_pass() {
+        let mut policy = Threshold::new().window(2);
+        let (mut busy, mut idle) = (Account::default(), Account::default());
+        policy.moved_to_hot(&mut busy, &view(0, 2));
+        policy.moved_to_hot(&mut idle, &view(0, 2));
+        for pass in 1..=2 {
+            assert_eq!(policy.hand(&view(pass, 40)), 3);
+            policy.hot_event(&mut busy, &view(pass, 2));
+            policy.pass(tally(2, 1, 10, 0), &view(pass, 2));
+        }
+        assert_eq!(policy.hand(&view(2, 40)), 40);
+        assert_eq!(policy.review(&mut busy, &view(2, 2)), Verdict::Stay);
+        assert_eq!(policy.review(&mut idle, &view(2, 2)), Verdict::Demote);
+        // The window starts afresh.
+        policy.pass(tally(1, 0, 10, 0), &view(3, 1));
+        assert_eq!(policy.review(&mut busy, &view(3, 1)), Verdict::Stay);
+    }
+
+    #[test]
+    fn what_has_come_to_the_array_is_settled_and_hints_are_heeded() {
+        let mut policy = Threshold::new();
+        let mut account = Account { parked: true, ..Account::default() };
+        assert_eq!(policy.review(&mut account, &view(0, 1)), Verdict::Settle);
+        assert_eq!(policy.start(&mut account, Hint::Busy, &view(0, 0)), Place::Hot);
+        assert_eq!(policy.start(&mut account, Hint::Idle, &view(0, 0)), Place::Cold);
+        assert_eq!(policy.start(&mut account, Hint::None, &view(0, 0)), Place::Cold);
+        let quiet = policy.quiet(&view(0, 10));
+        assert_eq!(quiet, Quiet::HandOffAfter(Duration::from_nanos(8_400)));
     }
 }

@@ -202,3 +202,100 @@ impl Governor {
         FALL[0] * self.parked
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Costs;
+
+    fn pipe() -> Governor {
+        Governor::new(&Costs::ASSUMED.pipe, 1.0)
+    }
+
+    #[test]
+    fn prices_follow_from_costs() {
+        let governor = pipe();
+        assert_eq!((governor.scan, governor.gain), (28.0, 211.0));
+        assert_eq!((governor.parked, governor.settled), (620.0, 1150.0));
+        assert_eq!((governor.rise, governor.fall, governor.fall_settled), (620.0, 310.0, 575.0));
+        assert_eq!((governor.settle, governor.worth), (20, 8));
+        assert_eq!((governor.share, governor.shallow()), (118.0 / 183.0, 38.75));
+    }
+
+    #[test]
+    fn nonsense_prices_do_no_harm() {
+        let mut costs = Costs::ASSUMED.pipe;
+        (costs.scan, costs.event, costs.wake, costs.modify) = (0.0, 0.0, 0.0, 0.0);
+        (costs.parked_wake, costs.add, costs.delete) = (0.0, 0.0, 0.0);
+        let governor = Governor::new(&costs, 1.0);
+        for price in [governor.scan, governor.gain, governor.parked, governor.settled] {
+            assert_eq!(price, 1.0);
+        }
+        assert!(governor.rise.is_finite() && governor.settle >= 1 && governor.share == 0.0);
+    }
+
+    #[test]
+    fn a_burst_is_judged_at_each_threshold_below_its_reach() {
+        let mut governor = pipe();
+        governor.burst(1000.0);
+        let share = 118.0 / 183.0;
+        let price = 620.0 + 310.0 + 4.0 * 28.0;
+        let expected = [1000.0, 690.0, 380.0].map(|left| left * share - price);
+        assert_eq!(governor.rises[..3], expected);
+        assert_eq!(governor.rises[3..], [0.0; 3]);
+    }
+
+    #[test]
+    fn a_lull_costs_its_depth_or_the_patience_and_the_way_back() {
+        let mut governor = pipe();
+        governor.lull(400.0, false);
+        let back = 620.0 + 620.0;
+        let expected = [38.75 + back, 155.0 + back, 310.0 + back, 400.0, 400.0, 400.0];
+        assert_eq!(governor.falls, expected);
+        assert_eq!(governor.falls_settled, [0.0; 6]);
+        governor.lull(400.0, true);
+        let back = 1150.0 + 730.0 + 620.0;
+        assert_eq!(governor.falls_settled[0], 71.875 + back);
+        assert_eq!(governor.falls_settled[2..], [400.0; 4]);
+    }
+
+    #[test]
+    fn a_stay_costs_its_events_parked_or_settling() {
+        let mut governor = pipe();
+        governor.stay(30);
+        let even = governor.even;
+        assert_eq!(governor.settles, [1.5 * even, 2.0 * even, 30.0, 30.0]);
+    }
+
+    #[test]
+    fn what_would_have_served_best_is_used_and_the_past_fades() {
+        let mut governor = pipe();
+        for _ in 0..10 {
+            governor.burst(300.0);
+            governor.lull(5_000.0, false);
+            governor.lull(2_000.0, true);
+            governor.stay(30);
+        }
+        for _ in 0..5 {
+            governor.burst(3_000.0);
+        }
+        governor.learn();
+        assert_eq!((governor.rise, governor.fall), (310.0, 38.75));
+        assert_eq!(governor.fall_settled, 2300.0);
+        assert_eq!(governor.settle, (0.5 * governor.even).ceil() as u16);
+        let before = governor.rises[0];
+        governor.learn();
+        assert_eq!(governor.rises[0], before * FADE);
+        assert_eq!(governor.rise, 310.0);
+    }
+
+    #[test]
+    fn a_small_difference_changes_nothing() {
+        let mut governor = pipe();
+        governor.rises[0] = 500.0;
+        governor.falls[2] = 500.0;
+        governor.settles[1] = governor.even;
+        governor.learn();
+        assert_eq!((governor.rise, governor.fall, governor.settle), (620.0, 310.0, 20));
+    }
+}

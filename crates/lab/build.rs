@@ -1,0 +1,60 @@
+//! Finds the C rivals, and notes what was compiled with which compiler from which commit.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-env=LAB_RUSTC={}", line_of(Command::new(rustc()).arg("--version")));
+    println!(
+        "cargo::rustc-env=LAB_COMMIT={}",
+        line_of(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]))
+    );
+    // Where the checkout has its HEAD, a new commit is noted with the next build.
+    let head = line_of(Command::new("git").args(["rev-parse", "--git-path", "logs/HEAD"]));
+    if std::path::Path::new(&head).exists() {
+        println!("cargo::rerun-if-changed={head}");
+    }
+    #[cfg(feature = "rivals-c")]
+    find_rivals();
+}
+
+fn rustc() -> String {
+    std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned())
+}
+
+/// The first line a command prints; empty if it fails.
+fn line_of(command: &mut Command) -> String {
+    let Ok(output) = command.output() else { return String::new() };
+    if !output.status.success() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(feature = "rivals-c")]
+fn find_rivals() {
+    for (library, package) in [("libevent_core", "libevent-dev"), ("libuv", "libuv1-dev")] {
+        if pkg_config::Config::new().probe(library).is_err() {
+            missing(library, package);
+        }
+    }
+    // Debian's libev has no .pc file; other systems do.
+    if pkg_config::Config::new().probe("libev").is_err() {
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let path = line_of(Command::new(compiler).arg("-print-file-name=libev.so"));
+        // The compiler repeats the bare name of a file that it does not find.
+        if !path.contains('/') {
+            missing("libev", "libev-dev");
+        }
+        println!("cargo::rustc-link-lib=ev");
+    }
+}
+
+#[cfg(feature = "rivals-c")]
+fn missing(library: &str, package: &str) -> ! {
+    println!(
+        "cargo::error=feature rivals-c needs {library}: install it (Debian: apt-get install \
+         {package}) or build without the feature"
+    );
+    std::process::exit(1)
+}

@@ -1,0 +1,324 @@
+//! `lab atr`: what watching costs over the ratio of active to all descriptors.
+//!
+//! A number of descriptors is watched, of which from one to all are active in every round. The
+//! more of them are, the better `poll` looks, because it pays for all of them anyway; `epoll` pays
+//! for those that are active. The experiment plots the time of `poll` divided by that of `epoll`
+//! over the ratio and finds where it comes down through one, once for the loop's own time, as this
+//! experiment was first done, and once with what the writers pay.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, json};
+
+use crate::channel::{self, Kind, Pairs};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::load::Load;
+use crate::measure::{self, Rounds, Sample};
+use crate::options::{self, Output};
+use crate::placement::Placement;
+use crate::progress::Progress;
+use crate::random::Random;
+use crate::record::{self, Figures, Record};
+use crate::statistics;
+use crate::subject::Entry;
+
+/// Options of `lab atr`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub total: String,
+    /// How many of them are active: numbers with commas (default: from one to all)
+    #[arg(long, value_name = "LIST")]
+    pub active: Option<String>,
+    /// Where the active ones lie among all: end, spread, front or all
+    #[arg(long, value_name = "LIST", default_value = "end")]
+    pub placement: String,
+    /// Kinds of descriptors: pipe, unix, tcp or all
+    #[arg(long, value_name = "LIST", default_value = "pipe")]
+    pub kind: String,
+    /// Pollers to measure, with commas, or all
+    #[arg(long, value_name = "LIST")]
+    pub subjects: Option<String>,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// What is measured unless subjects are named.
+const DEFAULTS: [&str; 15] = [
+    "floor",
+    "raw-poll",
+    "raw-epoll-lt",
+    "raw-epoll-et",
+    "select",
+    "poll",
+    "epoll-lt",
+    "epoll-et",
+    "adaptive",
+    "adaptive-lt",
+    "mio",
+    "polling",
+    "libevent",
+    "libev",
+    "libuv",
+];
+
+/// The ratios that a sweep visits, beside a single active descriptor.
+const SWEEP: [f64; 12] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+
+/// One subject at one point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Kind of the descriptors.
+    pub kind: String,
+    /// Where the active ones lie.
+    pub placement: String,
+    /// Descriptors watched.
+    pub total: usize,
+    /// How many of them were active in each round.
+    pub active: usize,
+    /// The poller.
+    pub subject: String,
+    /// What was measured.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+impl Row {
+    /// Active to all.
+    pub fn atr(&self) -> f64 {
+        self.active as f64 / self.total.max(1) as f64
+    }
+}
+
+/// The rounds a subject does before those that are measured. One that adapts has its placement
+/// after about forty; the others need caches and branch predictors warm.
+const WARM_UP: (usize, usize) = (96, 8);
+
+/// How many totals "random" stands for.
+const RANDOM_TOTALS: usize = 5;
+
+/// What will be measured, checked against the limits of this process.
+#[derive(Debug)]
+struct Plan {
+    kinds: Vec<Kind>,
+    placements: Vec<Placement>,
+    totals: Vec<usize>,
+    active: Option<Vec<usize>>,
+    entries: Vec<Entry>,
+    repetitions: usize,
+    /// Seconds.
+    budget: f64,
+    notes: Vec<String>,
+}
+
+fn plan(options: &Options) -> Result<Plan> {
+    options.output.check()?;
+    let most = channel::most_pairs();
+    let mut notes = Vec::new();
+    let mut totals = if options.total == "random" {
+        let mut random = Random::new(options.output.seed);
+        let most = most.min(10_000);
+        let mut totals: Vec<usize> =
+            (0..RANDOM_TOTALS).map(|_| 100 + random.below(most.saturating_sub(99))).collect();
+        totals.sort_unstable();
+        totals
+    } else {
+        options::numbers("--total", &options.total)?
+    };
+    for total in &mut totals {
+        if *total == 0 {
+            return Err(Error::usage("--total 0 watches nothing: give 1 or more"));
+        }
+        if *total > most {
+            notes.push(format!(
+                "--total {total} needs {} descriptors and this process may open {}: measuring \
+                 {most} (raise the hard limit with ulimit -Hn to measure all)",
+                *total * 2,
+                superpoll::limits::descriptors().1,
+            ));
+            *total = most;
+        }
+    }
+    totals.dedup();
+    let active = options.active.as_deref().map(|text| options::numbers("--active", text));
+    let active = active.transpose()?;
+    for &count in active.iter().flatten() {
+        if count == 0 {
+            return Err(Error::usage("--active 0 has nothing to wait for: give 1 or more"));
+        }
+        if let Some(total) = totals.iter().find(|&&total| count > total) {
+            return Err(Error::usage(format!(
+                "--active {count} is more than the {total} descriptors there are: give at most \
+                 {total}, or a larger --total"
+            )));
+        }
+    }
+    Ok(Plan {
+        kinds: options::kinds(&options.kind)?,
+        placements: options::placements(&options.placement)?,
+        totals,
+        active,
+        entries: options::subjects(options.subjects.as_deref(), &DEFAULTS)?,
+        repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
+        budget: options.output.budget(20.0, 40.0),
+        notes,
+    })
+}
+
+/// How many are active at each point of a sweep over `total`.
+fn points(total: usize, active: Option<&[usize]>) -> Vec<usize> {
+    if let Some(active) = active {
+        return active.to_vec();
+    }
+    let mut points = vec![1];
+    points.extend(SWEEP.iter().map(|share| ((total as f64 * share).round() as usize).max(1)));
+    points.dedup();
+    points
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// [`Error::Usage`] for options that make no sense, [`Error::Work`] if a subject did not do its
+/// work, [`Error::System`] if the kernel refuses something.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    let plan = plan(options)?;
+    for note in &plan.notes {
+        eprintln!("superpoll: {note}");
+    }
+    let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
+    let environment = Environment::here();
+    let count = |total: &usize| points(*total, plan.active.as_deref()).len();
+    let all_points: usize =
+        plan.totals.iter().map(count).sum::<usize>() * plan.kinds.len() * plan.placements.len();
+    let progress = Progress::new("atr", all_points * plan.entries.len() * plan.repetitions);
+    let slot = plan.budget / (all_points * plan.entries.len() * plan.repetitions).max(1) as f64;
+    let mut rows = Vec::new();
+    for &kind in &plan.kinds {
+        for &total in &plan.totals {
+            let pairs = Pairs::open(kind, total)?;
+            let suitable: Vec<Entry> =
+                plan.entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
+            if let Some(entry) = plan.entries.iter().find(|entry| !entry.suits(&pairs)) {
+                if options.subjects.is_some() {
+                    eprintln!(
+                        "superpoll: subject {} cannot watch {total} descriptors (numbers of 1024 \
+                         and above): leaving it out there",
+                        entry.name
+                    );
+                }
+            }
+            for &placement in &plan.placements {
+                for active in points(total, plan.active.as_deref()) {
+                    let load = Load::constant(placement.choose(total, active));
+                    let rounds = Rounds {
+                        warm_up_adaptive: WARM_UP.0,
+                        warm_up: WARM_UP.1,
+                        measured: measure::rounds_in(&pairs, &load, slot)?,
+                    };
+                    let outcomes = measure::interleave(
+                        &pairs,
+                        &suitable,
+                        &load,
+                        rounds,
+                        plan.repetitions,
+                        |entry| {
+                            progress.step(format!(
+                                "{kind} {active}/{total} {placement} {}",
+                                entry.name
+                            ));
+                        },
+                    )?;
+                    let mut figures: Vec<Figures> =
+                        outcomes.iter().map(|o| o.figures(Sample::Round)).collect();
+                    let mut named: Vec<(&str, &mut Figures)> =
+                        suitable.iter().map(|e| e.name).zip(figures.iter_mut()).collect();
+                    record::relate(&mut named);
+                    rows.extend(suitable.iter().zip(figures).map(|(entry, figures)| Row {
+                        kind: kind.name().to_owned(),
+                        placement: placement.name().to_owned(),
+                        total,
+                        active,
+                        subject: entry.name.to_owned(),
+                        figures,
+                    }));
+                }
+            }
+        }
+    }
+    drop(progress);
+    Ok(Record {
+        schema: record::SCHEMA,
+        experiment: "atr".to_owned(),
+        environment,
+        parameters: parameters(options, &plan),
+        rows,
+    })
+}
+
+fn parameters(options: &Options, plan: &Plan) -> Map<String, serde_json::Value> {
+    let names = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>();
+    let all = json!({
+        "kinds": names(&mut plan.kinds.iter().map(|k| k.name())),
+        "placements": names(&mut plan.placements.iter().map(|p| p.name())),
+        "total_asked": options.total,
+        "totals": plan.totals,
+        "subjects": names(&mut plan.entries.iter().map(|e| e.name)),
+        "repetitions": plan.repetitions,
+        "warm_up_rounds_adaptive": WARM_UP.0,
+        "warm_up_rounds": WARM_UP.1,
+        "seconds": plan.budget,
+        "quick": options.output.quick,
+        "second_thread": options.output.second_thread,
+        "seed": options.output.seed,
+        "bytes_verified": true,
+        "notes": plan.notes,
+    });
+    match all {
+        serde_json::Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// The points of a curve: for each ratio, a value made of the figures of two subjects.
+pub fn curve(
+    rows: &[&Row],
+    above: &str,
+    below: &str,
+    of: impl Fn(&Figures) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let value = |row: &&&Row| of(&row.figures);
+    rows.iter()
+        .filter(|row| row.subject == above)
+        .filter_map(|row| {
+            let other = rows.iter().find(|o| o.subject == below && o.active == row.active)?;
+            Some((row.atr(), value(&row)? / value(&other)?))
+        })
+        .collect()
+}
+
+/// Where `above` stops being slower than `below`.
+pub fn break_even(
+    rows: &[&Row],
+    above: &str,
+    below: &str,
+    of: impl Fn(&Figures) -> Option<f64>,
+) -> Option<f64> {
+    statistics::crossing(&curve(rows, above, below, of), 1.0)
+}
+
+/// The sweeps in a record: all rows of one kind, total and placement.
+pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+    let mut sweeps: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let name = format!("{} {} {}", row.kind, row.total, row.placement);
+        match sweeps.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, rows)) => rows.push(row),
+            None => sweeps.push((name, vec![row])),
+        }
+    }
+    sweeps
+}

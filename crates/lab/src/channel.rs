@@ -1,0 +1,195 @@
+//! The descriptors an experiment works on: pairs of a reader that is watched and a writer.
+
+use std::fmt;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::sys::descriptor;
+
+/// Kinds of descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// Pipes.
+    Pipe,
+    /// Connected Unix-domain stream sockets.
+    Unix,
+    /// TCP connections over the loopback interface, without Nagle's delay.
+    Tcp,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Pipe, Kind::Unix, Kind::Tcp];
+
+    /// Its name, as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Pipe => "pipe",
+            Kind::Unix => "unix",
+            Kind::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            Error::usage(format!(
+                "no kind of descriptor is called {name:?}: choose pipe, unix, tcp or all"
+            ))
+        })
+    }
+}
+
+/// Descriptors that an experiment needs beside its pairs: standard streams, epoll sets, files.
+const RESERVE: usize = 64;
+
+/// The congestion controls asked for, the first that the kernel has: every run uses the same one,
+/// whatever the system's default (some keep timers per segment, which would be measured as well).
+const CONGESTION: [&str; 2] = ["reno", "cubic"];
+
+/// How many pairs fit under the limit of this process, whose soft limit is raised to the hard one.
+pub fn most_pairs() -> usize {
+    let limit = superpoll::limits::raise_descriptors()
+        .unwrap_or_else(|_| superpoll::limits::descriptors().0);
+    (usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(RESERVE)) / 2
+}
+
+/// The pairs.
+#[derive(Debug)]
+pub struct Pairs {
+    readers: Vec<OwnedFd>,
+    writers: Vec<OwnedFd>,
+    reader_numbers: Vec<RawFd>,
+    writer_numbers: Vec<RawFd>,
+}
+
+impl Pairs {
+    /// Opens `total` pairs of a kind.
+    ///
+    /// The writers of a small set are moved out of the first 1024 numbers, so that `select` can
+    /// watch the readers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the kernel refuses one.
+    pub fn open(kind: Kind, total: usize) -> Result<Pairs> {
+        let (soft, _) = superpoll::limits::descriptors();
+        let room_above = usize::try_from(soft).unwrap_or(usize::MAX) > 1024 + total;
+        let floor = (total + RESERVE / 4 <= 1024 && room_above).then_some(1024);
+        let listener = match kind {
+            Kind::Tcp => Some(
+                TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                    .map_err(|e| Error::system("listening on the loopback interface", e))?,
+            ),
+            _ => None,
+        };
+        let mut pairs = Pairs {
+            readers: Vec::with_capacity(total),
+            writers: Vec::with_capacity(total),
+            reader_numbers: Vec::with_capacity(total),
+            writer_numbers: Vec::with_capacity(total),
+        };
+        for count in 0..total {
+            let opened = match (kind, &listener) {
+                (Kind::Tcp, Some(listener)) => tcp_pair(listener),
+                (Kind::Unix, _) => descriptor::unix_pair(),
+                _ => descriptor::pipe(),
+            };
+            let moved = opened.and_then(|(reader, writer)| match floor {
+                Some(floor) => Ok((reader, descriptor::move_to(writer, floor)?)),
+                None => Ok((reader, writer)),
+            });
+            let (reader, writer) = moved.map_err(|source| {
+                Error::system(format!("opening pair {} of {total} ({kind})", count + 1), source)
+            })?;
+            pairs.reader_numbers.push(reader.as_raw_fd());
+            pairs.writer_numbers.push(writer.as_raw_fd());
+            pairs.readers.push(reader);
+            pairs.writers.push(writer);
+        }
+        Ok(pairs)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.readers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.readers.is_empty()
+    }
+
+    /// The numbers of the readers, by pair.
+    pub fn readers(&self) -> &[RawFd] {
+        &self.reader_numbers
+    }
+
+    /// The readers, for those who take more than a number.
+    pub fn reader_handles(&self) -> &[OwnedFd] {
+        &self.readers
+    }
+
+    /// The numbers of the writers, by pair.
+    pub fn writers(&self) -> &[RawFd] {
+        &self.writer_numbers
+    }
+}
+
+fn tcp_pair(listener: &TcpListener) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let writer = TcpStream::connect(listener.local_addr()?)?;
+    let (reader, _) = listener.accept()?;
+    for stream in [&reader, &writer] {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+    }
+    let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
+    for fd in [&reader, &writer] {
+        descriptor::reset_on_close(fd)?;
+        // A kernel with neither uses its default for all alike.
+        let _ = CONGESTION.iter().any(|name| descriptor::set_congestion(fd, name).is_ok());
+    }
+    Ok((reader, writer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_carries_a_byte_and_select_can_watch_small_sets() {
+        most_pairs();
+        for kind in Kind::ALL {
+            let pairs = Pairs::open(kind, 3).unwrap();
+            assert_eq!(pairs.len(), 3);
+            for (&reader, &writer) in pairs.readers().iter().zip(pairs.writers()) {
+                assert!(reader < 1024);
+                assert!(descriptor::read_byte(reader).is_none());
+                assert!(descriptor::write_byte(writer, 7));
+                let byte = loop {
+                    if let Some(byte) = descriptor::read_byte(reader) {
+                        break byte;
+                    }
+                };
+                assert_eq!(byte, 7);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_named_with_the_known_ones() {
+        let error = "fifo".parse::<Kind>().unwrap_err().to_string();
+        assert!(error.contains("\"fifo\"") && error.contains("pipe, unix, tcp"), "{error}");
+        assert_eq!("tcp".parse::<Kind>().unwrap(), Kind::Tcp);
+    }
+}

@@ -1,0 +1,87 @@
+//! What can go wrong in an experiment, each in one line that names the cause and the way out.
+
+use std::fmt;
+use std::io;
+
+/// Why an experiment ended without a result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was asked for makes no sense or is not built in; the text says what to do.
+    Usage(String),
+    /// A system call failed.
+    System {
+        /// What was tried.
+        doing: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A subject did not do the work: a byte too few, one too many, a descriptor read twice.
+    Work {
+        /// The subject.
+        subject: &'static str,
+        /// What was found.
+        found: String,
+    },
+    /// The poller under test refused something.
+    Poller(superpoll::Error),
+}
+
+/// The result of everything in the laboratory.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A mistake of the caller's.
+    pub fn usage(text: impl Into<String>) -> Error {
+        Error::Usage(text.into())
+    }
+
+    /// A failed system call.
+    pub fn system(doing: impl Into<String>, source: io::Error) -> Error {
+        Error::System { doing: doing.into(), source }
+    }
+
+    /// The system call that failed last on this thread.
+    pub fn last(doing: impl Into<String>) -> Error {
+        Error::system(doing, io::Error::last_os_error())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Usage(text) => f.write_str(text),
+            Error::System { doing, source }
+                if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) =>
+            {
+                let (soft, hard) = superpoll::limits::descriptors();
+                write!(
+                    f,
+                    "{doing}: {source}; this process may open {soft} descriptors, at most {hard} \
+                     after ulimit -n: ask for a smaller --total or raise the limit"
+                )
+            }
+            Error::System { doing, source } => write!(f, "{doing}: {source}"),
+            Error::Work { subject, found } => {
+                write!(f, "subject {subject} did not do the work of a round: {found}")
+            }
+            Error::Poller(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::System { source, .. } => Some(source),
+            Error::Poller(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<superpoll::Error> for Error {
+    fn from(error: superpoll::Error) -> Error {
+        Error::Poller(error)
+    }
+}

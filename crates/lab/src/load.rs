@@ -1,0 +1,156 @@
+//! Which descriptors are active in which round.
+//!
+//! A load is generated before anything is timed, from a seed, and replayed to every subject: the
+//! same descriptors are active in the same rounds for all.
+
+use crate::random::Random;
+
+/// The active pairs of each round, ascending within a round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Load {
+    pairs: Vec<u32>,
+    /// Where each round ends in `pairs`.
+    ends: Vec<usize>,
+}
+
+impl Load {
+    /// Always the same ones.
+    pub fn constant(active: Vec<u32>) -> Load {
+        Load { ends: vec![active.len()], pairs: active }
+    }
+
+    /// Rounds given one by one. Each is sorted; a pair named twice in a round counts once.
+    pub fn from_rounds(rounds: impl IntoIterator<Item = Vec<u32>>) -> Load {
+        let mut load = Load { pairs: Vec::new(), ends: Vec::new() };
+        for mut round in rounds {
+            round.sort_unstable();
+            round.dedup();
+            load.pairs.append(&mut round);
+            load.ends.push(load.pairs.len());
+        }
+        load
+    }
+
+    /// A hot set that is active in every round, and a few others of the cold, drawn for each
+    /// round. Every `shift_every` rounds (0: never) the whole hot set moves to other descriptors.
+    pub fn hot_and_cold(mix: Mix, shift_every: usize, rounds: usize, seed: u64) -> Load {
+        let mut random = Random::new(seed);
+        let total = mix.hot + mix.cold;
+        let order = random.permutation(total);
+        Load::from_rounds((0..rounds).map(|round| {
+            let shift = round.checked_div(shift_every).unwrap_or(0);
+            let first = shift * mix.hot % total.max(1);
+            let mut active: Vec<u32> = (0..mix.hot).map(|n| order[(first + n) % total]).collect();
+            for _ in 0..mix.stray.min(mix.cold) {
+                active.push(order[(first + mix.hot + random.below(mix.cold)) % total]);
+            }
+            active
+        }))
+    }
+
+    /// Each of `total` is active with the same probability, independently. A round in which none
+    /// would be has one.
+    pub fn random(total: usize, probability: f64, rounds: usize, seed: u64) -> Load {
+        let mut random = Random::new(seed);
+        Load::from_rounds((0..rounds).map(|_| {
+            let mut active: Vec<u32> =
+                (0..total as u32).filter(|_| random.chance(probability)).collect();
+            if active.is_empty() {
+                active.push(random.below(total) as u32);
+            }
+            active
+        }))
+    }
+
+    /// The active ones of a round. A load that ends begins again.
+    pub fn round(&self, round: usize) -> &[u32] {
+        let round = round % self.ends.len().max(1);
+        let start = round.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.pairs[start..self.ends.get(round).copied().unwrap_or(start)]
+    }
+
+    /// How many rounds there are before it begins again.
+    pub fn rounds(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The mean number of active ones.
+    pub fn mean_active(&self) -> f64 {
+        self.pairs.len() as f64 / self.ends.len().max(1) as f64
+    }
+}
+
+/// A load of busy and idle descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mix {
+    /// Active in every round.
+    pub hot: usize,
+    /// Idle, but for a few.
+    pub cold: usize,
+    /// How many of the idle ones are active in a round, drawn anew for each.
+    pub stray: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_load_and_another_one_another() {
+        let mix = Mix { hot: 5, cold: 95, stray: 2 };
+        let load = Load::hot_and_cold(mix, 10, 100, 1);
+        assert_eq!(load, Load::hot_and_cold(mix, 10, 100, 1));
+        assert_ne!(load, Load::hot_and_cold(mix, 10, 100, 2));
+        assert_eq!(load.rounds(), 100);
+        assert_eq!(load.round(0), load.round(100));
+    }
+
+    #[test]
+    fn the_hot_set_stays_for_its_period_and_then_moves_as_a_whole() {
+        let mix = Mix { hot: 5, cold: 95, stray: 0 };
+        let load = Load::hot_and_cold(mix, 10, 40, 1);
+        for round in 0..40 {
+            assert_eq!(load.round(round).len(), 5);
+            assert_eq!(load.round(round), load.round(round / 10 * 10));
+        }
+        for shift in 1..4 {
+            let (before, after) = (load.round(shift * 10 - 1), load.round(shift * 10));
+            assert!(after.iter().all(|pair| !before.contains(pair)));
+        }
+        let still = Load::hot_and_cold(mix, 0, 40, 1);
+        assert!((1..40).all(|round| still.round(round) == still.round(0)));
+    }
+
+    #[test]
+    fn strays_are_cold_and_change() {
+        let mix = Mix { hot: 5, cold: 95, stray: 3 };
+        let load = Load::hot_and_cold(mix, 0, 50, 9);
+        let hot: Vec<u32> = load
+            .round(0)
+            .iter()
+            .copied()
+            .filter(|pair| (0..50).all(|round| load.round(round).contains(pair)))
+            .collect();
+        assert_eq!(hot.len(), 5);
+        assert!((0..50).all(|round| (6..=8).contains(&load.round(round).len())));
+        assert!(load.mean_active() > 7.0);
+    }
+
+    #[test]
+    fn random_loads_have_their_share_and_never_an_empty_round() {
+        let load = Load::random(100, 0.25, 400, 4);
+        assert!((24.0..26.0).contains(&load.mean_active()), "{}", load.mean_active());
+        let sparse = Load::random(10, 0.0, 20, 4);
+        assert!((0..20).all(|round| sparse.round(round).len() == 1));
+    }
+
+    #[test]
+    fn rounds_given_are_sorted_and_counted_once() {
+        let load = Load::from_rounds([vec![3, 1, 3], vec![2]]);
+        assert_eq!(
+            (load.round(0), load.round(1), load.round(2)),
+            (&[1, 3][..], &[2][..], &[1, 3][..])
+        );
+        assert_eq!(Load::constant(vec![4, 5]).round(17), [4, 5]);
+    }
+}

@@ -1,0 +1,278 @@
+//! The harness: what a round is, how rounds are timed, and in which order subjects take turns.
+//!
+//! A round writes one byte to the other end of each active descriptor (the write part) and then
+//! lets the subject wait for and read all of them (the loop part). The two are timed apart, since
+//! epoll makes the writer pay for the wake-up. After each round, outside the timed parts, the
+//! ledger checks that the written bytes were read, each active descriptor once.
+//!
+//! All subjects work on the same pairs, one at a time, because a descriptor watched by two pollers
+//! would make the writer pay for both. So time is cut into blocks: build the subject, let it warm
+//! up, measure rounds, take it down. Blocks of all subjects take turns, in an order that rotates
+//! with each repetition, so that drift hits all alike. The floor takes part as one of them: it
+//! watches nothing, its write part is what writing costs when nobody listens, and its loop part
+//! what the reads alone cost.
+//!
+//! A round during which the kernel gave the processor to somebody else measures that somebody. It
+//! is left out (and counted), unless that would leave fewer than half.
+
+use std::time::Instant;
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::load::Load;
+use crate::record::Figures;
+use crate::statistics;
+use crate::subject::{Entry, Ledger, Subject};
+use crate::sys::{descriptor, memory, process};
+
+/// How many rounds of which kind make a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rounds {
+    /// Before measuring, for subjects that place descriptors by what they see.
+    pub warm_up_adaptive: usize,
+    /// Before measuring, for all others.
+    pub warm_up: usize,
+    /// Measured.
+    pub measured: usize,
+}
+
+/// What one subject's blocks gave.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The subject.
+    pub entry: Entry,
+    blocks: Vec<Block>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    loop_ns: Vec<f64>,
+    write_ns: Vec<f64>,
+    run: usize,
+    preempted: usize,
+    counters: Option<Counters>,
+    allocations: Option<u64>,
+    memory: Option<usize>,
+    empty: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    waits: u64,
+    epoll_ctl: u64,
+    wakes: u64,
+    moves: u64,
+}
+
+impl Counters {
+    fn of(subject: &dyn Subject) -> Option<Counters> {
+        subject.counters().map(|stats| Counters {
+            waits: stats.calls.waits(),
+            epoll_ctl: stats.calls.epoll_ctl(),
+            wakes: stats.calls.waker_write,
+            moves: stats.moves_to_hot + stats.moves_to_cold,
+        })
+    }
+}
+
+/// Which rounds count as samples: all of a load that is always the same, or whole blocks of a load
+/// whose rounds differ (a shift costs in the round it happens in, which a median would hide).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sample {
+    /// Each round.
+    Round,
+    /// The mean of each block.
+    Block,
+}
+
+/// Runs blocks of all subjects in turn. `told` is called before each block with the subject's name.
+///
+/// # Errors
+///
+/// What a subject says, or [`Error::Work`] if one did not do its work.
+pub fn interleave(
+    pairs: &Pairs,
+    entries: &[Entry],
+    load: &Load,
+    rounds: Rounds,
+    repetitions: usize,
+    mut told: impl FnMut(&Entry),
+) -> Result<Vec<Outcome>> {
+    let mut outcomes: Vec<Outcome> =
+        entries.iter().map(|&entry| Outcome { entry, blocks: Vec::new() }).collect();
+    let mut ledger = Ledger::new(pairs.len());
+    for repetition in 0..repetitions {
+        for turn in 0..entries.len() {
+            // Each repetition starts elsewhere; a stride of its own keeps neighbours from being
+            // the same pair every time.
+            let place = (turn + repetition * 5) % entries.len();
+            told(&entries[place]);
+            let block = run_block(pairs, &entries[place], load, rounds, &mut ledger)?;
+            outcomes[place].blocks.push(block);
+        }
+    }
+    Ok(outcomes)
+}
+
+fn run_block(
+    pairs: &Pairs,
+    entry: &Entry,
+    load: &Load,
+    rounds: Rounds,
+    ledger: &mut Ledger,
+) -> Result<Block> {
+    let mut subject = entry.build(pairs)?;
+    let warm_up = if entry.adapts { rounds.warm_up_adaptive } else { rounds.warm_up };
+    let mut block = Block {
+        loop_ns: Vec::with_capacity(rounds.measured),
+        write_ns: Vec::with_capacity(rounds.measured),
+        ..Block::default()
+    };
+    // All subjects see the same measured rounds, however long they warmed up before.
+    let first = rounds.warm_up_adaptive.max(rounds.warm_up) - warm_up;
+    let mut all = Vec::with_capacity(rounds.measured);
+    for round in 0..warm_up {
+        watch_now_and_then(entry, round);
+        run_round(pairs, entry, &mut *subject, load, first + round, ledger)?;
+    }
+    let empty = ledger.empty();
+    let counters = Counters::of(&*subject);
+    let mut allocated = memory::allocations().map(|_| 0);
+    for round in 0..rounds.measured {
+        watch_now_and_then(entry, round);
+        let preemptions = process::preemptions();
+        let before = memory::allocations();
+        let (write_ns, loop_ns) =
+            run_round(pairs, entry, &mut *subject, load, first + warm_up + round, ledger)?;
+        if let (Some(sum), Some(before), Some(after)) =
+            (&mut allocated, before, memory::allocations())
+        {
+            *sum += after - before;
+        }
+        let undisturbed = process::preemptions() == preemptions;
+        all.push((write_ns, loop_ns, undisturbed));
+    }
+    process::unwatch();
+    let kept = all.iter().filter(|(_, _, undisturbed)| *undisturbed).count();
+    block.run = all.len();
+    block.preempted = all.len() - kept;
+    let keep_all = kept * 2 < all.len();
+    for (write_ns, loop_ns, undisturbed) in all {
+        if undisturbed || keep_all {
+            block.write_ns.push(write_ns);
+            block.loop_ns.push(loop_ns);
+        }
+    }
+    block.counters = Counters::of(&*subject).zip(counters).map(|(after, before)| Counters {
+        waits: after.waits - before.waits,
+        epoll_ctl: after.epoll_ctl - before.epoll_ctl,
+        wakes: after.wakes - before.wakes,
+        moves: after.moves - before.moves,
+    });
+    block.allocations = allocated;
+    block.memory = subject.memory();
+    block.empty = ledger.empty() - empty;
+    Ok(block)
+}
+
+fn watch_now_and_then(entry: &Entry, round: usize) {
+    if round % 64 == 0 {
+        process::watch(entry.name);
+    }
+}
+
+/// One round; returns what the write part and the loop part took, in nanoseconds.
+pub(crate) fn run_round(
+    pairs: &Pairs,
+    entry: &Entry,
+    subject: &mut dyn Subject,
+    load: &Load,
+    round: usize,
+    ledger: &mut Ledger,
+) -> Result<(f64, f64)> {
+    let active = load.round(round);
+    let byte = round as u8;
+    let writers = pairs.writers();
+    let mut written = 0;
+    let start = Instant::now();
+    for &pair in active {
+        written += usize::from(descriptor::write_byte(writers[pair as usize], byte));
+    }
+    let middle = Instant::now();
+    if written != active.len() {
+        return Err(Error::last(format!("writing to {} of {}", written + 1, active.len())));
+    }
+    subject.round(active, ledger)?;
+    let end = Instant::now();
+    ledger.close(entry.name, active, byte)?;
+    let nanoseconds = |from: Instant, to: Instant| (to - from).as_nanos() as f64;
+    Ok((nanoseconds(start, middle), nanoseconds(middle, end)))
+}
+
+/// How many rounds of this load fit into a slot of so many seconds: the same number for all
+/// subjects. The floor is asked what reading and writing takes here; about as much is added for
+/// the waiting.
+///
+/// # Errors
+///
+/// As [`interleave`].
+pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
+    let floor = [Entry::named("floor")?];
+    let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
+    let outcomes = interleave(pairs, &floor, load, pilot, 1, |_| {})?;
+    let figures = outcomes[0].figures(Sample::Round);
+    let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
+    let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
+    // What building, warming up and taking down cost comes on top of the slot.
+    Ok(((slot * 1e9 / round) as usize).clamp(8, 1000))
+}
+
+impl Outcome {
+    /// The figures of a subject, without the ratios to others.
+    pub fn figures(&self, sample: Sample) -> Figures {
+        let collect = |of: fn(&Block) -> &Vec<f64>| -> Vec<f64> {
+            match sample {
+                Sample::Round => self.blocks.iter().flat_map(of).copied().collect(),
+                Sample::Block => {
+                    self.blocks.iter().map(|block| statistics::mean(of(block))).collect()
+                }
+            }
+        };
+        let (loops, writes) = (collect(|block| &block.loop_ns), collect(|block| &block.write_ns));
+        let centres: Vec<f64> = self
+            .blocks
+            .iter()
+            .map(|block| match sample {
+                Sample::Round => statistics::median(&block.loop_ns),
+                Sample::Block => statistics::mean(&block.loop_ns),
+            })
+            .collect();
+        let all: Vec<f64> = self.blocks.iter().flat_map(|b| &b.loop_ns).copied().collect();
+        let rounds: usize = all.len();
+        let run: usize = self.blocks.iter().map(|block| block.run).sum();
+        let per_round = |of: fn(&Counters) -> u64| {
+            let sum: Option<u64> = self.blocks.iter().map(|b| b.counters.as_ref().map(of)).sum();
+            sum.map(|sum| sum as f64 / run.max(1) as f64)
+        };
+        let allocations: Option<u64> = self.blocks.iter().map(|b| b.allocations).sum();
+        Figures {
+            ns_per_round_min: statistics::minimum(&loops),
+            ns_per_round_median: statistics::median(&loops),
+            write_ns_per_round_min: statistics::minimum(&writes),
+            rounds,
+            write_ns_per_round_median: statistics::median(&writes),
+            ns_per_round_mean: statistics::mean(&all),
+            block_ns_per_round_low: statistics::minimum(&centres),
+            block_ns_per_round_high: statistics::maximum(&centres),
+            preempted: self.blocks.iter().map(|block| block.preempted).sum(),
+            empty_reads: self.blocks.iter().map(|block| block.empty).sum(),
+            waits_per_round: per_round(|c| c.waits),
+            epoll_ctl_per_round: per_round(|c| c.epoll_ctl),
+            wakes_per_round: per_round(|c| c.wakes),
+            moves_per_round: per_round(|c| c.moves),
+            allocations_per_round: allocations.map(|sum| sum as f64 / run.max(1) as f64),
+            memory_bytes: self.blocks.iter().filter_map(|block| block.memory).max(),
+            ..Figures::default()
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What `lab mix` prints: each load a line, each subject's cost against the best pure one.
+
+use crate::mix::{self, Row};
+use crate::record::{Figures, PURE};
+use crate::table::{self, Table};
+
+/// The figures of a subject under one load.
+pub fn find<'a>(rows: &[&'a Row], subject: &str) -> Option<&'a Figures> {
+    rows.iter().find(|row| row.subject == subject).map(|row| &row.figures)
+}
+
+/// The best pure subject under one load, by what `of` says.
+pub fn best_pure<'a>(rows: &[&'a Row], of: fn(&Figures) -> Option<f64>) -> Option<&'a Row> {
+    rows.iter()
+        .filter(|row| PURE.contains(&row.subject.as_str()))
+        .filter_map(|&row| Some((of(&row.figures)?, row)))
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, row)| row)
+}
+
+type Account = fn(&Figures) -> Option<f64>;
+
+/// Costs against the best pure one: a line per load, a column per subject that adapts, the floor.
+pub fn costs(rows: &[Row]) -> Table {
+    ratios(rows, |f| f.cost_ratio, |f| f.cost_ns_per_round)
+}
+
+/// The same for the loop's own time.
+pub fn loops(rows: &[Row]) -> Table {
+    ratios(rows, |f| f.loop_ratio, |f| Some(f.ns_per_round_median))
+}
+
+fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
+    let mut adapting: Vec<&str> = Vec::new();
+    for row in rows {
+        let name = row.subject.as_str();
+        if !PURE.contains(&name) && name != "floor" && !adapting.contains(&name) {
+            adapting.push(name);
+        }
+    }
+    let mut heading = vec!["kind", "load", "best pure", "its time", "poll", "epoll-lt", "epoll-et"];
+    heading.extend(&adapting);
+    heading.push("floor");
+    let mut table = Table::new(heading).names(3);
+    for (kind, load, rows) in mix::loads(rows) {
+        let best = best_pure(&rows, price);
+        let mut cells = vec![
+            kind.to_owned(),
+            load.to_owned(),
+            best.map_or_else(String::new, |row| row.subject.clone()),
+            best.and_then(|row| price(&row.figures)).map_or_else(String::new, table::time),
+        ];
+        let names = ["poll", "epoll-lt", "epoll-et"].into_iter().chain(adapting.iter().copied());
+        cells.extend(
+            names.chain(["floor"]).map(|name| table::ratio(find(&rows, name).and_then(of))),
+        );
+        table.row(cells);
+    }
+    table
+}
+
+/// Both accounts, for the terminal.
+pub fn text(rows: &[Row]) -> String {
+    format!(
+        "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\
+         the loop's own time per round, the best pure one = 1\n\n{}\n",
+        costs(rows),
+        loops(rows),
+    )
+}

@@ -1,0 +1,166 @@
+//! The options that experiments share, and how lists of names are read.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::channel::Kind;
+use crate::error::{Error, Result};
+use crate::placement::Placement;
+use crate::subject::{ALL, Entry};
+
+/// Where results go and how long a run may take.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Output {
+    /// Writes {schema, experiment, environment, parameters, rows} to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The folder for CSV, SVG and the HTML report
+    #[arg(long, value_name = "FOLDER", default_value = "superpoll-report")]
+    pub report: PathBuf,
+    /// Writes no CSV, SVG or HTML
+    #[arg(long)]
+    pub no_report: bool,
+    /// A shorter run, of at most 60 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// About how long to measure, in seconds
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<f64>,
+    /// Blocks of each subject at each point
+    #[arg(long, value_name = "N")]
+    pub repetitions: Option<usize>,
+    /// Keeps a second thread alive, idle: descriptor lookups of the process get dearer
+    #[arg(long)]
+    pub second_thread: bool,
+    /// The seed of everything drawn at random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Output {
+    /// Refuses what makes no sense, before anything is measured.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`].
+    pub fn check(&self) -> Result<()> {
+        if let Some(seconds) = self.seconds {
+            if !(seconds > 0.0 && seconds.is_finite()) {
+                return Err(Error::usage(format!(
+                    "--seconds {seconds} measures nothing: give a number above 0"
+                )));
+            }
+        }
+        if self.repetitions == Some(0) {
+            return Err(Error::usage("--repetitions 0 measures nothing: give 1 or more"));
+        }
+        Ok(())
+    }
+
+    /// How long to measure: as asked, else the shorter or the longer default, in seconds.
+    pub fn budget(&self, quick: f64, full: f64) -> f64 {
+        match (self.seconds, self.quick) {
+            (Some(seconds), true) => seconds.min(quick),
+            (Some(seconds), false) => seconds,
+            (None, true) => quick,
+            (None, false) => full,
+        }
+    }
+}
+
+/// Reads a list of names with commas; `all` stands for all of them.
+fn list<T: FromStr<Err = Error> + Copy + PartialEq>(text: &str, all: &[T]) -> Result<Vec<T>> {
+    let mut chosen = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let named: &[T] = if name == "all" { all } else { &[name.parse()?] };
+        for one in named {
+            if !chosen.contains(one) {
+                chosen.push(*one);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Kinds of descriptors from `pipe,unix` or `all`.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown.
+pub fn kinds(text: &str) -> Result<Vec<Kind>> {
+    list(text, &Kind::ALL)
+}
+
+/// Placements from `end,front` or `all`.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown.
+pub fn placements(text: &str) -> Result<Vec<Placement>> {
+    list(text, &Placement::ALL)
+}
+
+/// Subjects by name; `all` stands for all that are built in, none for the defaults.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown or not built in.
+pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
+    let Some(text) = text else {
+        let built_in = |entry: &&Entry| defaults.contains(&entry.name) && entry.is_built_in();
+        return Ok(ALL.iter().filter(built_in).copied().collect());
+    };
+    let mut chosen: Vec<Entry> = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let named: Vec<Entry> = if name == "all" {
+            ALL.iter().filter(|entry| entry.is_built_in()).copied().collect()
+        } else {
+            vec![Entry::named(name)?]
+        };
+        for entry in named {
+            if !chosen.contains(&entry) {
+                chosen.push(entry);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Numbers with commas.
+///
+/// # Errors
+///
+/// [`Error::Usage`] that names the option and what is no number.
+pub fn numbers(option: &str, text: &str) -> Result<Vec<usize>> {
+    text.split(',')
+        .map(|one| {
+            one.trim().parse().map_err(|_| {
+                Error::usage(format!("{option} takes whole numbers with commas, not {one:?}"))
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_keep_order_and_drop_repeats() {
+        assert_eq!(kinds("tcp,pipe,tcp").unwrap(), [Kind::Tcp, Kind::Pipe]);
+        assert_eq!(kinds("tcp,all").unwrap(), [Kind::Tcp, Kind::Pipe, Kind::Unix]);
+        assert_eq!(placements("all").unwrap(), Placement::ALL);
+        assert!(kinds("").is_err() && placements("end,,").is_err());
+        assert_eq!(numbers("--active", "1, 20").unwrap(), [1, 20]);
+        assert!(numbers("--active", "1,x").unwrap_err().to_string().contains("--active"));
+    }
+
+    #[test]
+    fn defaults_leave_out_what_is_not_built_in_but_a_name_asks_for_it() {
+        let entries = subjects(None, &["poll", "libuv"]).unwrap();
+        assert!(entries.iter().all(Entry::is_built_in));
+        assert_eq!(entries[0].name, "poll");
+        assert_eq!(subjects(Some("epoll-et,epoll-et"), &[]).unwrap().len(), 1);
+        assert!(subjects(Some("epoll-et,nonsense"), &[]).is_err());
+    }
+}

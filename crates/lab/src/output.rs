@@ -1,0 +1,75 @@
+//! Where results go: JSON where asked, CSV beside the report.
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::options::Output;
+use crate::record::{self, Record};
+use crate::targets::{self, Target};
+
+/// Writes what was asked for and says where it is.
+///
+/// # Errors
+///
+/// [`Error::System`] if a file or the folder cannot be written.
+pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()> {
+    if let Some(path) = &output.json {
+        record::write(path, &record.to_json()?)?;
+    }
+    if output.no_report {
+        return Ok(());
+    }
+    let folder = &output.report;
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Error::system(format!("creating the folder {}", folder.display()), e))?;
+    let name = &record.experiment;
+    record::write(&folder.join(format!("{name}.json")), &record.to_json()?)?;
+    record::write(&folder.join(format!("{name}.csv")), &record.to_csv()?)?;
+    crate::report::write(folder)?;
+    println!("\nreport: {}", folder.join("index.html").display());
+    Ok(())
+}
+
+/// Prints and writes the results of `lab atr`.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn atr(record: &Record<crate::atr::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    print!("{}", crate::atr_table::text(&record.rows));
+    targets(&targets::of_atr(&record.rows));
+    write(record, output)
+}
+
+/// Prints and writes the results of `lab mix`.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    print!("{}", crate::mix_table::text(&record.rows));
+    targets(&targets::of_mix(&record.rows));
+    write(record, output)
+}
+
+/// Prints and writes the results of `lab wake`.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    println!("time from a write until a blocked loop has read it\n");
+    print!("{}", crate::wake::table(&record.rows));
+    targets(&targets::of_wake(&record.rows));
+    write(record, output)
+}
+
+/// Prints the targets of a run.
+pub fn targets(all: &[Target]) {
+    if !all.is_empty() {
+        println!("\ntargets\n\n{}", targets::table(all));
+    }
+}

@@ -1,0 +1,94 @@
+//! Where the active descriptors lie among all.
+//!
+//! It matters to `poll`: a scan that finds nothing at first joins wait queues until it finds
+//! something. The test behind the well-known break-even of 0.6 had its active pipes at the end.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// A place for the active ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Placement {
+    /// The last ones registered.
+    End,
+    /// Evenly among all.
+    Spread,
+    /// The first ones registered.
+    Front,
+}
+
+impl Placement {
+    /// All of them.
+    pub const ALL: [Placement; 3] = [Placement::End, Placement::Spread, Placement::Front];
+
+    /// Its name, as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Placement::End => "end",
+            Placement::Spread => "spread",
+            Placement::Front => "front",
+        }
+    }
+
+    /// The active ones: `active` different numbers below `total`, ascending. `active` is taken as
+    /// at most `total`.
+    pub fn choose(self, total: usize, active: usize) -> Vec<u32> {
+        let active = active.min(total);
+        let place = |n: usize| match self {
+            Placement::End => total - active + n,
+            // The middle of the nth of `active` equal parts.
+            Placement::Spread => (2 * n + 1) * total / (2 * active),
+            Placement::Front => n,
+        };
+        (0..active).map(|n| place(n) as u32).collect()
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Placement {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Placement> {
+        Placement::ALL.into_iter().find(|place| place.name() == name).ok_or_else(|| {
+            Error::usage(format!(
+                "no placement is called {name:?}: choose end, spread, front or all"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_is_where_it_says() {
+        assert_eq!(Placement::End.choose(10, 3), [7, 8, 9]);
+        assert_eq!(Placement::Front.choose(10, 3), [0, 1, 2]);
+        assert_eq!(Placement::Spread.choose(9, 3), [1, 4, 7]);
+        assert_eq!(Placement::Spread.choose(1000, 1), [500]);
+        assert_eq!(Placement::Spread.choose(0, 0), []);
+    }
+
+    #[test]
+    fn they_are_always_different_ascending_and_within() {
+        for placement in Placement::ALL {
+            for total in [1, 2, 7, 100] {
+                for active in 0..=total {
+                    let chosen = placement.choose(total, active);
+                    assert_eq!(chosen.len(), active);
+                    assert!(chosen.windows(2).all(|two| two[0] < two[1]));
+                    assert!(chosen.iter().all(|&n| (n as usize) < total));
+                }
+            }
+        }
+        assert_eq!(Placement::End.choose(2, 5), [0, 1]);
+        assert!("middle".parse::<Placement>().is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! Plots as SVG text.
+//!
+//! No font of the system is asked for: text is left to whoever shows the SVG. Black is written as
+//! `currentColor`, so that a plot inside a page takes the page's colour, light or dark; the colours
+//! of the curves are of a middling brightness that shows on either.
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// One curve.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points, ascending in x.
+    pub points: Vec<(f64, f64)>,
+    /// Which of the colours it has.
+    pub colour: usize,
+    /// Whether it is drawn thin and faint: a companion of another curve.
+    pub thin: bool,
+}
+
+/// A plot of curves over the active/total ratio.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// Its heading.
+    pub title: String,
+    /// What y is.
+    pub y_label: String,
+    /// The curves.
+    pub curves: Vec<Curve>,
+    /// Where y is 1, drawn as a line, if that means something.
+    pub break_even: bool,
+    /// Above this, curves leave the plot: what happens far up would flatten all the rest.
+    pub top: f64,
+    /// Points to be marked on that line, each with its text.
+    pub marks: Vec<(f64, String)>,
+}
+
+const SIZE: (u32, u32) = (900, 520);
+
+const COLOURS: [RGBColor; 12] = [
+    RGBColor(0x2f, 0x7e, 0xd8),
+    RGBColor(0xe0, 0x7b, 0x00),
+    RGBColor(0x2a, 0x9d, 0x4a),
+    RGBColor(0xd1, 0x49, 0x5b),
+    RGBColor(0x8a, 0x5c, 0xd0),
+    RGBColor(0x1a, 0x9a, 0xa0),
+    RGBColor(0xa0, 0x70, 0x3c),
+    RGBColor(0xd0, 0x5c, 0xa8),
+    RGBColor(0x7a, 0x8a, 0x2a),
+    RGBColor(0x80, 0x80, 0x80),
+    RGBColor(0x5a, 0x6a, 0xc8),
+    RGBColor(0xc8, 0xa0, 0x20),
+];
+
+impl Plot {
+    /// Draws it with a logarithmic y axis.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the library refuses.
+    pub fn svg(&self) -> Result<String> {
+        let failed = |what: String| Error::usage(format!("drawing {:?}: {what}", self.title));
+        let mut text = String::new();
+        {
+            let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+            self.draw(&root).map_err(failed)?;
+            root.present().map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(text.replace("#000000", "currentColor"))
+    }
+
+    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), String> {
+        let say = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
+        let faint = BLACK.mix(0.12);
+        let mut chart = ChartBuilder::on(root)
+            .caption(&self.title, ("sans-serif", 20))
+            .margin(14)
+            .x_label_area_size(46)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..1.0, self.span().log_scale())
+            .map_err(say)?;
+        chart
+            .configure_mesh()
+            .x_desc("active / total")
+            .y_desc(&self.y_label)
+            .x_labels(11)
+            .x_label_formatter(&|x| format!("{x:.1}"))
+            .y_label_formatter(&|y| number(*y))
+            .label_style(("sans-serif", 14))
+            .axis_desc_style(("sans-serif", 15))
+            .bold_line_style(faint)
+            .light_line_style(TRANSPARENT)
+            .draw()
+            .map_err(say)?;
+        if self.break_even {
+            let line = [(0.0, 1.0), (1.0, 1.0)];
+            chart
+                .draw_series(DashedLineSeries::new(line, 6, 4, BLACK.mix(0.7).stroke_width(1)))
+                .map_err(say)?
+                .label("break-even")
+                .legend(|(x, y)| PathElement::new([(x, y), (x + 20, y)], BLACK.mix(0.7)));
+        }
+        for curve in &self.curves {
+            let colour = COLOURS[curve.colour % COLOURS.len()];
+            let style =
+                if curve.thin { colour.mix(0.75).stroke_width(1) } else { colour.stroke_width(2) };
+            let points = below(&curve.points, self.top);
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), style))
+                .map_err(say)?
+                .label(&curve.name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
+            let dots = points.iter().map(|&at| Circle::new(at, 2, colour.filled()));
+            chart.draw_series(dots).map_err(say)?;
+        }
+        for (place, (x, text)) in self.marks.iter().enumerate() {
+            let down = 16 + 18 * place as i32;
+            let mark = EmptyElement::at((*x, 1.0))
+                + Circle::new((0, 0), 5, BLACK.stroke_width(2))
+                + Text::new(text.clone(), (8, -down), ("sans-serif", 14));
+            chart.draw_series([mark]).map_err(say)?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(TRANSPARENT)
+            .border_style(TRANSPARENT)
+            .label_font(("sans-serif", 14))
+            .draw()
+            .map_err(say)
+    }
+
+    /// The values of y, with some air; always around 1 if that is marked.
+    fn span(&self) -> Range<f64> {
+        let values = || self.curves.iter().flat_map(|c| &c.points).map(|&(_, y)| y);
+        let mut low = values().fold(f64::INFINITY, f64::min);
+        let mut high = values().fold(0.0, f64::max);
+        if self.break_even {
+            (low, high) = (low.min(0.8), high.max(1.3));
+        }
+        high = high.min(self.top);
+        if low.is_finite() && low > 0.0 && high > 0.0 { low / 1.1..high * 1.1 } else { 0.5..2.0 }
+    }
+}
+
+/// The part of a curve that is not above `top`, cut where it comes through.
+fn below(points: &[(f64, f64)], top: f64) -> Vec<(f64, f64)> {
+    let mut kept = Vec::new();
+    let mut before: Option<(f64, f64)> = None;
+    for &(x, y) in points {
+        if let Some((x0, y0)) = before.filter(|&(_, y0)| (y0 > top) != (y > top)) {
+            // On a logarithmic axis a straight line is straight in the logarithm.
+            let share = (y0.ln() - top.ln()) / (y0.ln() - y.ln());
+            kept.push((x0 + (x - x0) * share, top));
+        }
+        if y <= top {
+            kept.push((x, y));
+        }
+        before = Some((x, y));
+    }
+    kept
+}
+
+/// A label of the axis: no more digits than it needs.
+fn number(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{}M", v / 1e6),
+        v if v >= 1e3 => format!("{}k", v / 1e3),
+        v if v >= 10.0 => format!("{v:.0}"),
+        v => format!("{}", (v * 100.0).round() / 100.0),
+    }
+}
+
+/// An SVG as a file of its own: with a background, since black on a dark viewer would be lost.
+pub fn standalone(svg: &str) -> String {
+    match svg.find('>') {
+        Some(end) if svg.starts_with("<svg") => {
+            let (head, rest) = svg.split_at(end + 1);
+            format!("{head}\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{rest}")
+        }
+        _ => svg.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plot_has_its_curves_line_mark_and_no_fixed_black() {
+        let plot = Plot {
+            title: "a < b".to_owned(),
+            y_label: "ratio".to_owned(),
+            curves: vec![Curve {
+                name: "curve one".to_owned(),
+                points: vec![(0.1, 5.0), (0.5, 1.0), (1.0, 0.7)],
+                colour: 0,
+                thin: false,
+            }],
+            break_even: true,
+            top: 4.0,
+            marks: vec![(0.5, "here 0.50".to_owned())],
+        };
+        let svg = plot.svg().unwrap();
+        for text in ["a &lt; b", "curve one", "here 0.50", "break-even", "active / total"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(!svg.contains("#000000") && svg.contains("currentColor"));
+        assert!(standalone(&svg).contains("#ffffff"));
+    }
+
+    #[test]
+    fn a_plot_of_nothing_is_an_empty_plot() {
+        let plot = Plot {
+            title: String::new(),
+            y_label: String::new(),
+            curves: Vec::new(),
+            break_even: false,
+            top: 4.0,
+            marks: Vec::new(),
+        };
+        assert!(plot.svg().unwrap().starts_with("<svg"));
+    }
+
+    #[test]
+    fn a_curve_is_cut_where_it_leaves_the_plot() {
+        let cut = below(&[(0.0, 100.0), (1.0, 1.0), (2.0, 1.0)], 10.0);
+        assert_eq!(cut.len(), 3);
+        assert!((cut[0].0 - 0.5).abs() < 1e-9 && cut[0].1 == 10.0);
+        assert_eq!(below(&[(0.0, 3.0), (1.0, 4.0)], 2.0), []);
+    }
+
+    #[test]
+    fn labels_have_few_digits() {
+        let labels = [0.5, 1.0, 20.0, 1_000.0, 20_000.0, 3e6].map(number);
+        assert_eq!(labels, ["0.5", "1", "20", "1k", "20k", "3M"]);
+    }
+}

@@ -1,0 +1,263 @@
+//! The record of an experiment: one JSON document with a fixed shape, and the same rows as CSV.
+//!
+//! `schema` is raised when a field changes its meaning or goes away; new fields may appear in the
+//! same schema. Times are in nanoseconds per round, over a whole round: divide by the active ones
+//! for a time per event.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+
+/// The version of the documents' shape.
+pub const SCHEMA: u32 = 1;
+
+/// A finished experiment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record<Row> {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// Its name: `atr`, `mix`, `wake`.
+    pub experiment: String,
+    /// Where it ran.
+    pub environment: Environment,
+    /// With what.
+    pub parameters: Map<String, Value>,
+    /// What it measured.
+    pub rows: Vec<Row>,
+}
+
+/// What was measured of one subject at one point. A ratio is to the best of `poll` and both
+/// triggers of `epoll`, raw or ours, at the same point of the same run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Figures {
+    /// The loop part: wait, reads, upkeep.
+    pub ns_per_round_min: f64,
+    /// The loop part.
+    pub ns_per_round_median: f64,
+    /// The write part.
+    pub write_ns_per_round_min: f64,
+    /// Rounds that were measured and kept.
+    pub rounds: usize,
+    /// The write part.
+    pub write_ns_per_round_median: f64,
+    /// The loop part; a mean hides nothing and forgives no neighbour.
+    pub ns_per_round_mean: f64,
+    /// The loop part of the quickest block: the spread's lower end.
+    pub block_ns_per_round_low: f64,
+    /// The loop part of the slowest block: the spread's upper end.
+    pub block_ns_per_round_high: f64,
+    /// Rounds left out because the kernel gave the processor to somebody else meanwhile.
+    pub preempted: usize,
+    /// Reads that found nothing.
+    pub empty_reads: u64,
+    /// The loop part and what writing costs more than to descriptors that nobody watches; from
+    /// medians. There if the floor took part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ns_per_round: Option<f64>,
+    /// Loop part, from medians.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loop_ratio: Option<f64>,
+    /// Loop part, from minima.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loop_ratio_min: Option<f64>,
+    /// Cost, from medians.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ratio: Option<f64>,
+    /// Cost, from minima.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ratio_min: Option<f64>,
+    /// System calls that wait, as the poller counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_per_round: Option<f64>,
+    /// `epoll_ctl` calls, as the poller counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoll_ctl_per_round: Option<f64>,
+    /// Writes to the waker, as the poller counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wakes_per_round: Option<f64>,
+    /// Moves between the sets, as the poller counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves_per_round: Option<f64>,
+    /// Allocations of this process in measured rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocations_per_round: Option<f64>,
+    /// What the poller keeps for itself in heap bytes, the arrays that the kernel reads or writes not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<usize>,
+}
+
+/// The subjects that do not adapt: the best of them is what adapting is held against.
+pub const PURE: [&str; 6] =
+    ["raw-poll", "raw-epoll-lt", "raw-epoll-et", "poll", "epoll-lt", "epoll-et"];
+
+/// Fills in the costs and ratios of the figures of one point, given with their subjects' names.
+pub fn relate(point: &mut [(&str, &mut Figures)]) {
+    let floor = point
+        .iter()
+        .find(|(name, _)| *name == "floor")
+        .map(|(_, floor)| (floor.write_ns_per_round_median, floor.write_ns_per_round_min));
+    // Writing to a watched descriptor is never cheaper; where it seems so, that is noise, and it
+    // is not credited to anybody.
+    let cost = |f: &Figures| {
+        floor.map(|(median, _)| {
+            f.ns_per_round_median + (f.write_ns_per_round_median - median).max(0.0)
+        })
+    };
+    let cost_min = |f: &Figures| {
+        floor.map(|(_, least)| f.ns_per_round_min + (f.write_ns_per_round_min - least).max(0.0))
+    };
+    let best = |of: &dyn Fn(&Figures) -> Option<f64>| {
+        let pure = point.iter().filter(|(name, _)| PURE.contains(name));
+        pure.filter_map(|(_, figures)| of(figures)).min_by(f64::total_cmp)
+    };
+    let best_loop = best(&|f| Some(f.ns_per_round_median));
+    let best_loop_min = best(&|f| Some(f.ns_per_round_min));
+    let (best_cost, best_cost_min) = (best(&cost), best(&cost_min));
+    let ratio = |of: Option<f64>, to: Option<f64>| {
+        of.zip(to).filter(|(_, to)| *to > 0.0).map(|(of, to)| of / to)
+    };
+    for (_, figures) in point.iter_mut() {
+        figures.cost_ns_per_round = cost(figures);
+        figures.loop_ratio = ratio(Some(figures.ns_per_round_median), best_loop);
+        figures.loop_ratio_min = ratio(Some(figures.ns_per_round_min), best_loop_min);
+        figures.cost_ratio = ratio(cost(figures), best_cost);
+        figures.cost_ratio_min = ratio(cost_min(figures), best_cost_min);
+    }
+}
+
+impl<Row: Serialize> Record<Row> {
+    /// The document as JSON text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if a row cannot be written as JSON.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self)
+            .map(|text| text + "\n")
+            .map_err(|error| Error::usage(format!("writing the record as JSON: {error}")))
+    }
+
+    /// The rows as CSV, a column for each field that any row has.
+    ///
+    /// # Errors
+    ///
+    /// As [`to_json`](Record::to_json).
+    pub fn to_csv(&self) -> Result<String> {
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>()
+            .map_err(|error| Error::usage(format!("writing the rows as CSV: {error}")))?;
+        let mut columns: Vec<&str> = Vec::new();
+        for row in rows.iter().filter_map(Value::as_object) {
+            for name in row.keys() {
+                if !columns.contains(&name.as_str()) {
+                    columns.push(name);
+                }
+            }
+        }
+        let mut text = columns.join(",") + "\n";
+        for row in &rows {
+            let cells = columns.iter().map(|name| match row.get(name) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => quoted(text),
+                Some(value) => quoted(&value.to_string()),
+            });
+            text += &(cells.collect::<Vec<_>>().join(",") + "\n");
+        }
+        Ok(text)
+    }
+}
+
+impl<Row: DeserializeOwned> Record<Row> {
+    /// Reads a document back; none if there is none or it has another shape.
+    pub fn load(path: &Path) -> Option<Record<Row>> {
+        let text = std::fs::read_to_string(path).ok()?;
+        let record: Record<Row> = serde_json::from_str(&text).ok()?;
+        (record.schema == SCHEMA).then_some(record)
+    }
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+/// Writes a file and says which one if that fails.
+///
+/// # Errors
+///
+/// [`Error::System`].
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text)
+        .map_err(|source| Error::system(format!("writing {}", path.display()), source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(loop_ns: f64, write_ns: f64) -> Figures {
+        Figures {
+            ns_per_round_median: loop_ns,
+            ns_per_round_min: loop_ns / 2.0,
+            write_ns_per_round_median: write_ns,
+            write_ns_per_round_min: write_ns / 2.0,
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn ratios_are_to_the_best_pure_one_by_each_account() {
+        let mut floor = figures(100.0, 50.0);
+        let mut poll = figures(400.0, 50.0);
+        let mut epoll = figures(300.0, 250.0);
+        let mut adaptive = figures(200.0, 150.0);
+        relate(&mut [
+            ("floor", &mut floor),
+            ("raw-poll", &mut poll),
+            ("epoll-et", &mut epoll),
+            ("adaptive", &mut adaptive),
+        ]);
+        assert_eq!(adaptive.cost_ns_per_round, Some(300.0));
+        assert_eq!(adaptive.cost_ratio, Some(300.0 / 400.0));
+        assert_eq!(adaptive.loop_ratio, Some(200.0 / 300.0));
+        assert_eq!((poll.cost_ratio, epoll.cost_ratio), (Some(1.0), Some(500.0 / 400.0)));
+        assert_eq!(adaptive.cost_ratio_min, Some(0.75));
+    }
+
+    #[test]
+    fn without_floor_or_pure_subjects_there_is_no_such_ratio() {
+        let mut adaptive = figures(200.0, 150.0);
+        relate(&mut [("adaptive", &mut adaptive)]);
+        assert_eq!((adaptive.cost_ns_per_round, adaptive.loop_ratio), (None, None));
+        let mut poll = figures(100.0, 150.0);
+        relate(&mut [("adaptive", &mut adaptive), ("poll", &mut poll)]);
+        assert_eq!((adaptive.cost_ratio, adaptive.loop_ratio), (None, Some(2.0)));
+    }
+
+    #[test]
+    fn csv_has_a_column_for_every_field_of_any_row() {
+        let record = Record {
+            schema: SCHEMA,
+            experiment: "atr".to_owned(),
+            environment: Environment::default(),
+            parameters: Map::new(),
+            rows: vec![
+                serde_json::json!({"kind": "pipe", "n": 1}),
+                serde_json::json!({"kind": "a,\"b\"", "extra": 0.5}),
+            ],
+        };
+        assert_eq!(record.to_csv().unwrap(), "kind,n,extra\npipe,1,\n\"a,\"\"b\"\"\",,0.5\n");
+    }
+}

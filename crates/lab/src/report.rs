@@ -1,0 +1,164 @@
+//! The report: one HTML page about every experiment whose record lies in the folder.
+//!
+//! The page needs nothing but itself: plots are inline SVG, there is no script, no font and no
+//! address of another host in it. Its colours follow the reader's choice of light or dark.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::record::{self, Record};
+use crate::table::Table;
+use crate::targets::{self, Target};
+use crate::{atr, atr_plot, atr_table, mix, mix_plot, mix_table, plot, wake};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1b1f24;--paper:#fdfdfc;--rule:#c9ced6;--soft:#f1f3f5}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e7eb;--paper:#16191d;--rule:#3b424c;--soft:#20252b}}
+body{margin:2rem auto;padding:0 1rem;max-width:66rem;background:var(--paper);color:var(--ink);
+font:16px/1.5 system-ui,sans-serif}
+h1,h2,h3{line-height:1.2}h2{margin-top:3rem;border-top:1px solid var(--rule);padding-top:1rem}
+figure{margin:1.5rem 0;overflow-x:auto}figure svg{max-width:100%;height:auto}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.82rem;font-variant-numeric:tabular-nums}
+th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
+th{background:var(--soft)}td.name,th.name{text-align:left}
+dl{display:grid;grid-template-columns:max-content auto;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0}
+";
+
+/// Writes `index.html` over all records in a folder, and the plots beside it.
+///
+/// # Errors
+///
+/// [`Error::System`](crate::Error::System) if a file cannot be written.
+pub fn write(folder: &Path) -> Result<()> {
+    let mut body = String::new();
+    if let Some(record) = Record::<atr::Row>::load(&folder.join("atr.json")) {
+        body += &atr_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<mix::Row>::load(&folder.join("mix.json")) {
+        body += &mix_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<wake::Row>::load(&folder.join("wake.json")) {
+        body += &wake_section(&record);
+    }
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>superpoll lab</title><style>\n{STYLE}</style></head><body>\n\
+         <h1>superpoll lab</h1>\n\
+         <p>Every experiment does the same work with every subject, in turns, and checks each \
+         byte. Compare ratios within one table; absolute times belong to this machine and this \
+         hour.</p>\n{body}</body></html>\n"
+    );
+    record::write(&folder.join("index.html"), &page)
+}
+
+fn atr_section(folder: &Path, record: &Record<atr::Row>) -> Result<String> {
+    let mut text = "<h2>atr: active / total</h2>\n".to_owned();
+    text += "<p>In every round one byte is written to each active descriptor; the poller reports \
+             them and each is read. “Loop” is the time of waiting and reading, “with writes” adds \
+             what the writes cost more than to descriptors that nobody watches: epoll makes the \
+             writer pay for the wake-up. “Pure” is the best of poll and both triggers of epoll, \
+             raw or ours.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    for (name, rows) in atr::sweeps(&record.rows) {
+        let _ = writeln!(text, "<h3>{}</h3>", escaped(&name));
+        let stem = format!("atr-{}", name.replace(' ', "-"));
+        for (file, plot) in [
+            (format!("{stem}.svg"), atr_plot::quotient(&name, &rows)),
+            (format!("{stem}-subjects.svg"), atr_plot::subjects(&name, &rows)),
+        ] {
+            let svg = plot.svg()?;
+            record::write(&folder.join(file), &plot::standalone(&svg))?;
+            let _ = writeln!(text, "<figure>{svg}</figure>");
+        }
+        for line in atr_table::crossings(&rows) {
+            let _ = writeln!(text, "<p>{}.</p>", escaped(&line));
+        }
+        text += &table(&atr_table::sweep(&rows));
+        text += "<p>Each subject against the best pure one:</p>\n";
+        text += &table(&atr_table::subjects(&rows));
+    }
+    text += &kept(&targets::of_atr(&record.rows));
+    Ok(text)
+}
+
+fn mix_section(folder: &Path, record: &Record<mix::Row>) -> Result<String> {
+    let mut text = "<h2>mix: busy and idle descriptors together</h2>\n".to_owned();
+    text += "<p>Cost per round (waiting, reading, upkeep and what the writers pay) against the \
+             best pure poller of the same run; the floor knows what is ready and only reads.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    let svg = mix_plot::svg(&record.rows);
+    record::write(&folder.join("mix.svg"), &plot::standalone(&svg))?;
+    let _ = writeln!(text, "<figure>{svg}</figure>");
+    text += &table(&mix_table::costs(&record.rows));
+    text += "<p>The loop's own time:</p>\n";
+    text += &table(&mix_table::loops(&record.rows));
+    text += &kept(&targets::of_mix(&record.rows));
+    Ok(text)
+}
+
+fn wake_section(record: &Record<wake::Row>) -> String {
+    let mut text = "<h2>wake: a loop that has gone quiet</h2>\n".to_owned();
+    text += "<p>Some descriptors were busy; then nothing happens for five milliseconds, and a \
+             child process on another processor writes one byte to any of them. Measured is the \
+             time from right before the write until the byte is read.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    text += &table(&wake::table(&record.rows));
+    text + &kept(&targets::of_wake(&record.rows))
+}
+
+fn kept(all: &[Target]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    format!("<h3>Targets</h3>\n{}", table(&targets::table(all)))
+}
+
+fn environment(
+    here: &Environment,
+    parameters: &serde_json::Map<String, serde_json::Value>,
+) -> String {
+    let mut text = "<dl>\n".to_owned();
+    let mut item = |name: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(text, "<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(value));
+        }
+    };
+    item("machine", &here.summary());
+    item("date", &here.date);
+    item("superpoll", &here.superpoll);
+    item("commit", here.commit.as_deref().unwrap_or_default());
+    item("descriptor limit", &here.descriptor_limit.to_string());
+    item("mitigations", &here.mitigations.join("; "));
+    for name in ["repetitions", "warm_up_rounds_adaptive", "warm_up_rounds", "seed", "notes"] {
+        match parameters.get(name) {
+            Some(serde_json::Value::Array(list)) if list.is_empty() => {}
+            Some(value) => item(&name.replace('_', " "), &value.to_string()),
+            None => {}
+        }
+    }
+    text + "</dl>\n"
+}
+
+fn table(table: &Table) -> String {
+    let mut text = "<div class=\"wide\"><table><tr>".to_owned();
+    let class = |column: usize| if table.is_name(column) { " class=\"name\"" } else { "" };
+    for (column, cell) in table.heading().iter().enumerate() {
+        let _ = write!(text, "<th{}>{}</th>", class(column), escaped(cell));
+    }
+    text += "</tr>\n";
+    for row in table.rows() {
+        text += "<tr>";
+        for (column, cell) in row.iter().enumerate() {
+            let _ = write!(text, "<td{}>{}</td>", class(column), escaped(cell));
+        }
+        text += "</tr>\n";
+    }
+    text + "</table></div>\n"
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

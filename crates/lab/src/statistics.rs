@@ -1,0 +1,84 @@
+//! Figures from samples.
+
+/// The sample below which a share of all lie (the nearest one); zero of no samples.
+pub fn quantile(samples: &[f64], share: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        count => sorted[((count - 1) as f64 * share.clamp(0.0, 1.0)).round() as usize],
+    }
+}
+
+/// The middle sample, or the mean of the two in the middle; zero of no samples.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => sorted[half],
+        _ => (sorted[half - 1] + sorted[half]) / 2.0,
+    }
+}
+
+/// The smallest sample; zero of no samples.
+pub fn minimum(samples: &[f64]) -> f64 {
+    samples.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
+}
+
+/// The largest sample; zero of no samples.
+pub fn maximum(samples: &[f64]) -> f64 {
+    samples.iter().copied().max_by(f64::total_cmp).unwrap_or(0.0)
+}
+
+/// The mean; zero of no samples.
+pub fn mean(samples: &[f64]) -> f64 {
+    if samples.is_empty() { 0.0 } else { samples.iter().sum::<f64>() / samples.len() as f64 }
+}
+
+/// Where a curve of points with ascending `x` last comes down through `level`, between two points
+/// on a straight line. None if it ends above the level or was never above it.
+///
+/// The last time, because noise may make a curve touch the level more than once, and from there on
+/// it stays below.
+pub fn crossing(points: &[(f64, f64)], level: f64) -> Option<f64> {
+    let above = points.iter().rposition(|&(_, y)| y > level)?;
+    let (&(x0, y0), &(x1, y1)) = (&points[above], points.get(above + 1)?);
+    Some(x0 + (x1 - x0) * (y0 - level) / (y0 - y1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn middle_and_ends() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(
+            (minimum(&[2.0, 1.0]), maximum(&[2.0, 1.0]), mean(&[2.0, 1.0])),
+            (1.0, 2.0, 1.5)
+        );
+        assert_eq!(
+            (minimum(&[]), maximum(&[]), mean(&[]), quantile(&[], 0.5)),
+            (0.0, 0.0, 0.0, 0.0)
+        );
+        let ten: Vec<f64> = (0..=10).rev().map(f64::from).collect();
+        assert_eq!(
+            (quantile(&ten, 0.0), quantile(&ten, 0.9), quantile(&ten, 1.0)),
+            (0.0, 9.0, 10.0)
+        );
+    }
+
+    #[test]
+    fn a_crossing_lies_on_the_line_between_its_neighbours() {
+        assert_eq!(crossing(&[(0.0, 3.0), (0.5, 2.0), (1.0, 0.0)], 1.0), Some(0.75));
+        assert_eq!(crossing(&[(0.0, 3.0), (0.2, 0.9), (0.4, 1.1), (0.5, 0.9)], 1.0), Some(0.45));
+        assert_eq!(crossing(&[(0.0, 3.0), (1.0, 1.5)], 1.0), None);
+        assert_eq!(crossing(&[(0.0, 0.5), (1.0, 0.2)], 1.0), None);
+        assert_eq!(crossing(&[(0.0, 2.0), (1.0, 1.0)], 1.0), Some(1.0));
+        assert_eq!(crossing(&[], 1.0), None);
+    }
+}

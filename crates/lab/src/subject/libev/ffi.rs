@@ -1,0 +1,129 @@
+//! The few functions of libev that a loop needs, and its watcher as compiled by default (with
+//! priorities, and a `data` member and nothing else of the user's).
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::RawFd;
+use std::ptr;
+
+use crate::subject::Ledger;
+
+#[repr(C)]
+struct EvLoop {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+struct EvIo {
+    active: c_int,
+    pending: c_int,
+    priority: c_int,
+    data: *mut c_void,
+    callback: extern "C" fn(*mut EvLoop, *mut EvIo, c_int),
+    next: *mut c_void,
+    fd: c_int,
+    events: c_int,
+}
+
+const EV_READ: c_int = 0x01;
+/// Set by the `ev_io_init` macro of libev 4: the kernel has to be told of this descriptor.
+const EV_IO_FDSET: c_int = 0x80;
+const EVFLAG_NOENV: c_uint = 0x0100_0000;
+const EVBACKEND_EPOLL: c_uint = 4;
+const EVRUN_ONCE: c_int = 2;
+
+unsafe extern "C" {
+    fn ev_loop_new(flags: c_uint) -> *mut EvLoop;
+    fn ev_loop_destroy(which: *mut EvLoop);
+    fn ev_io_start(which: *mut EvLoop, watcher: *mut EvIo);
+    fn ev_io_stop(which: *mut EvLoop, watcher: *mut EvIo);
+    fn ev_run(which: *mut EvLoop, flags: c_int) -> c_int;
+}
+
+/// A watcher and what its callback needs. The library knows the address of the first member.
+#[repr(C)]
+struct Watcher {
+    io: EvIo,
+    pair: usize,
+}
+
+/// A loop with a started watcher for each reader.
+pub(super) struct Loop {
+    this: *mut EvLoop,
+    watchers: *mut [Watcher],
+    /// Where the ledger of the round is; each watcher's `data`.
+    ledger: *mut *mut Ledger,
+}
+
+extern "C" fn ready(_loop: *mut EvLoop, io: *mut EvIo, _events: c_int) {
+    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop`, both `repr(C)`; callbacks
+    // run only within `run_once`, which has stored the ledger it borrows exclusively.
+    unsafe {
+        let watcher = io.cast::<Watcher>();
+        let ledger = *(*io).data.cast::<*mut Ledger>();
+        (*ledger).read((*watcher).pair, (*io).fd);
+    }
+}
+
+impl Loop {
+    /// Watches all readers; `None` if the library has no epoll.
+    pub(super) fn new(readers: &[RawFd]) -> Option<Loop> {
+        // SAFETY: takes flags; a null result is checked.
+        let this = unsafe { ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV) };
+        if this.is_null() {
+            return None;
+        }
+        let ledger: *mut *mut Ledger = Box::into_raw(Box::new(ptr::null_mut()));
+        let watcher = |(pair, &fd): (usize, &RawFd)| Watcher {
+            io: EvIo {
+                active: 0,
+                pending: 0,
+                priority: 0,
+                data: ledger.cast(),
+                callback: ready,
+                next: ptr::null_mut(),
+                fd,
+                events: EV_READ | EV_IO_FDSET,
+            },
+            pair,
+        };
+        let watchers: Box<[Watcher]> = readers.iter().enumerate().map(watcher).collect();
+        let made = Loop { this, watchers: Box::into_raw(watchers), ledger };
+        for place in 0..readers.len() {
+            // SAFETY: the loop is live and the watcher initialised as `ev_io_init` does it; it
+            // stays where it is until it is stopped.
+            unsafe { ev_io_start(this, made.io(place)) };
+        }
+        Some(made)
+    }
+
+    fn io(&self, place: usize) -> *mut EvIo {
+        // SAFETY: callers stay below the length of the slice, which lives as long as `self`.
+        unsafe { &raw mut (*self.watchers.cast::<Watcher>().add(place)).io }
+    }
+
+    /// One wait and its callbacks.
+    pub(super) fn run_once(&mut self, ledger: &mut Ledger) {
+        // SAFETY: the loop is live; the callbacks use the ledger only during the call, and the
+        // pointer is taken back before the borrow ends.
+        unsafe {
+            *self.ledger = ledger;
+            ev_run(self.this, EVRUN_ONCE);
+            *self.ledger = ptr::null_mut();
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // SAFETY: the watchers are stopped before the loop ends and freed after it; each pointer
+        // came from the library or from a box and is freed once.
+        unsafe {
+            for place in 0..self.watchers.len() {
+                ev_io_stop(self.this, self.io(place));
+            }
+            ev_loop_destroy(self.this);
+            drop(Box::from_raw(self.watchers));
+            drop(Box::from_raw(self.ledger));
+        }
+    }
+}

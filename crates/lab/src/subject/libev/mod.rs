@@ -1,0 +1,26 @@
+//! The C library libev: one watcher per descriptor, one callback per report.
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+
+mod ffi;
+
+struct Libev {
+    run: ffi::Loop,
+}
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let run = ffi::Loop::new(pairs.readers())
+        .ok_or_else(|| Error::usage("libev has no epoll here: see ev_loop_new in ev(3)"))?;
+    Ok(Box::new(Libev { run }))
+}
+
+impl Subject for Libev {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            self.run.run_once(ledger);
+        }
+        Ok(())
+    }
+}

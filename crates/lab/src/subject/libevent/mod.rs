@@ -1,0 +1,31 @@
+//! The C library libevent: persistent events, one callback per report.
+
+use std::os::fd::RawFd;
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+
+mod ffi;
+
+struct Libevent {
+    base: ffi::Base,
+}
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let readers: &[RawFd] = pairs.readers();
+    let base = ffi::Base::new(readers)
+        .ok_or_else(|| Error::usage("libevent refused a descriptor: see event_add(3)"))?;
+    Ok(Box::new(Libevent { base }))
+}
+
+impl Subject for Libevent {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            if !self.base.run_once(ledger) {
+                return Err(Error::usage("event_base_loop of libevent failed"));
+            }
+        }
+        Ok(())
+    }
+}

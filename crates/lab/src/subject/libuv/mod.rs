@@ -1,0 +1,26 @@
+//! The C library libuv: one poll handle per descriptor, one callback per report.
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+
+mod ffi;
+
+struct Libuv {
+    run: ffi::Loop,
+}
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let run = ffi::Loop::new(pairs.readers())
+        .ok_or_else(|| Error::usage("libuv refused a descriptor: see uv_poll_init"))?;
+    Ok(Box::new(Libuv { run }))
+}
+
+impl Subject for Libuv {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            self.run.run_once(ledger);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! What is measured: pollers of every make, each with its whole inner loop.
+//!
+//! A subject is built for a set of readers and then does rounds: it waits until all active readers
+//! were reported, and reads one byte of each when it is reported. The loop over the events is in
+//! the subject, so that one dynamic call per round, not per event, is what the harness adds, and
+//! adds to all alike. Each subject looks one thing up per event, as its users would: the
+//! descriptor under the number or key that the poller hands back.
+//!
+//! All ask for as many events per wait as there are descriptors, where they let their users choose.
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::sys::descriptor;
+
+mod floor;
+#[cfg(feature = "rivals-c")]
+mod libev;
+#[cfg(feature = "rivals-c")]
+mod libevent;
+#[cfg(feature = "rivals-c")]
+mod libuv;
+#[cfg(feature = "rival-mio")]
+mod mio;
+mod ours;
+#[cfg(feature = "rival-polling")]
+mod polling;
+mod raw_epoll;
+mod raw_poll;
+
+/// A poller at work.
+pub trait Subject {
+    /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
+    /// the floor looks at which they are; all others may know no more than how many.
+    ///
+    /// # Errors
+    ///
+    /// What the poller says.
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()>;
+
+    /// Its own counters, if it has any.
+    fn counters(&self) -> Option<superpoll::Stats> {
+        None
+    }
+
+    /// Bytes of its own heap for registrations, if it says.
+    fn memory(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// What was read: the proof that the work was done.
+#[derive(Debug)]
+pub struct Ledger {
+    seen: Vec<u32>,
+    bytes: usize,
+    sum: u64,
+    empty: u64,
+}
+
+impl Ledger {
+    /// Nothing read yet, of `total` pairs.
+    pub fn new(total: usize) -> Ledger {
+        Ledger { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
+    }
+
+    /// Reads one byte of a reader and notes it.
+    #[inline(always)]
+    pub fn read(&mut self, pair: usize, fd: std::os::fd::RawFd) {
+        match descriptor::read_byte(fd) {
+            Some(byte) => {
+                self.seen[pair] += 1;
+                self.bytes += 1;
+                self.sum += u64::from(byte);
+            }
+            None => self.empty += 1,
+        }
+    }
+
+    /// How many bytes were read in this round.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reads that found nothing, since the beginning: reports of descriptors that were not ready.
+    pub fn empty(&self) -> u64 {
+        self.empty
+    }
+
+    /// Ends a round: exactly the bytes written must have been read, each active reader once and
+    /// none besides.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Work`] with what is wrong.
+    pub fn close(&mut self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
+        let wrong = |found: String| Err(Error::Work { subject, found });
+        if self.bytes != active.len() {
+            return wrong(format!("{} bytes written, {} read", active.len(), self.bytes));
+        }
+        if self.sum != u64::from(byte) * active.len() as u64 {
+            return wrong("other bytes were read than written".to_owned());
+        }
+        for &pair in active {
+            let count = std::mem::take(&mut self.seen[pair as usize]);
+            if count != 1 {
+                return wrong(format!("the reader of pair {pair} was read {count} times"));
+            }
+        }
+        self.bytes = 0;
+        self.sum = 0;
+        Ok(())
+    }
+}
+
+/// Makes a subject that watches the readers of these pairs.
+type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
+
+/// A subject by name.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Whether it needs rounds to find its placement.
+    pub adapts: bool,
+    /// Whether readers must have numbers below 1024.
+    pub small_numbers: bool,
+    build: Build,
+    /// The feature that it is not built with.
+    missing: Option<&'static str>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.name == other.name
+    }
+}
+
+const fn entry(name: &'static str, about: &'static str, build: Build) -> Entry {
+    Entry { name, about, adapts: false, small_numbers: false, build, missing: None }
+}
+
+const fn adapting(name: &'static str, about: &'static str, build: Build) -> Entry {
+    Entry { adapts: true, ..entry(name, about, build) }
+}
+
+#[cfg(not(all(feature = "rivals-c", feature = "rival-mio", feature = "rival-polling")))]
+const fn absent(name: &'static str, about: &'static str, feature: &'static str) -> Entry {
+    Entry { missing: Some(feature), ..entry(name, about, floor::build) }
+}
+
+/// All subjects, the yardsticks first.
+pub const ALL: &[Entry] = &[
+    entry("floor", "perfect knowledge: only the reads", floor::build),
+    entry("raw-poll", "a C programmer's poll loop", raw_poll::build),
+    entry("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::build_level),
+    entry("raw-epoll-et", "a C programmer's epoll loop, edge-triggered", raw_epoll::build_edge),
+    Entry { small_numbers: true, ..entry("select", "back-end select", ours::build_select) },
+    entry("poll", "back-end poll", ours::build_poll),
+    entry("epoll-lt", "back-end epoll, level-triggered", ours::build_epoll_level),
+    entry("epoll-et", "back-end epoll, edge-triggered", ours::build_epoll_edge),
+    entry("epoll-oneshot", "back-end epoll, armed again each time", ours::build_epoll_oneshot),
+    adapting("adaptive", "back-end adaptive, either trigger", ours::build_adaptive),
+    adapting("adaptive-lt", "back-end adaptive, level-triggered", ours::build_adaptive_level),
+    adapting(
+        "adaptive-threshold",
+        "back-end adaptive with one ratio per set",
+        ours::build_adaptive_threshold,
+    ),
+    entry(
+        "adaptive-fixed-hot",
+        "back-end adaptive with everything in the array",
+        ours::build_adaptive_fixed_hot,
+    ),
+    #[cfg(feature = "rival-mio")]
+    entry("mio", "the crate mio", mio::build),
+    #[cfg(not(feature = "rival-mio"))]
+    absent("mio", "the crate mio", "rival-mio"),
+    #[cfg(feature = "rival-polling")]
+    entry("polling", "the crate polling, level-triggered", polling::build),
+    #[cfg(not(feature = "rival-polling"))]
+    absent("polling", "the crate polling, level-triggered", "rival-polling"),
+    #[cfg(feature = "rivals-c")]
+    entry("libevent", "the C library libevent", libevent::build),
+    #[cfg(not(feature = "rivals-c"))]
+    absent("libevent", "the C library libevent", "rivals-c"),
+    #[cfg(feature = "rivals-c")]
+    entry("libev", "the C library libev", libev::build),
+    #[cfg(not(feature = "rivals-c"))]
+    absent("libev", "the C library libev", "rivals-c"),
+    #[cfg(feature = "rivals-c")]
+    entry("libuv", "the C library libuv", libuv::build),
+    #[cfg(not(feature = "rivals-c"))]
+    absent("libuv", "the C library libuv", "rivals-c"),
+];
+
+impl Entry {
+    /// Whether it is built in.
+    pub fn is_built_in(&self) -> bool {
+        self.missing.is_none()
+    }
+
+    /// The subject of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if there is none, or if it is not built in.
+    pub fn named(name: &str) -> Result<Entry> {
+        let Some(entry) = ALL.iter().find(|entry| entry.name == name) else {
+            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+            return Err(Error::usage(format!(
+                "no subject is called {name:?}: choose among {} or all",
+                names.join(", ")
+            )));
+        };
+        match entry.missing {
+            None => Ok(*entry),
+            Some(feature) => Err(Error::usage(format!(
+                "subject {name} is not built in: build with --features {feature}{}",
+                if feature == "rivals-c" {
+                    " (needs libevent-dev, libev-dev, libuv1-dev)"
+                } else {
+                    ""
+                }
+            ))),
+        }
+    }
+
+    /// Whether it can watch these readers at all.
+    pub fn suits(&self, pairs: &Pairs) -> bool {
+        !self.small_numbers || pairs.readers().iter().all(|&fd| fd < 1024)
+    }
+
+    /// Builds it over these pairs.
+    ///
+    /// # Errors
+    ///
+    /// What the poller says.
+    pub fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
+        (self.build)(pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Kind;
+
+    #[test]
+    fn every_subject_does_rounds_of_every_size_on_every_kind() {
+        crate::channel::most_pairs();
+        for kind in Kind::ALL {
+            let pairs = Pairs::open(kind, 24).unwrap();
+            for entry in ALL.iter().filter(|entry| entry.is_built_in()) {
+                assert!(entry.suits(&pairs));
+                let mut subject = entry.build(&pairs).unwrap();
+                let mut ledger = Ledger::new(pairs.len());
+                for round in 0..120u32 {
+                    let active: Vec<u32> =
+                        (0..24).filter(|n| round % 24 == *n || n % (1 + round / 24) == 0).collect();
+                    let byte = round as u8;
+                    for &pair in &active {
+                        assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
+                    }
+                    subject.round(&active, &mut ledger).unwrap();
+                    ledger.close(entry.name, &active, byte).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_ledger_finds_each_kind_of_wrong_work() {
+        let pairs = Pairs::open(Kind::Pipe, 2).unwrap();
+        let (readers, writers) = (pairs.readers(), pairs.writers());
+        let found = |active: &[u32], reads: &[usize], written: &[(usize, u8)]| {
+            let mut ledger = Ledger::new(2);
+            for &(pair, byte) in written {
+                assert!(descriptor::write_byte(writers[pair], byte));
+            }
+            for &pair in reads {
+                ledger.read(pair, readers[pair]);
+            }
+            let outcome = ledger.close("test", active, 5).map_err(|error| error.to_string());
+            for &fd in readers {
+                while descriptor::read_byte(fd).is_some() {}
+            }
+            outcome
+        };
+        assert_eq!(found(&[0, 1], &[0, 1], &[(0, 5), (1, 5)]), Ok(()));
+        assert!(found(&[0, 1], &[0], &[(0, 5), (1, 5)]).unwrap_err().contains("1 read"));
+        assert!(found(&[0, 1], &[0, 1], &[(0, 5), (1, 6)]).unwrap_err().contains("other bytes"));
+        assert!(found(&[0, 1], &[0, 0], &[(0, 5), (0, 5)]).unwrap_err().contains("2 times"));
+        assert!(found(&[0], &[1], &[(1, 5)]).unwrap_err().contains("pair 0 was read 0 times"));
+        assert!(found(&[0], &[0, 1], &[(0, 5), (1, 5)]).unwrap_err().contains("2 read"));
+    }
+
+    #[test]
+    fn unknown_and_absent_subjects_are_told_apart() {
+        let error = Entry::named("kqueue").unwrap_err().to_string();
+        assert!(error.contains("\"kqueue\"") && error.contains("raw-epoll-lt"), "{error}");
+        for entry in ALL {
+            match entry.missing {
+                None => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
+                Some(feature) => {
+                    let error = Entry::named(entry.name).unwrap_err().to_string();
+                    assert!(error.contains(&format!("--features {feature}")), "{error}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `poll(2)` as its manual page shows it: one array, a blocking call, a walk that stops after the
+//! last ready entry.
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+use crate::sys::poll;
+
+struct RawPoll {
+    set: Vec<libc::pollfd>,
+}
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let entry = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    Ok(Box::new(RawPoll { set: pairs.readers().iter().map(entry).collect() }))
+}
+
+impl Subject for RawPoll {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            let mut ready = poll::wait(&mut self.set);
+            if ready < 0 {
+                return Err(Error::last("poll"));
+            }
+            for (pair, entry) in self.set.iter().enumerate() {
+                if entry.revents != 0 {
+                    ledger.read(pair, entry.fd);
+                    ready -= 1;
+                    if ready == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

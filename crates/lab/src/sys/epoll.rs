@@ -1,0 +1,54 @@
+//! `epoll(7)`.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// One event as the kernel writes it.
+pub type Raw = libc::epoll_event;
+
+/// A new epoll set.
+pub fn create() -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a flag; the number it returns is owned by nobody yet.
+    unsafe {
+        match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Adds a descriptor to a set under a number of the caller's.
+pub fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+    let mut event = Raw { events, u64: data };
+    // SAFETY: the kernel reads one event, which outlives the call.
+    let returned =
+        unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits for ever and returns how many events were written; negative as the kernel says it.
+#[inline(always)]
+pub fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
+    // SAFETY: the kernel writes at most as many events as the slice has.
+    unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, -1) }
+}
+
+/// Whether the kernel has `epoll_pwait2`, the wait with a nanosecond timeout.
+pub fn has_pwait2(set: &OwnedFd) -> io::Result<()> {
+    let mut event = Raw { events: 0, u64: 0 };
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes at most one event and reads one timespec; the null signal mask
+    // means none.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            set.as_raw_fd(),
+            &raw mut event,
+            1,
+            &raw const zero,
+            std::ptr::null::<libc::sigset_t>(),
+            0,
+        )
+    };
+    if returned >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,83 @@
+//! An allocator that counts, so that "no allocation in a round" is measured.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+static IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// The system's allocator with a counter in front; a binary makes it its `#[global_allocator]`.
+#[derive(Debug)]
+pub struct Counting;
+
+/// Allocations so far; `None` if the binary does not use [`Counting`].
+pub fn allocations() -> Option<u64> {
+    IN_USE.load(Ordering::Relaxed).then(|| COUNT.load(Ordering::Relaxed))
+}
+
+fn count() {
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    if !IN_USE.load(Ordering::Relaxed) {
+        IN_USE.store(true, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract;
+// counting touches two atomics and does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's obligations are those of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+/// A number that a forked child shares with its parent.
+#[derive(Debug)]
+pub struct SharedNumber {
+    address: *mut AtomicU64,
+}
+
+impl SharedNumber {
+    /// A page for it, shared across forks.
+    pub fn new() -> std::io::Result<SharedNumber> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping of the kernel's choosing touches no memory of ours.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), size_of::<AtomicU64>(), access, kind, -1, 0)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(SharedNumber { address: address.cast() })
+    }
+
+    /// The number.
+    pub fn number(&self) -> &AtomicU64 {
+        // SAFETY: the mapping is aligned to a page, was zeroed by the kernel, and lives as long
+        // as `self`; all access is atomic.
+        unsafe { &*self.address }
+    }
+}
+
+impl Drop for SharedNumber {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` and is unmapped once; no borrow outlives `self`.
+        unsafe { libc::munmap(self.address.cast(), size_of::<AtomicU64>()) };
+    }
+}

@@ -1,0 +1,8 @@
+//! The system calls of the harness and of the raw subjects, as thin as a C program would make
+//! them, and (with the rivals' `ffi` modules) the only `unsafe` code of the laboratory.
+
+pub mod descriptor;
+pub mod epoll;
+pub mod memory;
+pub mod poll;
+pub mod process;

@@ -1,0 +1,8 @@
+//! `poll(2)`.
+
+/// Waits for ever and returns how many entries are ready; negative as the kernel says it.
+#[inline(always)]
+pub fn wait(set: &mut [libc::pollfd]) -> i32 {
+    // SAFETY: the kernel reads and writes the entries of the slice, and nothing beyond.
+    unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, -1) }
+}

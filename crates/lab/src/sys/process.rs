@@ -1,0 +1,140 @@
+//! The process: preemptions, pinning, a child, and a watch over rounds that never end.
+
+use std::io;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// How often the kernel has taken the processor away from this thread.
+pub fn preemptions() -> i64 {
+    // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nivcsw
+    }
+}
+
+/// The monotonic clock in nanoseconds, comparable between processes.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The processors this thread may run on.
+pub fn processors() -> Vec<usize> {
+    // SAFETY: all zeros is the empty set; the kernel writes at most the size of the set.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+    }
+}
+
+/// Lets this thread run on these processors only.
+pub fn pin(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: all zeros is the empty set; CPU_SET checks its index against the set's size.
+    let returned = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// This thread's timer slack in nanoseconds, if the kernel says.
+pub fn timer_slack() -> Option<u64> {
+    // SAFETY: this option takes no argument and returns a number.
+    u64::try_from(unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }).ok()
+}
+
+/// A child process that ends when it is dropped.
+#[derive(Debug)]
+pub struct Child {
+    pid: libc::pid_t,
+}
+
+/// Forks a child that runs `work`, which must not allocate or lock, and then ends.
+///
+/// The child does not outlive its parent: it is killed with it. To be called while the process
+/// has one thread.
+pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
+    // SAFETY: the child calls `work` and `_exit` and nothing else; with one thread in the parent
+    // no lock is held in it. The calls take integers.
+    unsafe {
+        match libc::fork() {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                work();
+                libc::_exit(0)
+            }
+            pid => Ok(Child { pid }),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: the pid is that of our own child, which has not been waited for, so the number
+        // cannot mean another process.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// Sleeps for a number of nanoseconds, on the stack alone.
+pub fn sleep(nanoseconds: u64) {
+    let time = libc::timespec {
+        tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
+        tv_nsec: (nanoseconds % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the kernel reads one timespec; it writes no rest where the pointer is null.
+    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
+}
+
+static NAME: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn too_late(_signal: libc::c_int) {
+    let parts: [&[u8]; 3] = [
+        b"superpoll: subject ",
+        // SAFETY: pointer and length are those of one `&'static str` each, stored by `watch`; a
+        // signal between the two stores would see two names of the lengths 1 to 20, mixed, which
+        // `watch` rules out by calling off the alarm before it stores them.
+        unsafe {
+            std::slice::from_raw_parts(NAME.load(Ordering::Relaxed), LENGTH.load(Ordering::Relaxed))
+        },
+        b" did not report a ready descriptor within 30 s: it lost a wake-up\n",
+    ];
+    for part in parts {
+        // SAFETY: write and _exit may be called in a signal handler; the kernel reads the slice.
+        unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
+    }
+    // SAFETY: as above.
+    unsafe { libc::_exit(70) }
+}
+
+/// Ends the process with one line that names the subject unless [`unwatch`] or another `watch`
+/// follows within 30 s. A signal does this and no thread, because a second thread would make
+/// every descriptor lookup of the process dearer.
+pub fn watch(subject: &'static str) {
+    unwatch();
+    NAME.store(subject.as_ptr().cast_mut(), Ordering::Relaxed);
+    LENGTH.store(subject.len(), Ordering::Relaxed);
+    // SAFETY: the handler is async-signal-safe and lives as long as the process.
+    unsafe {
+        libc::signal(libc::SIGALRM, too_late as extern "C" fn(libc::c_int) as libc::sighandler_t);
+        libc::alarm(30);
+    }
+}
+
+/// Calls the alarm of [`watch`] off.
+pub fn unwatch() {
+    // SAFETY: the call takes and returns an integer.
+    unsafe { libc::alarm(0) };
+}

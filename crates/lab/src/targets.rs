@@ -1,0 +1,220 @@
+//! What we promise, held against what was measured in the same run.
+//!
+//! Each target is judged at its worst point, and that point is named. "Cost" is waiting, reading,
+//! upkeep and what the writes cost more than to unwatched descriptors; "pure" the best of poll and
+//! both triggers of epoll, raw or ours.
+
+use crate::record::Figures;
+use crate::table::Table;
+use crate::{atr, mix, wake};
+
+/// A promise and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// What is promised.
+    pub name: String,
+    /// Not more than this.
+    pub bound: f64,
+    /// The worst that was measured.
+    pub measured: f64,
+    /// Where that was.
+    pub at: String,
+}
+
+impl Target {
+    /// Whether it is kept.
+    pub fn is_kept(&self) -> bool {
+        self.measured <= self.bound
+    }
+}
+
+/// The worst of some measurements; no target where nothing was measured.
+fn worst(
+    name: impl Into<String>,
+    bound: f64,
+    measured: impl Iterator<Item = (f64, String)>,
+) -> Option<Target> {
+    let (measured, at) = measured.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(Target { name: name.into(), bound, measured, at })
+}
+
+/// The targets that `lab atr` measures.
+pub fn of_atr(rows: &[atr::Row]) -> Vec<Target> {
+    let at =
+        |row: &atr::Row| format!("{} {} of {} {}", row.kind, row.active, row.total, row.placement);
+    let adaptive = |of: fn(&Figures) -> Option<f64>| {
+        rows.iter()
+            .filter(|row| row.subject == "adaptive")
+            .filter_map(move |row| Some((of(&row.figures)?, at(row))))
+    };
+    // Sweeps are compared where one in a hundred and where all are active.
+    let against = |ours: &'static str, theirs: &'static str| {
+        rows.iter()
+            .filter(move |row| row.subject == ours)
+            .filter(|row| row.active == row.total || row.active == row.total.div_ceil(100))
+            .filter_map(move |row| {
+                let other = rows.iter().find(|other| {
+                    other.subject == theirs
+                        && (&other.kind, &other.placement, other.total, other.active)
+                            == (&row.kind, &row.placement, row.total, row.active)
+                })?;
+                let ratio = row.figures.ns_per_round_median / other.figures.ns_per_round_median;
+                Some((ratio, format!("{}, {ours} / {theirs}", at(row))))
+            })
+    };
+    let steady = |of: fn(&Figures) -> Option<f64>| {
+        rows.iter()
+            .filter(|row| {
+                ["poll", "epoll-lt", "epoll-et", "adaptive", "adaptive-lt"]
+                    .contains(&row.subject.as_str())
+            })
+            .filter_map(move |row| {
+                Some((of(&row.figures)?, format!("{} {}", at(row), row.subject)))
+            })
+    };
+    let memory = rows.iter().filter_map(|row| {
+        let bytes = row.figures.memory_bytes? as f64 / row.total.max(1) as f64;
+        Some((bytes, format!("{} of {}", row.subject, row.total)))
+    });
+    [
+        worst("uniform sweep: cost of adaptive / pure", 1.06, adaptive(|f| f.cost_ratio)),
+        worst("uniform sweep: loop of adaptive / pure", 1.05, adaptive(|f| f.loop_ratio)),
+        worst(
+            "our epoll / raw epoll at 0.01 and 1.0",
+            1.03,
+            against("epoll-lt", "raw-epoll-lt").chain(against("epoll-et", "raw-epoll-et")),
+        ),
+        worst("our epoll / mio at 0.01 and 1.0", 1.0, against("epoll-et", "mio")),
+        worst("steady state: waits per round", 1.0, steady(|f| f.waits_per_round)),
+        worst("steady state: epoll_ctl per round", 0.0, steady(|f| f.epoll_ctl_per_round)),
+        worst("steady state: wakes per round", 0.0, steady(|f| f.wakes_per_round)),
+        worst("steady state: allocations per round", 0.0, steady(|f| f.allocations_per_round)),
+        worst("own bytes per registered descriptor", 64.0, memory),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The targets that `lab mix` measures.
+pub fn of_mix(rows: &[mix::Row]) -> Vec<Target> {
+    let costs = |family: &'static str,
+                 kind: Option<&'static str>,
+                 shifts: std::ops::Range<usize>| {
+        rows.iter()
+            .filter(move |row| row.subject == "adaptive" && row.family == family)
+            .filter(move |row| kind.is_none_or(|kind| row.kind == kind))
+            .filter(move |row| family != "shift" || shifts.contains(&row.shift_every))
+            .filter_map(|row| Some((row.figures.cost_ratio?, format!("{} {}", row.kind, row.load))))
+    };
+    let mut targets = Vec::new();
+    for (kind, bound, slow_bound) in [("pipe", 0.80, 0.92), ("unix", 0.90, 1.0), ("tcp", 0.88, 1.0)]
+    {
+        let name = format!("mixed loads, {kind}: cost of adaptive / pure");
+        targets.extend(worst(name, bound, costs("mixed", Some(kind), 0..1)));
+        let name = format!("busy set moves every 100 or slower, {kind}: cost / pure");
+        targets.extend(worst(name, slow_bound, costs("shift", Some(kind), 100..usize::MAX)));
+    }
+    let name = "busy set moves every 10 to 50: cost / pure";
+    targets.extend(worst(name, 1.06, costs("shift", None, 0..100)));
+    let name = "active at random, 0.1 to 0.75: cost / pure";
+    targets.extend(worst(name, 1.08, costs("random", None, 0..1)));
+    targets
+}
+
+/// The targets that `lab wake` measures.
+pub fn of_wake(rows: &[wake::Row]) -> Vec<Target> {
+    let adaptive = rows
+        .iter()
+        .filter(|row| row.subject == "adaptive")
+        .filter_map(|row| Some((row.p50_ratio?, row.kind.clone())));
+    worst("blocked loop: p50 wake-up of adaptive / epoll", 1.10, adaptive).into_iter().collect()
+}
+
+/// The targets of a run, each with what was measured.
+pub fn table(targets: &[Target]) -> Table {
+    let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);
+    for target in targets {
+        let digits = |value: f64| format!("{value:.2}");
+        table.row([
+            target.name.clone(),
+            target.at.clone(),
+            digits(target.bound),
+            if target.measured > target.bound && digits(target.measured) == digits(target.bound) {
+                format!("{:.4}", target.measured)
+            } else {
+                digits(target.measured)
+            },
+            if target.is_kept() { "ok" } else { "missed" }.to_owned(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(subject: &str, active: usize, loop_ns: f64, cost_ratio: f64) -> atr::Row {
+        atr::Row {
+            kind: "pipe".to_owned(),
+            placement: "end".to_owned(),
+            total: 1000,
+            active,
+            subject: subject.to_owned(),
+            figures: Figures {
+                ns_per_round_median: loop_ns,
+                cost_ratio: Some(cost_ratio),
+                loop_ratio: Some(cost_ratio),
+                memory_bytes: (subject == "adaptive").then_some(65_000),
+                ..Figures::default()
+            },
+        }
+    }
+
+    #[test]
+    fn each_target_is_judged_at_its_worst_point() {
+        let rows = [
+            row("adaptive", 1, 1.0, 1.01),
+            row("adaptive", 1000, 1.0, 1.07),
+            row("raw-epoll-lt", 10, 100.0, 1.0),
+            row("epoll-lt", 10, 102.0, 1.0),
+            row("raw-epoll-lt", 500, 100.0, 1.0),
+            row("epoll-lt", 500, 200.0, 1.0),
+        ];
+        let targets = of_atr(&rows);
+        let find = |name: &str| targets.iter().find(|t| t.name.contains(name)).unwrap();
+        assert!(!find("cost of adaptive").is_kept());
+        assert_eq!(find("cost of adaptive").at, "pipe 1000 of 1000 end");
+        assert_eq!(find("raw epoll").measured, 1.02);
+        assert!(find("raw epoll").is_kept());
+        assert_eq!(find("own bytes").measured, 65.0);
+        assert!(targets.iter().all(|target| !target.name.contains("mio")));
+        let text = table(&targets).to_string();
+        assert!(text.contains("missed") && text.contains("ok"));
+    }
+
+    #[test]
+    fn mixes_are_judged_by_family_kind_and_period() {
+        let row = |kind: &str, family: &str, shift_every, ratio| mix::Row {
+            kind: kind.to_owned(),
+            hot: 1,
+            cold: 1,
+            shift_every,
+            subject: "adaptive".to_owned(),
+            load: String::new(),
+            family: family.to_owned(),
+            mean_active: 1.0,
+            figures: Figures { cost_ratio: Some(ratio), ..Figures::default() },
+        };
+        let targets = of_mix(&[
+            row("pipe", "mixed", 0, 0.79),
+            row("tcp", "mixed", 0, 0.95),
+            row("pipe", "shift", 10, 1.05),
+            row("pipe", "shift", 300, 0.91),
+            row("pipe", "worst", 0, 9.0),
+        ]);
+        let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.79, true), (0.91, true), (0.95, false), (1.05, true)]);
+    }
+}
