@@ -373,3 +373,50 @@ pub fn explore<S: Subject>(
         Err(TestError::Abort(reason)) => Err(format!("{}: aborted: {reason}", make().name())),
     }
 }
+
+/// Steps from arbitrary bytes, three for each: any bytes are a sequence, and a small change of the
+/// bytes is a small change of the sequence.
+pub fn decode(bytes: &[u8]) -> Vec<Step> {
+    let mut steps: Vec<Step> =
+        bytes.chunks_exact(3).map(|chunk| step_of(chunk[0], chunk[1], chunk[2])).collect();
+    steps.push(Step::Wait(64, false));
+    steps
+}
+
+fn step_of(what: u8, which: u8, detail: u8) -> Step {
+    let kinds = [Kind::Pipe, Kind::Sockets, Kind::Eventfd, Kind::File];
+    let kind = kinds[which as usize % kinds.len()];
+    let watch = watch_of(detail);
+    match what % 17 {
+        0 => Step::Open(kind),
+        1 | 2 => Step::OpenAndRegister(kind, watch),
+        3 => Step::Duplicate(which),
+        4 => Step::Close(which),
+        5 => Step::Register(which, watch),
+        6 => Step::Modify(which, watch),
+        7 => Step::ModifyAndBack(which, watch),
+        8 => Step::Deregister(which),
+        9 => Step::Reregister(which, watch),
+        10 => Step::Write(which, [1, 8, 100, 3000][detail as usize % 4]),
+        11 => Step::Read(which, [1, 8, 100, 4096][detail as usize % 4]),
+        12 => Step::Fill(which),
+        13 => Step::Drain(which),
+        14 => Step::Shutdown(which, [How::Read, How::Write, How::Both][detail as usize % 3]),
+        _ => Step::Wait([64, 1, 2, 3][which as usize % 4], detail == 255),
+    }
+}
+
+fn watch_of(detail: u8) -> Watch {
+    let interests = [
+        Interest::READABLE,
+        Interest::READABLE | Interest::WRITABLE,
+        Interest::WRITABLE,
+        Interest::READABLE | Interest::READ_CLOSED,
+        Interest::READ_CLOSED,
+        Interest::NONE,
+    ];
+    let modes = [Mode::Level, Mode::Edge, Mode::OneShot, Mode::Auto, Mode::Exclusive];
+    let hints = [Hint::None, Hint::Busy, Hint::Idle];
+    let detail = detail as usize;
+    Watch::new(interests[detail % 6]).mode(modes[detail / 6 % 5]).hint(hints[detail / 30 % 3])
+}
