@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
-use superpoll::{Hint, Interest, Mode, Watch};
+use superpoll::{Hint, Interest, Mode, Readiness, Watch};
 
 use crate::bench::Capabilities;
 use crate::subject::model::Model;
@@ -54,6 +54,10 @@ pub enum Step {
     Drain(u8),
     /// Shuts a socket down.
     Shutdown(u8, How),
+    /// Tells the subject that a registration is ready.
+    Tell(u8, Interest),
+    /// Wakes the subject.
+    Wake,
     /// Waits for at most so many events; naps if nothing is ready.
     Wait(usize, bool),
 }
@@ -100,6 +104,7 @@ fn steps(limits: Limits) -> impl Strategy<Value = Step> {
         Limits::Tight => 1..5usize,
     };
     let limits = prop_oneof![4 => Just(64usize), 3 => tight];
+    let told = prop_oneof![Just(Interest::READABLE), Just(Interest::WRITABLE)];
     prop_oneof![
         1 => kinds().prop_map(Step::Open),
         5 => (kinds(), watches()).prop_map(|(kind, watch)| Step::OpenAndRegister(kind, watch)),
@@ -115,6 +120,8 @@ fn steps(limits: Limits) -> impl Strategy<Value = Step> {
         1 => which().prop_map(Step::Fill),
         3 => which().prop_map(Step::Drain),
         2 => (which(), hows).prop_map(|(which, how)| Step::Shutdown(which, how)),
+        1 => (which(), told).prop_map(|(which, told)| Step::Tell(which, told)),
+        1 => Just(Step::Wake),
         20 => (limits, prop::bool::weighted(0.1)).prop_map(|(limit, nap)| Step::Wait(limit, nap)),
     ]
 }
@@ -239,7 +246,11 @@ fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
                 open.into_iter().filter(|&number| model.is_socket(number)).collect();
             one(pick(&sockets, which).map(|number| Op::Shutdown(number, how)))
         }
-        Step::Wait(..) => Vec::new(),
+        Step::Tell(which, told) if capabilities.tell_and_wake => {
+            one(pick(&registered, which).map(|number| Op::Tell(number, Readiness::of(told))))
+        }
+        Step::Wake if capabilities.tell_and_wake => vec![Op::Wake],
+        Step::Tell(..) | Step::Wake | Step::Wait(..) => Vec::new(),
     }
 }
 
@@ -279,7 +290,10 @@ fn compare_waits(
     model.flush();
     let expectation = model.expectation();
     let limit = if subject.has_limit() { limit } else { usize::MAX };
-    let mut waits = expectation.state.len().div_ceil(limit).max(1);
+    let mut told = expectation.told.clone();
+    // What the caller told takes its turn beside what the kernel says of the same registration.
+    let mut waits = (expectation.state.len() + told.len()).div_ceil(limit).max(1);
+    let wake = model.take_wake();
     let mut seen: BTreeMap<Tag, usize> = BTreeMap::new();
     let mut forgiven = false;
     let mut wait = 0;
@@ -289,11 +303,18 @@ fn compare_waits(
         if ready.len() > limit {
             return Err(format!("{} events, limit {limit}", ready.len()));
         }
+        if subject.woken().is_some_and(|woken| woken != (wake && wait == 1)) {
+            return Err(format!(
+                "wait {wait} is woken: {:?}, a wake came: {wake}",
+                subject.woken()
+            ));
+        }
         if subject.may_repeat_edges() {
             model.forgive();
             forgiven = true;
             // What is told once more takes its turn like everything else.
-            waits = wait + model.expectation().state.len().div_ceil(limit).max(1);
+            let repeated = model.expectation().state.len() + told.len();
+            waits = wait + repeated.div_ceil(limit).max(1);
         }
         let mut batch: Vec<Tag> = ready.iter().map(|event| event.0).collect();
         batch.sort_unstable();
@@ -307,7 +328,11 @@ fn compare_waits(
                 None if forgiven => model.expectation().state.get(&tag).copied(),
                 None => None,
             };
-            if expected != Some(readiness) {
+            // What the caller told comes once, by itself or with what the kernel says.
+            let as_told = told.remove(&tag).is_some_and(|told| {
+                readiness == told || expected.is_some_and(|state| readiness == told | state)
+            });
+            if !as_told && expected != Some(readiness) {
                 return Err(format!(
                     "registration {tag} is reported {readiness:?}, not {expected:?}; expected are \
                      {expectation:?}"
@@ -324,10 +349,18 @@ fn compare_waits(
                      {expectation:?}, got {seen:?}"
                 ));
             }
-            Some(&times) if times > 1 && *once && !forgiven => {
+            Some(&times)
+                if times > 1 && *once && !forgiven && !expectation.told.contains_key(tag) =>
+            {
                 return Err(format!("registration {tag} is reported {times} times"));
             }
             Some(_) => {}
+        }
+    }
+    for (tag, readiness) in told {
+        // With a limit the told one may be served by what the kernel said before.
+        if !seen.contains_key(&tag) {
+            return Err(format!("registration {tag} was told {readiness:?} and is not reported"));
         }
     }
     model.reported(&seen);

@@ -70,6 +70,8 @@ struct Registration {
     ready: bool,
     /// An edge that was told may come again.
     lenient: bool,
+    /// What the caller told.
+    told_ready: Readiness,
 }
 
 /// A world in pure Rust.
@@ -81,6 +83,7 @@ pub struct Model {
     numbers: BTreeMap<Number, Id>,
     registered: BTreeMap<Number, Registration>,
     next_tag: Tag,
+    woken: bool,
 }
 
 impl Model {
@@ -93,6 +96,7 @@ impl Model {
             numbers: BTreeMap::new(),
             registered: BTreeMap::new(),
             next_tag: 1,
+            woken: false,
         }
     }
 
@@ -245,6 +249,7 @@ impl Model {
                     told: None,
                     ready: false,
                     lenient: false,
+                    told_ready: Readiness::NONE,
                 };
                 self.registered.insert(*number, registration);
             }
@@ -264,6 +269,12 @@ impl Model {
             Op::Fill(number) => self.fill(*number),
             Op::Drain(number) => self.drain(*number),
             Op::Shutdown(number, how) => self.shut_down(*number, *how),
+            Op::Tell(number, readiness) => {
+                if let Some(registration) = self.registered.get_mut(number) {
+                    registration.told_ready |= *readiness;
+                }
+            }
+            Op::Wake => self.woken = true,
         }
         Reply::Done
     }
@@ -496,6 +507,10 @@ impl Model {
         let mut expectation = Expectation::default();
         for registration in self.registered.values() {
             let state = self.seen(registration);
+            let told = registration.told_ready.masked(registration.watch.interest);
+            if !told.is_empty() {
+                expectation.told.insert(registration.tag, told);
+            }
             if state.is_empty() {
                 continue;
             }
@@ -526,11 +541,17 @@ impl Model {
         for registration in self.registered.values_mut() {
             registration.ready = false;
             registration.lenient = false;
+            registration.told_ready = Readiness::NONE;
             if tags.contains_key(&registration.tag) && registration.watch.mode == Mode::OneShot {
                 registration.watch.interest = Interest::NONE;
                 registration.told = Some((Interest::NONE, Mode::OneShot));
             }
         }
+    }
+
+    /// Whether somebody woke the subject since this was last asked.
+    pub fn take_wake(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
     }
 
     /// Edges that were told may be told once more.
