@@ -527,17 +527,67 @@ impl Poller {
     ///
     /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; registrations are
     /// unaffected, and `events` is empty.
+    #[inline]
     pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize> {
         events.list.clear();
-        events.refusals.clear();
+        if !events.refusals.is_empty() {
+            events.refusals.clear();
+        }
         events.woken = false;
         if events.limit == 0 {
             return Err(Error::ZeroLimit);
         }
         self.stats.waits += 1;
+        let deadline = match timeout {
+            None => Deadline::Never,
+            Some(Duration::ZERO) => Deadline::Now,
+            Some(_) => Deadline::after(timeout),
+        };
+        // The usual case: there is nothing but the kernel to ask, and it has something to tell.
+        let mut waited = None;
+        if self.only_the_kernel_is_to_be_asked() {
+            let (backend, mut cx) = self.split_for(events);
+            let outcome = backend.wait(&mut cx, deadline);
+            let usual = !events.list.is_empty()
+                && outcome.is_ok()
+                && self.delivery.is_idle()
+                && !self.shared.has_commands();
+            if usual {
+                events.woken = self.signals().woken;
+                self.stats.events += events.list.len() as u64;
+                return Ok(events.list.len());
+            }
+            waited = Some(outcome);
+        }
+        self.wait_thoroughly(events, deadline, waited)
+    }
+
+    #[inline]
+    fn only_the_kernel_is_to_be_asked(&self) -> bool {
+        !self.table.has_changes()
+            && self.table.always_ready().is_empty()
+            && self.told_ready.is_empty()
+            && self.refusals.is_empty()
+            && self.delivery.is_idle()
+            && !self.nested
+            && !self.shared.has_commands()
+            && !(self.wakeable && self.shared.sleep.is_signalled())
+    }
+
+    /// A wait with all its steps; `waited` if the back-end has waited already.
+    #[inline(never)]
+    fn wait_thoroughly(
+        &mut self,
+        events: &mut Events,
+        mut deadline: Deadline,
+        waited: Option<io::Result<()>>,
+    ) -> Result<usize> {
         self.delivery.begin_wait();
         let early = if self.nested { self.signals() } else { Signals::default() };
-        let outcome = self.fill(events, if early.woken { Some(Duration::ZERO) } else { timeout });
+        if early.woken {
+            deadline = Deadline::Now;
+        }
+        let outcome = self.fill(events, deadline, waited);
         self.delivery.end_wait(events, &mut self.table);
         if !self.refusals.is_empty() {
             events.refusals.append(&mut self.refusals);
@@ -556,38 +606,41 @@ impl Poller {
     }
 
     /// Delivers what is ready; returns whether a waker was used.
-    fn fill(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
-        let mut deadline = match timeout {
-            None => Deadline::Never,
-            Some(Duration::ZERO) => Deadline::Now,
-            Some(_) => Deadline::after(timeout),
-        };
+    fn fill(
+        &mut self,
+        events: &mut Events,
+        mut deadline: Deadline,
+        mut waited: Option<io::Result<()>>,
+    ) -> io::Result<bool> {
         loop {
-            self.take_commands();
-            self.flush();
-            let told = self.deliver_told(events);
-            if !self.delivery.backlog.is_empty() {
-                self.split_for(events).1.serve_backlog()?;
+            let (mut told, mut outcome) = (0, waited.take());
+            if outcome.is_none() {
+                self.take_commands();
+                self.flush();
+                told = self.deliver_told(events);
+                if !self.delivery.backlog.is_empty() {
+                    self.split_for(events).1.serve_backlog()?;
+                }
+                if events.list.len() >= events.limit {
+                    return Ok(self.signals().woken);
+                }
+                self.delivery.begin_collection();
+                self.deliver_always_ready(events);
+                let found = !events.list.is_empty() || !self.delivery.backlog.is_empty();
+                let signalled = self.wakeable && self.shared.sleep.is_signalled();
+                if found || signalled || !self.refusals.is_empty() {
+                    deadline = Deadline::Now;
+                }
+                let (backend, mut cx) = self.split_for(events);
+                outcome = Some(backend.wait(&mut cx, deadline));
             }
-            if events.list.len() >= events.limit {
-                return Ok(self.signals().woken);
-            }
-            self.delivery.begin_collection();
-            self.deliver_always_ready(events);
-            let found = !events.list.is_empty() || !self.delivery.backlog.is_empty();
-            if found || !self.refusals.is_empty() {
-                deadline = Deadline::Now;
-            }
-            if self.wakeable && self.shared.sleep.is_signalled() {
-                deadline = Deadline::Now;
-            }
-            let (backend, mut cx) = self.split_for(events);
-            let waited = backend.wait(&mut cx, deadline);
             self.delivery.end_collection(events, &mut self.table);
             let signals = self.signals();
-            match waited {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                waited => waited?,
+            match outcome {
+                Some(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(error);
+                }
+                _ => {}
             }
             if told > 0 {
                 merge(&mut events.list, told);

@@ -161,6 +161,7 @@ impl<P: Policy> Adaptive<P> {
     }
 
     /// Fetches events from epoll. Returns how many were delivered.
+    #[inline(always)]
     fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
         self.candidates.clear();
         let view = View {
@@ -217,6 +218,7 @@ impl<P: Policy> Adaptive<P> {
     }
 
     /// Looks at the array without blocking, timing it now and then.
+    #[inline(always)]
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
         if !self.passes.is_multiple_of(TIMED_EVERY) || self.hot.len() < 16 {
             return self.hot.poll(cx.stats, Deadline::Now.left());

@@ -91,6 +91,7 @@ impl Array {
     }
 
     /// Calls `poll`; returns how many slots have something to tell.
+    #[inline(always)]
     pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
         stats.slots_scanned += self.len() as u64;
         poll::wait(&mut stats.calls, &mut self.slots, timeout)
@@ -112,6 +113,7 @@ impl Array {
     ) -> usize {
         let mut left = ready - usize::from(self.own_is_ready());
         let mut active = 0;
+        let mut room = cx.room_at_once();
         for place in OWN + 1..self.slots.len() {
             if left == 0 {
                 break;
@@ -131,12 +133,15 @@ impl Array {
             }
             let readiness = Readiness::from_poll_bits(found);
             // The kernel reports what the slot asked for: no second look, if it stays armed.
-            if cx.table.slot(index).watch().mode != Mode::OneShot && cx.push(key, readiness) {
+            if room > 0 && cx.table.slot(index).watch().mode != Mode::OneShot {
+                room -= 1;
                 active += 1;
+                cx.deliver_plain(key, readiness);
                 on_active(cx, index);
                 continue;
             }
             let report = cx.report(key, readiness);
+            room = cx.room_at_once();
             if cx.table.slot(index).interest().is_empty() {
                 self.slots[place].fd = !self.slots[place].fd;
             }
