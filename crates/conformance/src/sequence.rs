@@ -247,7 +247,10 @@ fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
             one(pick(&sockets, which).map(|number| Op::Shutdown(number, how)))
         }
         Step::Tell(which, told) if capabilities.tell_and_wake => {
-            one(pick(&registered, which).map(|number| Op::Tell(number, Readiness::of(told))))
+            // Once for each wait: what two in a row come to is not part of the contract.
+            let untold: Vec<_> =
+                registered.into_iter().filter(|&number| !model.is_told(number)).collect();
+            one(pick(&untold, which).map(|number| Op::Tell(number, Readiness::of(told))))
         }
         Step::Wake if capabilities.tell_and_wake => vec![Op::Wake],
         Step::Tell(..) | Step::Wake | Step::Wait(..) => Vec::new(),

@@ -125,6 +125,11 @@ impl Model {
         self.registered.get(&number).map_or(Watch::default(), |one| one.watch)
     }
 
+    /// Whether a registration was told to be ready since the last wait.
+    pub fn is_told(&self, number: Number) -> bool {
+        self.registered.get(&number).is_some_and(|one| !one.told_ready.is_empty())
+    }
+
     /// A tag for a new registration.
     pub fn tag(&mut self) -> Tag {
         self.next_tag += 1;
