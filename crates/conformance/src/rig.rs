@@ -401,7 +401,9 @@ impl Rig {
     fn bent_time(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         match (self.fault, timeout) {
             (Fault::EarlyReturn, Some(timeout)) => Some(timeout / 2),
-            (Fault::SpuriousReturn, Some(timeout)) if !timeout.is_zero() && !self.fired => {
+            (Fault::SpuriousReturn, Some(timeout))
+                if timeout >= Duration::from_millis(1) && !self.fired =>
+            {
                 self.fired = true;
                 Some(Duration::ZERO)
             }
