@@ -1,9 +1,11 @@
 //! The `superpoll` command.
 
+mod doctor;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::{atr, mix, output, wake};
+use superpoll_lab::{atr, mix, output, targets, wake};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -22,6 +24,8 @@ enum Command {
     /// Experiments that compare ways to watch descriptors
     #[command(subcommand)]
     Lab(Lab),
+    /// What works on this machine, and what watching costs here
+    Doctor(doctor::Options),
 }
 
 #[derive(Debug, Subcommand)]
@@ -32,9 +36,12 @@ enum Lab {
     Mix(mix::Options),
     /// How long a loop that has gone quiet takes to wake up
     Wake(wake::Options),
+    /// Everything our targets are about, and whether they are kept
+    Targets(targets::Options),
 }
 
 fn main() -> ExitCode {
+    superpoll_lab::end_on_closed_output();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
@@ -69,9 +76,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 fn run(command: Command) -> superpoll_lab::Result<()> {
     match command {
+        Command::Doctor(options) => Ok(doctor::run(&options)?),
         Command::Lab(Lab::Atr(options)) => {
             let record = atr::run(&options)?;
-            output::atr(&record, &options.output)
+            let appendix = atr::appendix(&options)?;
+            output::atr(&record, appendix.as_ref(), &options.output)
         }
         Command::Lab(Lab::Mix(options)) => {
             let record = mix::run(&options)?;
@@ -80,6 +89,10 @@ fn run(command: Command) -> superpoll_lab::Result<()> {
         Command::Lab(Lab::Wake(options)) => {
             let record = wake::run(&options)?;
             output::wake(&record, &options.output)
+        }
+        Command::Lab(Lab::Targets(options)) => {
+            let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;
+            output::all_targets(&record, &options.output)
         }
     }
 }

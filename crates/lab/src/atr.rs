@@ -14,7 +14,9 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::load::Load;
 use crate::measure::{self, Rounds, Sample};
+use crate::mix;
 use crate::options::{self, Output};
+use crate::output;
 use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::random::Random;
@@ -40,9 +42,27 @@ pub struct Options {
     /// Pollers to measure, with commas, or all
     #[arg(long, value_name = "LIST")]
     pub subjects: Option<String>,
+    /// Leaves out the short mixed load at the end
+    #[arg(long)]
+    pub no_mix: bool,
     /// Where results go.
     #[command(flatten)]
     pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            total: "1000".to_owned(),
+            active: None,
+            placement: "end".to_owned(),
+            kind: "pipe".to_owned(),
+            subjects: None,
+            no_mix: false,
+            output: Output::default(),
+        }
+    }
 }
 
 /// What is measured unless subjects are named.
@@ -162,7 +182,7 @@ fn plan(options: &Options) -> Result<Plan> {
         active,
         entries: options::subjects(options.subjects.as_deref(), &DEFAULTS)?,
         repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
-        budget: options.output.budget(20.0, 40.0),
+        budget: options.output.budget(15.0, 30.0),
         notes,
     })
 }
@@ -187,7 +207,7 @@ fn points(total: usize, active: Option<&[usize]>) -> Vec<usize> {
 pub fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     for note in &plan.notes {
-        eprintln!("superpoll: {note}");
+        output::note(note);
     }
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
@@ -202,14 +222,14 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             let pairs = Pairs::open(kind, total)?;
             let suitable: Vec<Entry> =
                 plan.entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
-            if let Some(entry) = plan.entries.iter().find(|entry| !entry.suits(&pairs)) {
-                if options.subjects.is_some() {
-                    eprintln!(
-                        "superpoll: subject {} cannot watch {total} descriptors (numbers of 1024 \
-                         and above): leaving it out there",
-                        entry.name
-                    );
-                }
+            // Named by the user, it is missed; a default is not.
+            let left_out = plan.entries.iter().find(|entry| !entry.suits(&pairs));
+            if let Some(entry) = left_out.filter(|_| options.subjects.is_some()) {
+                output::note(&format!(
+                    "subject {} cannot watch {total} descriptors (numbers of 1024 and above): \
+                     leaving it out there",
+                    entry.name
+                ));
             }
             for &placement in &plan.placements {
                 for active in points(total, plan.active.as_deref()) {
@@ -321,4 +341,26 @@ pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
         }
     }
     sweeps
+}
+
+/// The short mixed load that follows a sweep: after where either poller is better, what a load
+/// looks like on which neither is. The pairs of the sweep are closed by now.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn appendix(options: &Options) -> Result<Option<Record<mix::Row>>> {
+    if options.no_mix || options.subjects.is_some() || channel::most_pairs() < 1000 {
+        return Ok(None);
+    }
+    let output =
+        Output { seconds: Some(options.output.budget(1.5, 3.0)), ..options.output.clone() };
+    mix::run(&mix::Options {
+        size: Some("50/950".to_owned()),
+        load: "mixed".to_owned(),
+        kind: options.kind.clone(),
+        output,
+        ..mix::Options::default()
+    })
+    .map(Some)
 }

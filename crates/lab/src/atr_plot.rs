@@ -3,13 +3,12 @@
 use crate::atr::{self, Row};
 use crate::atr_table::{cost, loop_time};
 use crate::plot::{Curve, Plot};
-use crate::record::{Figures, PURE};
+use crate::record::{Account, PURE};
 
 /// Poll time divided by epoll time over the ratio of active to all, with the break-even line and
 /// the crossings, by both accounts; and our adaptive back-end against the best pure one.
 pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
-    let accounts: [(&str, fn(&Figures) -> Option<f64>); 2] =
-        [("loop", loop_time), ("with writes", cost)];
+    let accounts: [(&str, Account); 2] = [("loop", loop_time), ("with writes", cost)];
     let mut plot = Plot {
         title: format!("poll time / epoll time ({name})"),
         y_label: "poll / epoll (above 1: epoll is faster)".to_owned(),
@@ -36,7 +35,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
             });
         }
     }
-    let ratios: [(&str, fn(&Figures) -> Option<f64>); 2] =
+    let ratios: [(&str, Account); 2] =
         [("loop", |f| f.loop_ratio), ("with writes", |f| f.cost_ratio)];
     for (account, of) in ratios {
         let points = curve_of(rows, "adaptive", of);
@@ -85,7 +84,7 @@ pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
     }
 }
 
-fn curve_of(rows: &[&Row], subject: &str, of: fn(&Figures) -> Option<f64>) -> Vec<(f64, f64)> {
+fn curve_of(rows: &[&Row], subject: &str, of: Account) -> Vec<(f64, f64)> {
     rows.iter()
         .filter(|row| row.subject == subject)
         .filter_map(|row| Some((row.atr(), of(&row.figures)?)))

@@ -79,11 +79,10 @@ pub fn line(path: &str) -> Option<String> {
 /// The value of the first line `name: value` of a file.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
-    let value = text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then(|| value.trim().to_owned())
-    });
-    value
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim().to_owned())
 }
 
 /// Which weaknesses of the processor the kernel works around: each costs something per call.

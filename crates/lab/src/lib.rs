@@ -21,6 +21,7 @@ pub mod options;
 pub mod output;
 pub mod placement;
 pub mod plot;
+pub mod probe;
 mod progress;
 mod random;
 pub mod record;
@@ -36,3 +37,4 @@ pub mod wake;
 
 pub use error::{Error, Result};
 pub use sys::memory::Counting;
+pub use sys::process::end_on_closed_output;

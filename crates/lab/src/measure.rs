@@ -176,7 +176,7 @@ fn run_block(
 }
 
 fn watch_now_and_then(entry: &Entry, round: usize) {
-    if round % 64 == 0 {
+    if round.is_multiple_of(64) {
         process::watch(entry.name);
     }
 }

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::load::{Load, Mix};
 use crate::measure::{self, Rounds, Sample};
 use crate::options::{self, Output};
+use crate::output;
 use crate::progress::Progress;
 use crate::record::{self, Figures, Record};
 use crate::simulator;
@@ -46,6 +47,21 @@ pub struct Options {
     /// Where results go.
     #[command(flatten)]
     pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            size: None,
+            load: "all".to_owned(),
+            shift: "10,15,20,30,50,100,300,1000".to_owned(),
+            chance: "0.1,0.25,0.5,0.75".to_owned(),
+            kind: "pipe".to_owned(),
+            subjects: None,
+            output: Output::default(),
+        }
+    }
 }
 
 /// What is measured unless subjects are named.
@@ -297,7 +313,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     notes.dedup();
     for note in &notes {
-        eprintln!("superpoll: {note}");
+        output::note(note);
     }
     let count: usize = all.iter().map(|(_, cases)| cases.len()).sum();
     let progress = Progress::new("mix", count * entries.len() * repetitions);

@@ -1,7 +1,7 @@
 //! What `lab mix` prints: each load a line, each subject's cost against the best pure one.
 
 use crate::mix::{self, Row};
-use crate::record::{Figures, PURE};
+use crate::record::{Account, Figures, PURE};
 use crate::table::{self, Table};
 
 /// The figures of a subject under one load.
@@ -10,15 +10,13 @@ pub fn find<'a>(rows: &[&'a Row], subject: &str) -> Option<&'a Figures> {
 }
 
 /// The best pure subject under one load, by what `of` says.
-pub fn best_pure<'a>(rows: &[&'a Row], of: fn(&Figures) -> Option<f64>) -> Option<&'a Row> {
+pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
     rows.iter()
         .filter(|row| PURE.contains(&row.subject.as_str()))
         .filter_map(|&row| Some((of(&row.figures)?, row)))
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, row)| row)
 }
-
-type Account = fn(&Figures) -> Option<f64>;
 
 /// Costs against the best pure one: a line per load, a column per subject that adapts, the floor.
 pub fn costs(rows: &[Row]) -> Table {

@@ -37,6 +37,22 @@ pub struct Output {
     pub seed: u64,
 }
 
+impl Default for Output {
+    /// What the command line has without options.
+    fn default() -> Output {
+        Output {
+            json: None,
+            report: PathBuf::from("superpoll-report"),
+            no_report: false,
+            quick: false,
+            seconds: None,
+            repetitions: None,
+            second_thread: false,
+            seed: 1,
+        }
+    }
+}
+
 impl Output {
     /// Refuses what makes no sense, before anything is measured.
     ///
@@ -44,12 +60,10 @@ impl Output {
     ///
     /// [`Error::Usage`].
     pub fn check(&self) -> Result<()> {
-        if let Some(seconds) = self.seconds {
-            if !(seconds > 0.0 && seconds.is_finite()) {
-                return Err(Error::usage(format!(
-                    "--seconds {seconds} measures nothing: give a number above 0"
-                )));
-            }
+        if let Some(seconds) = self.seconds.filter(|s| !(*s > 0.0 && s.is_finite())) {
+            return Err(Error::usage(format!(
+                "--seconds {seconds} measures nothing: give a number above 0"
+            )));
         }
         if self.repetitions == Some(0) {
             return Err(Error::usage("--repetitions 0 measures nothing: give 1 or more"));

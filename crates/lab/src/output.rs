@@ -35,9 +35,18 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()
 /// # Errors
 ///
 /// As [`write`].
-pub fn atr(record: &Record<crate::atr::Row>, output: &Output) -> Result<()> {
+pub fn atr(
+    record: &Record<crate::atr::Row>,
+    appendix: Option<&Record<crate::mix::Row>>,
+    output: &Output,
+) -> Result<()> {
     println!("{}\n", record.environment.summary());
     print!("{}", crate::atr_table::text(&record.rows));
+    if let Some(appendix) = appendix {
+        println!("a mixed load: cost per round, the best pure one = 1\n");
+        println!("{}", crate::mix_table::costs(&appendix.rows));
+        println!("More mixed, shifting and random loads: superpoll lab mix");
+    }
     targets(&targets::of_atr(&record.rows));
     write(record, output)
 }
@@ -67,9 +76,28 @@ pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
     write(record, output)
 }
 
+/// Says what differs from what was asked for, on standard error.
+pub fn note(text: &str) {
+    eprintln!("superpoll: {text}");
+}
+
 /// Prints the targets of a run.
 pub fn targets(all: &[Target]) {
     if !all.is_empty() {
         println!("\ntargets\n\n{}", targets::table(all));
+    }
+}
+
+/// Prints and writes the results of `lab targets`.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn all_targets(record: &Record<Target>, output: &Output) -> Result<()> {
+    println!("{}", record.environment.summary());
+    targets(&record.rows);
+    match &output.json {
+        Some(path) => record::write(path, &record.to_json()?),
+        None => Ok(()),
     }
 }

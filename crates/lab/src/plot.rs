@@ -233,7 +233,7 @@ mod tests {
         let cut = below(&[(0.0, 100.0), (1.0, 1.0), (2.0, 1.0)], 10.0);
         assert_eq!(cut.len(), 3);
         assert!((cut[0].0 - 0.5).abs() < 1e-9 && cut[0].1 == 10.0);
-        assert_eq!(below(&[(0.0, 3.0), (1.0, 4.0)], 2.0), []);
+        assert!(below(&[(0.0, 3.0), (1.0, 4.0)], 2.0).is_empty());
     }
 
     #[test]

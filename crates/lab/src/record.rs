@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// The version of the documents' shape.
 pub const SCHEMA: u32 = 1;
 
+/// Which time of a subject is meant: the loop's own, or what it costs all in all.
+pub type Account = fn(&Figures) -> Option<f64>;
+
 /// A finished experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record<Row> {

@@ -52,6 +52,20 @@ pub struct Options {
     pub output: Output,
 }
 
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            total: 1000,
+            hot: 200,
+            samples: None,
+            kind: "pipe".to_owned(),
+            subjects: None,
+            output: Output::default(),
+        }
+    }
+}
+
 const DEFAULTS: [&str; 6] = ["raw-epoll-lt", "epoll-lt", "poll", "adaptive", "mio", "polling"];
 
 /// The busy rounds when a subject is new, and before each wake-up.
@@ -129,7 +143,11 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         let pairs = Pairs::open(kind, options.total)?;
         let writer = Writer::start(&pairs, if pinned { &processors[1..2] } else { &[] })?;
         let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
-        environment.get_or_insert_with(Environment::here);
+        environment.get_or_insert_with(|| Environment {
+            // Pinned to one of them by now.
+            cores: processors.len(),
+            ..Environment::here()
+        });
         let suitable: Vec<Entry> =
             entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
         let busy = Load::constant(Placement::Spread.choose(options.total, options.hot));

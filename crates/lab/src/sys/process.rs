@@ -138,3 +138,10 @@ pub fn unwatch() {
     // SAFETY: the call takes and returns an integer.
     unsafe { libc::alarm(0) };
 }
+
+/// Has a write to a closed standard output end the process quietly, as other commands do, where
+/// Rust's own start-up code would have it fail.
+pub fn end_on_closed_output() {
+    // SAFETY: restores the default action of one signal; no handler of ours is involved.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}

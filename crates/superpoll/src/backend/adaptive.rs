@@ -354,6 +354,9 @@ impl<P: Policy> Backend for Adaptive<P> {
         }
         self.end_pass(tally);
         self.turn_hand(cx);
+        if self.passes % TIMED_EVERY == 1 {
+            self.hot.sort(cx.table);
+        }
         Ok(())
     }
 

@@ -90,6 +90,24 @@ impl Array {
         }
     }
 
+    /// Puts the slots into the order of their registration, in which neither the kernel nor the
+    /// table is read criss-cross; the order in which descriptors became busy costs up to a tenth
+    /// of a pass.
+    pub fn sort(&mut self, table: &mut Table) {
+        if self.indices[1..].is_sorted() {
+            return;
+        }
+        self.indices[1..].sort_unstable();
+        let before = self.slots.clone();
+        for (place, &index) in self.indices.iter().enumerate().skip(1) {
+            let slot = table.slot_mut(index);
+            if let Some(old) = slot.place() {
+                self.slots[place] = before[old];
+            }
+            slot.set_place(Some(place));
+        }
+    }
+
     /// Calls `poll`; returns how many slots have something to tell.
     #[inline(always)]
     pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
@@ -187,6 +205,22 @@ mod tests {
         array.remove(&mut table, indices[1]);
         array.remove(&mut table, indices[2]);
         assert!(array.is_empty());
+    }
+
+    #[test]
+    fn sorting_restores_the_order_of_registration_and_the_places() {
+        let (mut table, indices) = table_with(&[10, 11, 12]);
+        let mut array = Array::new();
+        for place in [2, 0, 1] {
+            array.put(&mut table, indices[place]);
+        }
+        array.sort(&mut table);
+        let fds: Vec<_> = array.slots.iter().map(|slot| slot.fd).collect();
+        assert_eq!(fds, [-1, 10, 11, 12]);
+        for (place, &index) in indices.iter().enumerate() {
+            assert_eq!(array.index(place), index);
+            assert_eq!(table.slot(index).place(), Some(place + 1));
+        }
     }
 
     #[test]

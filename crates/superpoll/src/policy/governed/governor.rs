@@ -40,6 +40,10 @@ pub(super) const FADE_PASSES: u32 = 64;
 /// How many passes a lull lasts, in the mean, between running out of patience and the clock hand.
 const LATE: f32 = 4.0;
 
+/// What a move there and back is taken to cost in a judgement of the past, as a multiple of its
+/// system calls: it costs some bookkeeping and cold caches as well.
+const MARGIN: f32 = 1.5;
+
 use crate::costs::KindCosts;
 
 /// Prices and thresholds for one kind of descriptor, in nanoseconds.
@@ -174,7 +178,7 @@ impl Governor {
 
     /// A burst has ended, or the descriptor has settled, with this reach.
     pub fn burst(&mut self, reach: f32) {
-        let price = self.parked + self.fall + LATE * self.scan;
+        let price = self.parked * MARGIN + self.fall + LATE * self.scan;
         for (level, score) in RISE.iter().zip(&mut self.rises) {
             let earned = reach - level * self.parked;
             if earned <= 0.0 {
@@ -184,7 +188,9 @@ impl Governor {
         }
     }
 
-    /// A lull has ended that went down to `depth`, of a descriptor that was settled or not.
+    /// A lull has ended that went down to `depth`, of a descriptor that was settled or not. What
+    /// counts is how much more than its depth a lull would have cost; a patience that was not
+    /// exceeded would have cost just that.
     pub fn lull(&mut self, depth: f32, settled: bool) {
         let (costs, price, back) = if settled {
             (&mut self.falls_settled, self.settled, self.settled + self.delete + self.rise)
@@ -193,7 +199,10 @@ impl Governor {
         };
         for (level, cost) in FALL.iter().zip(costs) {
             let patience = level * price;
-            *cost += if depth <= patience { depth } else { patience + back };
+            if depth <= patience {
+                break;
+            }
+            *cost += patience + back - depth;
         }
     }
 
@@ -239,7 +248,7 @@ mod tests {
         let mut governor = pipe();
         governor.burst(1000.0);
         let share = 118.0 / 183.0;
-        let price = 620.0 + 310.0 + 4.0 * 28.0;
+        let price = 1.5 * 620.0 + 310.0 + 4.0 * 28.0;
         let expected = [1000.0, 690.0, 380.0].map(|left| left * share - price);
         assert_eq!(governor.rises[..3], expected);
         assert_eq!(governor.rises[3..], [0.0; 3]);
@@ -250,13 +259,13 @@ mod tests {
         let mut governor = pipe();
         governor.lull(400.0, false);
         let back = 620.0 + 620.0;
-        let expected = [38.75 + back, 155.0 + back, 310.0 + back, 400.0, 400.0, 400.0];
-        assert_eq!(governor.falls, expected);
+        let expected = [38.75, 155.0, 310.0].map(|patience| patience + back - 400.0);
+        assert_eq!((&governor.falls[..3], governor.falls[3..].iter().sum()), (&expected[..], 0.0));
         assert_eq!(governor.falls_settled, [0.0; 6]);
         governor.lull(400.0, true);
         let back = 1150.0 + 730.0 + 620.0;
-        assert_eq!(governor.falls_settled[0], 71.875 + back);
-        assert_eq!(governor.falls_settled[2..], [400.0; 4]);
+        assert_eq!(governor.falls_settled[0], 71.875 + back - 400.0);
+        assert_eq!(governor.falls_settled[2..], [0.0; 4]);
     }
 
     #[test]

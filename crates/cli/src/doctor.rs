@@ -1,0 +1,178 @@
+//! `superpoll doctor`: what works on this machine, what it costs, and what it is best for.
+
+use serde_json::{Map, Value, json};
+use superpoll::BackendKind;
+use superpoll::costs::{Costs, Kind, KindCosts};
+use superpoll_lab::environment::Environment;
+use superpoll_lab::probe;
+use superpoll_lab::record::SCHEMA;
+use superpoll_lab::table::Table;
+
+/// Options of `doctor`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Prints one JSON document instead
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks around and says what it found.
+///
+/// # Errors
+///
+/// That `SUPERPOLL_BACKEND` names no back-end: every program that leaves the choice to it would
+/// fail the same way.
+pub fn run(options: &Options) -> superpoll::Result<()> {
+    let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
+    let chosen = match chosen.as_str() {
+        "" => None,
+        name => Some(name.parse::<BackendKind>()?),
+    };
+    let (soft, hard) = superpoll::limits::descriptors();
+    let costs = Costs::calibrated();
+    let tried: Vec<(BackendKind, Result<Option<String>, String>)> =
+        BackendKind::ALL.into_iter().map(|kind| (kind, probe::backend(kind))).collect();
+    if options.json {
+        println!("{:#}", document(&tried, costs, soft, hard));
+        return Ok(());
+    }
+    let here = Environment::here();
+    println!("superpoll {} on Linux {}", here.superpoll, here.kernel);
+    println!("{}, {} cores", if here.cpu.is_empty() { "?" } else { &here.cpu }, here.cores);
+    for mitigation in &here.mitigations {
+        println!("  mitigation {mitigation}");
+    }
+    let unknown = || "unknown".to_owned();
+    println!("\nlimits\n");
+    println!("descriptors    {soft} (soft), {hard} (hard)");
+    println!(
+        "epoll watches  {}",
+        probe::epoll_watches().map_or_else(unknown, |n| format!("{n} per user"))
+    );
+    println!(
+        "timer slack    {}",
+        probe::timer_slack().map_or_else(unknown, |ns| format!(
+            "{ns} ns (a timeout may end so much later; superpoll::set_timer_slack changes it)"
+        ))
+    );
+    println!(
+        "epoll_pwait2   {}",
+        match probe::epoll_pwait2() {
+            Ok(()) => "yes: timeouts in nanoseconds".to_owned(),
+            Err(error) => format!("no ({error}): timeouts of epoll are rounded up to milliseconds"),
+        }
+    );
+    println!("\nback-ends\n");
+    for (kind, outcome) in &tried {
+        let says = match outcome {
+            Ok(None) => "works".to_owned(),
+            Ok(Some(limit)) => format!("works, {limit}"),
+            Err(error) => format!("does not work: {error}"),
+        };
+        println!("{:<9}  {says}", kind.name());
+    }
+    if let Some(kind) = chosen {
+        println!(
+            "\n{}={kind}: programs that leave the choice to it use that one",
+            superpoll::BACKEND_VARIABLE
+        );
+    }
+    println!("\ncosts in nanoseconds ({})\n", measured(costs));
+    print!("{}", table(costs));
+    for (name, value) in calls(costs) {
+        println!("{name:<22}  {value:.0}");
+    }
+    println!("\nbreak-even: from this active/total ratio on poll is cheaper than epoll\n");
+    let mut even = Table::new(["kind", "the loop's own time", "with what writers pay"]);
+    for kind in Kind::MEASURED {
+        let at = costs.break_even(kind);
+        even.row([kind.name().to_owned(), share(at.own), share(at.with_writers)]);
+    }
+    print!("{even}");
+    Ok(())
+}
+
+fn measured(costs: &Costs) -> &'static str {
+    if costs.measured { "measured just now" } else { "assumed: measuring failed" }
+}
+
+fn share(ratio: f32) -> String {
+    if ratio > 1.0 { "never".to_owned() } else { format!("{ratio:.2}") }
+}
+
+/// Every cost of a kind, by name.
+fn fields(costs: &KindCosts) -> [(&'static str, f32); 11] {
+    [
+        ("scan", costs.scan),
+        ("ready", costs.ready),
+        ("block", costs.block),
+        ("event", costs.event),
+        ("level", costs.level),
+        ("recheck", costs.recheck),
+        ("wake", costs.wake),
+        ("parked_wake", costs.parked_wake),
+        ("add", costs.add),
+        ("modify", costs.modify),
+        ("delete", costs.delete),
+    ]
+}
+
+/// Every cost per call, by name.
+fn calls(costs: &Costs) -> [(&'static str, f32); 3] {
+    [("poll_call", costs.poll_call), ("cold_wait", costs.cold_wait), ("pass", costs.pass)]
+}
+
+fn table(costs: &Costs) -> Table {
+    let names = fields(costs.of(Kind::Pipe)).map(|(name, _)| name);
+    let mut table = Table::new(std::iter::once("kind").chain(names));
+    for kind in Kind::MEASURED {
+        let values = fields(costs.of(kind)).map(|(_, value)| format!("{value:.0}"));
+        table.row(std::iter::once(kind.name().to_owned()).chain(values));
+    }
+    table
+}
+
+fn document(
+    tried: &[(BackendKind, Result<Option<String>, String>)],
+    costs: &Costs,
+    soft: u64,
+    hard: u64,
+) -> Value {
+    let backends: Vec<Value> = tried
+        .iter()
+        .map(|(kind, outcome)| match outcome {
+            Ok(limit) => json!({"name": kind.name(), "works": true, "limit": limit}),
+            Err(error) => json!({"name": kind.name(), "works": false, "reason": error}),
+        })
+        .collect();
+    let kinds = Kind::MEASURED.map(|kind| {
+        let mut object: Map<String, Value> = fields(costs.of(kind))
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), json!(value)))
+            .collect();
+        let even = costs.break_even(kind);
+        // JSON has no infinity: never is null.
+        let finite = |ratio: f32| ratio.is_finite().then_some(ratio);
+        object.insert(
+            "break_even".to_owned(),
+            json!({"own": finite(even.own), "with_writers": finite(even.with_writers)}),
+        );
+        (kind.name().to_owned(), Value::Object(object))
+    });
+    let mut ns: Map<String, Value> = kinds.into_iter().collect();
+    ns.extend(calls(costs).map(|(name, value)| (name.to_owned(), json!(value))));
+    ns.insert("measured".to_owned(), json!(costs.measured));
+    json!({
+        "schema": SCHEMA,
+        "environment": Environment::here(),
+        "limits": {
+            "descriptors_soft": soft,
+            "descriptors_hard": hard,
+            "epoll_watches": probe::epoll_watches(),
+            "timer_slack_ns": probe::timer_slack(),
+            "epoll_pwait2": probe::epoll_pwait2().is_ok(),
+        },
+        "backends": backends,
+        "costs_ns": ns,
+    })
+}

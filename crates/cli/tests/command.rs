@@ -1,0 +1,279 @@
+//! The built command, from the outside: what it writes, what it refuses, and how it says so.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn superpoll() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    command.env_remove("SUPERPOLL_BACKEND");
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    superpoll().current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn succeed(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs what must be refused, and returns the one line that says why.
+fn refused(arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), arguments);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{arguments:?} was not refused");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed results");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments:?}: {errors}");
+    assert!(errors.starts_with("superpoll: "), "{errors}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments:?} left files");
+    errors
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The fields that every record has, of every experiment.
+fn check_record(record: &Value, experiment: &str, fields: &[(&str, fn(&Value) -> bool)]) {
+    let names: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(names, ["schema", "experiment", "environment", "parameters", "rows"]);
+    assert_eq!(record["experiment"], experiment);
+    assert!(record["schema"].is_u64() && record["parameters"].is_object());
+    assert!(record["environment"]["kernel"].as_str().unwrap().contains('.'));
+    let rows = record["rows"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    for row in rows {
+        for (field, fits) in fields {
+            assert!(fits(&row[field]), "{field} of {row}");
+        }
+    }
+}
+
+const FIGURES: [(&str, fn(&Value) -> bool); 4] = [
+    ("ns_per_round_min", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
+    ("ns_per_round_median", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
+    ("write_ns_per_round_min", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
+    ("rounds", |v| v.as_u64().is_some_and(|rounds| rounds >= 1)),
+];
+
+const SMALL: [&str; 5] = ["--quick", "--seconds", "0.1", "--repetitions", "1"];
+
+#[test]
+fn lab_atr_writes_every_kind_of_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "atr", "--total", "20", "--kind", "all", "--placement", "all"];
+    arguments.extend(["--active", "1,10,20", "--json", "out.json", "--report", "here", "--no-mix"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    let parts = ["pipe 20 end", "tcp 20 front", "poll becomes cheaper than epoll-lt", "targets"];
+    for part in parts {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+
+    let record = json(&folder.path().join("out.json"));
+    let mut fields: Vec<(&str, fn(&Value) -> bool)> = vec![
+        ("kind", |v| ["pipe", "unix", "tcp"].contains(&v.as_str().unwrap())),
+        ("placement", |v| ["end", "spread", "front"].contains(&v.as_str().unwrap())),
+        ("total", |v| v == 20),
+        ("active", |v| [1, 10, 20].contains(&v.as_u64().unwrap())),
+        ("subject", Value::is_string),
+    ];
+    fields.extend(FIGURES);
+    check_record(&record, "atr", &fields);
+    assert_eq!(record["parameters"]["bytes_verified"], true);
+    let rows = record["rows"].as_array().unwrap();
+    let subjects = ["floor", "raw-poll", "select", "poll", "epoll-lt", "epoll-et", "adaptive"];
+    for subject in subjects.into_iter().chain(["mio", "polling"]) {
+        let own = rows.iter().filter(|row| row["subject"] == subject).count();
+        assert_eq!(own, 27, "points of {subject}");
+    }
+    let adaptive = rows.iter().find(|row| row["subject"] == "adaptive").unwrap();
+    for field in ["loop_ratio", "cost_ratio", "waits_per_round", "memory_bytes"] {
+        assert!(adaptive[field].is_number(), "{field}");
+    }
+    assert!(adaptive["allocations_per_round"].is_number(), "the command counts allocations");
+
+    let here = folder.path().join("here");
+    assert_eq!(json(&here.join("atr.json"))["rows"], record["rows"]);
+    let csv = std::fs::read_to_string(here.join("atr.csv")).unwrap();
+    assert_eq!(csv.lines().count(), rows.len() + 1);
+    assert!(csv.starts_with("kind,placement,total,active,subject,ns_per_round_min,"));
+    for plot in ["atr-pipe-20-end.svg", "atr-tcp-20-front-subjects.svg"] {
+        assert!(std::fs::read_to_string(here.join(plot)).unwrap().starts_with("<svg"), "{plot}");
+    }
+    let page = std::fs::read_to_string(here.join("index.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 18);
+    assert!(!page.contains("<script") && !page.contains("src="));
+    let machine_path = folder.path().to_str().unwrap();
+    assert!(!page.contains(machine_path) && !page.contains(env!("CARGO_MANIFEST_DIR")));
+}
+
+#[test]
+fn lab_mix_writes_its_record_and_the_report_keeps_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "atr", "--total", "8", "--active", "2", "--no-mix"];
+    arguments.extend(SMALL);
+    succeed(folder.path(), &arguments);
+    let mut arguments = vec!["lab", "mix", "--size", "4/36", "--shift", "10,30", "--chance", "0.5"];
+    arguments.extend(["--json", "mix.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("4/36 shifting every 30") && text.contains("worst found"), "{text}");
+    let record = json(&folder.path().join("mix.json"));
+    let mut fields: Vec<(&str, fn(&Value) -> bool)> = vec![
+        ("kind", |v| v == "pipe"),
+        ("hot", Value::is_u64),
+        ("cold", |v| v.as_u64().is_some_and(|cold| cold > 0)),
+        ("shift_every", |v| [0, 10, 30].contains(&v.as_u64().unwrap())),
+        ("subject", Value::is_string),
+    ];
+    fields.extend(FIGURES);
+    // The figures of a mix are per block.
+    check_record(&record, "mix", &fields);
+    let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
+    assert!(page.contains("<h2>atr") && page.contains("<h2>mix"));
+    assert!(folder.path().join("superpoll-report/mix.svg").exists());
+}
+
+#[test]
+fn lab_wake_measures_wake_ups() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["lab", "wake", "--total", "20", "--hot", "5", "--samples", "3", "--no-report"];
+    let text = succeed(folder.path(), &[&arguments[..], &["--json", "wake.json"]].concat());
+    assert!(text.contains("p50") && text.contains("adaptive"), "{text}");
+    let fields: [(&str, fn(&Value) -> bool); 3] = [
+        ("samples", |v| v == 3),
+        ("wake_ns_p50", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
+        ("subject", Value::is_string),
+    ];
+    check_record(&json(&folder.path().join("wake.json")), "wake", &fields);
+    assert!(!folder.path().join("superpoll-report").exists());
+}
+
+#[test]
+fn a_second_thread_is_there_if_asked_for() {
+    for (arguments, threads) in [(&[][..], 1), (&["--second-thread"][..], 2)] {
+        let folder = tempfile::tempdir().unwrap();
+        let fixed = ["lab", "atr", "--total", "4", "--active", "1", "--no-mix", "--json", "x"];
+        succeed(folder.path(), &[&fixed[..], &SMALL, arguments].concat());
+        let record = json(&folder.path().join("x"));
+        assert_eq!(record["environment"]["threads"], threads);
+    }
+}
+
+#[test]
+fn random_totals_come_from_the_seed() {
+    let totals = |seed: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let fixed = ["lab", "atr", "--total", "random", "--active", "1", "--subjects", "poll"];
+        let rest = ["--no-report", "--json", "x", "--seed", seed];
+        succeed(folder.path(), &[&fixed[..], &rest, &SMALL].concat());
+        json(&folder.path().join("x"))["parameters"]["totals"].clone()
+    };
+    let first = totals("1");
+    assert!(first.as_array().unwrap().len() > 1);
+    assert_eq!(first, totals("1"));
+    assert_ne!(first, totals("2"));
+}
+
+#[test]
+fn doctor_tries_every_back_end_and_prints_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = succeed(folder.path(), &["doctor"]);
+    for part in ["select", "poll", "epoll", "adaptive", "works", "break-even", "descriptors", "tcp"]
+    {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let document: Value =
+        serde_json::from_str(&succeed(folder.path(), &["doctor", "--json"])).unwrap();
+    let works = document["backends"].as_array().unwrap();
+    assert_eq!(works.len(), 4);
+    assert!(works.iter().all(|backend| backend["works"] == true));
+    assert!(document["costs_ns"]["pipe"]["scan"].as_f64().unwrap() > 0.0);
+    assert!(document["limits"]["descriptors_hard"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn an_unknown_back_end_in_the_environment_is_named() {
+    let output =
+        superpoll().env("SUPERPOLL_BACKEND", "nonsense").args(["doctor"]).output().unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    assert!(errors.contains("\"nonsense\"") && errors.contains("select, poll, epoll"), "{errors}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_one_line() {
+    let cases: [(&[&str], &[&str]); 18] = [
+        (&["lab", "atr", "--total", "0"], &["--total 0"]),
+        (&["lab", "atr", "--total", "many"], &["--total", "\"many\""]),
+        (&["lab", "atr", "--total", "10", "--active", "11"], &["--active 11", "10"]),
+        (&["lab", "atr", "--active", "0"], &["--active 0"]),
+        (&["lab", "atr", "--kind", "fifo"], &["\"fifo\"", "pipe, unix, tcp"]),
+        (&["lab", "atr", "--placement", "middle"], &["\"middle\"", "end, spread, front"]),
+        (&["lab", "atr", "--subjects", "kqueue"], &["\"kqueue\"", "raw-poll"]),
+        (&["lab", "atr", "--seconds", "0"], &["--seconds 0"]),
+        (&["lab", "atr", "--repetitions", "0"], &["--repetitions 0"]),
+        (&["lab", "mix", "--size", "5"], &["--size", "50/950"]),
+        (&["lab", "mix", "--load", "heavy"], &["\"heavy\"", "mixed, shift"]),
+        (&["lab", "mix", "--shift", "0"], &["--shift 0"]),
+        (&["lab", "mix", "--chance", "2"], &["--chance"]),
+        (&["lab", "wake", "--total", "0"], &["--total 0"]),
+        (&["lab", "wake", "--total", "5", "--hot", "6"], &["--hot 6"]),
+        (&["lab", "wake", "--subjects", "floor"], &["floor"]),
+        (&["lab", "art"], &["art"]),
+        (&["lab", "atr", "--no-such-option"], &["--no-such-option"]),
+    ];
+    for (arguments, parts) in cases {
+        let line = refused(arguments);
+        for part in parts {
+            assert!(line.contains(part), "{arguments:?}: {part:?} is missing in {line:?}");
+        }
+    }
+}
+
+#[cfg(not(feature = "rivals-c"))]
+#[test]
+fn a_rival_that_is_not_built_in_names_its_feature() {
+    for rival in ["libevent", "libev", "libuv"] {
+        let line = refused(&["lab", "atr", "--subjects", rival]);
+        assert!(line.contains("--features rivals-c"), "{line}");
+    }
+}
+
+#[test]
+fn more_descriptors_than_the_limit_allows_are_cut_down_and_said_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!(
+        "ulimit -n 200 && exec {} lab atr --total 1000 --active 1 --subjects poll --no-report \
+         --json x --quick --seconds 0.1 --repetitions 1",
+        env!("CARGO_BIN_EXE_superpoll")
+    );
+    let output =
+        Command::new("sh").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("may open 200") && errors.contains("ulimit"), "{errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    let record = json(&folder.path().join("x"));
+    assert_eq!(record["rows"][0]["total"], 68);
+    assert_eq!(record["parameters"]["total_asked"], "1000");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("taken"), "").unwrap();
+    let fixed = ["lab", "atr", "--total", "4", "--active", "1", "--no-mix", "--report", "taken"];
+    let output = run(folder.path(), &[&fixed[..], &SMALL].concat());
+    assert!(!output.status.success());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("creating the folder taken"), "{errors}");
+}
