@@ -130,3 +130,22 @@ fn random_sequences_find_planted_bugs() {
     println!("at random: {planted} planted, {caught} caught");
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
+
+#[test]
+fn the_whole_suite_says_which_check_failed() {
+    let bench = named("poll").with_fault(Fault::ZeroLimitAccepted);
+    let failure = superpoll_conformance::check_bench(&bench).unwrap_err();
+    assert_eq!(failure.check, "zero_limit_is_refused");
+    assert!(failure.to_string().starts_with("zero_limit_is_refused: a limit of zero"));
+    let bench = named("poll").with_fault(Fault::WritableHidden);
+    let failure = superpoll_conformance::check_bench(&bench).unwrap_err();
+    assert_eq!(failure.check, "level_reports_directions_asked_for");
+}
+
+#[test]
+fn the_whole_suite_reports_what_it_ran() {
+    let report = superpoll_conformance::check_bench(&named("poll")).unwrap();
+    assert_eq!(report.passed.len() + report.skipped.len(), checks::CHECKS.len());
+    assert!(report.passed.len() > 70 && report.sequences > 100);
+    assert!(report.to_string().contains("checks passed"), "{report}");
+}

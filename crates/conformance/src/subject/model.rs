@@ -366,7 +366,7 @@ impl Model {
                 } else if buffer.start == buffer.end {
                     (buffer.start, buffer.end) = (0, count);
                     Ok(count)
-                } else if count % PAGE != 0 && buffer.end + count <= PAGE {
+                } else if !count.is_multiple_of(PAGE) && buffer.end + count <= PAGE {
                     buffer.end += count;
                     Ok(count)
                 } else {
@@ -452,23 +452,23 @@ impl Model {
             if shutdown & SEND != 0 {
                 return;
             }
-            if let File::Socket { full, .. } = &mut self.files[peer].0 {
-                if !std::mem::replace(full, true) {
-                    self.wake(peer, DATA);
-                }
+            if let File::Socket { full, .. } = &mut self.files[peer].0
+                && !std::mem::replace(full, true)
+            {
+                self.wake(peer, DATA);
             }
         }
     }
 
     fn drain(&mut self, number: Number) {
         let id = self.numbers[&number];
-        if let File::Socket { full, queue, peer, .. } = &mut self.files[id].0 {
-            if *full {
-                *full = false;
-                queue.clear();
-                let peer = *peer;
-                self.wake(peer, OUT);
-            }
+        if let File::Socket { full, queue, peer, .. } = &mut self.files[id].0
+            && *full
+        {
+            *full = false;
+            queue.clear();
+            let peer = *peer;
+            self.wake(peer, OUT);
         }
         while matches!(self.read(number, PAGE), Ok(1..)) {}
     }
