@@ -202,6 +202,20 @@ impl Events {
         }
     }
 
+    #[inline]
+    pub(crate) fn empty(&mut self) {
+        self.list.clear();
+        self.woken = false;
+        if !self.refusals.is_empty() {
+            self.empty_refusals();
+        }
+    }
+
+    #[cold]
+    fn empty_refusals(&mut self) {
+        self.refusals.clear();
+    }
+
     /// The most events one wait delivers.
     pub const fn limit(&self) -> usize {
         self.limit

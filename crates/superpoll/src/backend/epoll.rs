@@ -222,6 +222,7 @@ impl Epoll {
         }
     }
 
+    #[inline(always)]
     fn call(&mut self, cx: &mut Context<'_>, deadline: Deadline, room: usize) -> io::Result<usize> {
         let deadline =
             if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };

@@ -144,6 +144,7 @@ pub enum Deadline {
 
 impl Deadline {
     /// From the timeout of a wait. A timeout too long for the clock is for ever.
+    #[inline(never)]
     pub fn after(timeout: Option<Duration>) -> Deadline {
         match timeout {
             None => Deadline::Never,
