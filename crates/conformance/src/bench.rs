@@ -28,6 +28,8 @@ pub struct Capabilities {
     pub calls_per_wait: u64,
     /// New descriptors are told to epoll with the next wait, so its calls can be counted.
     pub registers_with_epoll: bool,
+    /// It can be told what is ready, and woken.
+    pub tell_and_wake: bool,
     /// It may move descriptors at any time, so that the number of its calls says nothing.
     pub moves_at_random: bool,
 }
@@ -42,6 +44,7 @@ impl Capabilities {
         fd_limit: None,
         calls_per_wait: 1,
         registers_with_epoll: true,
+        tell_and_wake: true,
         moves_at_random: false,
     };
 

@@ -224,10 +224,10 @@ impl Rig {
     /// As [`Poller::register`].
     pub fn register(&mut self, fd: impl AsFd, watch: impl Into<Watch>) -> superpoll::Result<Key> {
         let (number, watch) = (fd.as_fd().as_raw_fd(), watch.into());
-        if self.has(Fault::DuplicateReplaces) {
-            if let Some(old) = self.asked.iter().find(|asked| asked.fd == number) {
-                self.poller.deregister(old.key)?;
-            }
+        if self.has(Fault::DuplicateReplaces)
+            && let Some(old) = self.asked.iter().find(|asked| asked.fd == number)
+        {
+            self.poller.deregister(old.key)?;
         }
         let key = self.poller.register(fd, self.bent(watch))?;
         self.note(key, number, watch);
@@ -347,10 +347,11 @@ impl Rig {
             return Ok(());
         }
         let outcome = self.poller.deregister(key);
-        if outcome.is_err() && self.has(Fault::AbsentRemovesFirst) {
-            if let Some(first) = self.asked.first().copied() {
-                let _ = self.poller.deregister(first.key);
-            }
+        if outcome.is_err()
+            && self.has(Fault::AbsentRemovesFirst)
+            && let Some(first) = self.asked.first().copied()
+        {
+            let _ = self.poller.deregister(first.key);
         }
         if self.has(Fault::StaleKeyAccepted) { Ok(()) } else { outcome }
     }
@@ -401,7 +402,9 @@ impl Rig {
     fn bent_time(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         match (self.fault, timeout) {
             (Fault::EarlyReturn, Some(timeout)) => Some(timeout / 2),
-            (Fault::SpuriousReturn, Some(timeout)) if !timeout.is_zero() && !self.fired => {
+            (Fault::SpuriousReturn, Some(timeout))
+                if timeout >= Duration::from_millis(1) && !self.fired =>
+            {
                 self.fired = true;
                 Some(Duration::ZERO)
             }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
-use superpoll::{Hint, Interest, Mode, Watch};
+use superpoll::{Hint, Interest, Mode, Readiness, Watch};
 
 use crate::bench::Capabilities;
 use crate::subject::model::Model;
@@ -54,6 +54,10 @@ pub enum Step {
     Drain(u8),
     /// Shuts a socket down.
     Shutdown(u8, How),
+    /// Tells the subject that a registration is ready.
+    Tell(u8, Interest),
+    /// Wakes the subject.
+    Wake,
     /// Waits for at most so many events; naps if nothing is ready.
     Wait(usize, bool),
 }
@@ -100,6 +104,7 @@ fn steps(limits: Limits) -> impl Strategy<Value = Step> {
         Limits::Tight => 1..5usize,
     };
     let limits = prop_oneof![4 => Just(64usize), 3 => tight];
+    let told = prop_oneof![Just(Interest::READABLE), Just(Interest::WRITABLE)];
     prop_oneof![
         1 => kinds().prop_map(Step::Open),
         5 => (kinds(), watches()).prop_map(|(kind, watch)| Step::OpenAndRegister(kind, watch)),
@@ -115,6 +120,8 @@ fn steps(limits: Limits) -> impl Strategy<Value = Step> {
         1 => which().prop_map(Step::Fill),
         3 => which().prop_map(Step::Drain),
         2 => (which(), hows).prop_map(|(which, how)| Step::Shutdown(which, how)),
+        1 => (which(), told).prop_map(|(which, told)| Step::Tell(which, told)),
+        1 => Just(Step::Wake),
         20 => (limits, prop::bool::weighted(0.1)).prop_map(|(limit, nap)| Step::Wait(limit, nap)),
     ]
 }
@@ -194,10 +201,7 @@ fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
             None => Vec::new(),
             Some(number) => {
                 let before = model.watch(number);
-                vec![
-                    Op::Modify(number, offered(&capabilities, watch)),
-                    Op::Modify(number, before),
-                ]
+                vec![Op::Modify(number, offered(&capabilities, watch)), Op::Modify(number, before)]
             }
         },
         Step::Deregister(which) => one(pick(&registered, which).map(Op::Deregister)),
@@ -242,7 +246,14 @@ fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
                 open.into_iter().filter(|&number| model.is_socket(number)).collect();
             one(pick(&sockets, which).map(|number| Op::Shutdown(number, how)))
         }
-        Step::Wait(..) => Vec::new(),
+        Step::Tell(which, told) if capabilities.tell_and_wake => {
+            // Once for each wait: what two in a row come to is not part of the contract.
+            let untold: Vec<_> =
+                registered.into_iter().filter(|&number| !model.is_told(number)).collect();
+            one(pick(&untold, which).map(|number| Op::Tell(number, Readiness::of(told))))
+        }
+        Step::Wake if capabilities.tell_and_wake => vec![Op::Wake],
+        Step::Tell(..) | Step::Wake | Step::Wait(..) => Vec::new(),
     }
 }
 
@@ -282,17 +293,31 @@ fn compare_waits(
     model.flush();
     let expectation = model.expectation();
     let limit = if subject.has_limit() { limit } else { usize::MAX };
-    let waits = expectation.state.len().div_ceil(limit).max(1);
+    let mut told = expectation.told.clone();
+    // What the caller told takes its turn beside what the kernel says of the same registration.
+    let mut waits = (expectation.state.len() + told.len()).div_ceil(limit).max(1);
+    let wake = model.take_wake();
     let mut seen: BTreeMap<Tag, usize> = BTreeMap::new();
     let mut forgiven = false;
-    for wait in 0..waits {
+    let mut wait = 0;
+    while wait < waits {
         let ready = subject.wait(limit.min(256), nap && wait == 0)?;
+        wait += 1;
         if ready.len() > limit {
             return Err(format!("{} events, limit {limit}", ready.len()));
+        }
+        if subject.woken().is_some_and(|woken| woken != (wake && wait == 1)) {
+            return Err(format!(
+                "wait {wait} is woken: {:?}, a wake came: {wake}",
+                subject.woken()
+            ));
         }
         if subject.may_repeat_edges() {
             model.forgive();
             forgiven = true;
+            // What is told once more takes its turn like everything else.
+            let repeated = model.expectation().state.len() + told.len();
+            waits = wait + repeated.div_ceil(limit).max(1);
         }
         let mut batch: Vec<Tag> = ready.iter().map(|event| event.0).collect();
         batch.sort_unstable();
@@ -306,7 +331,11 @@ fn compare_waits(
                 None if forgiven => model.expectation().state.get(&tag).copied(),
                 None => None,
             };
-            if expected != Some(readiness) {
+            // What the caller told comes once, by itself or with what the kernel says.
+            let as_told = told.remove(&tag).is_some_and(|told| {
+                readiness == told || expected.is_some_and(|state| readiness == told | state)
+            });
+            if !as_told && expected != Some(readiness) {
                 return Err(format!(
                     "registration {tag} is reported {readiness:?}, not {expected:?}; expected are \
                      {expectation:?}"
@@ -323,10 +352,18 @@ fn compare_waits(
                      {expectation:?}, got {seen:?}"
                 ));
             }
-            Some(&times) if times > 1 && *once && !forgiven => {
+            Some(&times)
+                if times > 1 && *once && !forgiven && !expectation.told.contains_key(tag) =>
+            {
                 return Err(format!("registration {tag} is reported {times} times"));
             }
             Some(_) => {}
+        }
+    }
+    for (tag, readiness) in told {
+        // With a limit the told one may be served by what the kernel said before.
+        if !seen.contains_key(&tag) {
+            return Err(format!("registration {tag} was told {readiness:?} and is not reported"));
         }
     }
     model.reported(&seen);
@@ -350,7 +387,8 @@ pub fn explore<S: Subject>(
     cases: u32,
     make: impl Fn() -> S,
 ) -> Result<(), String> {
-    let config = Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config =
+        Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
     let mut runner = match std::env::var_os("PROPTEST_CASES") {
         Some(_) => TestRunner::new(config),
         None => {
@@ -370,4 +408,51 @@ pub fn explore<S: Subject>(
         }
         Err(TestError::Abort(reason)) => Err(format!("{}: aborted: {reason}", make().name())),
     }
+}
+
+/// Steps from arbitrary bytes, three for each: any bytes are a sequence, and a small change of the
+/// bytes is a small change of the sequence.
+pub fn decode(bytes: &[u8]) -> Vec<Step> {
+    let mut steps: Vec<Step> =
+        bytes.chunks_exact(3).map(|chunk| step_of(chunk[0], chunk[1], chunk[2])).collect();
+    steps.push(Step::Wait(64, false));
+    steps
+}
+
+fn step_of(what: u8, which: u8, detail: u8) -> Step {
+    let kinds = [Kind::Pipe, Kind::Sockets, Kind::Eventfd, Kind::File];
+    let kind = kinds[which as usize % kinds.len()];
+    let watch = watch_of(detail);
+    match what % 17 {
+        0 => Step::Open(kind),
+        1 | 2 => Step::OpenAndRegister(kind, watch),
+        3 => Step::Duplicate(which),
+        4 => Step::Close(which),
+        5 => Step::Register(which, watch),
+        6 => Step::Modify(which, watch),
+        7 => Step::ModifyAndBack(which, watch),
+        8 => Step::Deregister(which),
+        9 => Step::Reregister(which, watch),
+        10 => Step::Write(which, [1, 8, 100, 3000][detail as usize % 4]),
+        11 => Step::Read(which, [1, 8, 100, 4096][detail as usize % 4]),
+        12 => Step::Fill(which),
+        13 => Step::Drain(which),
+        14 => Step::Shutdown(which, [How::Read, How::Write, How::Both][detail as usize % 3]),
+        _ => Step::Wait([64, 1, 2, 3][which as usize % 4], detail == 255),
+    }
+}
+
+fn watch_of(detail: u8) -> Watch {
+    let interests = [
+        Interest::READABLE,
+        Interest::READABLE | Interest::WRITABLE,
+        Interest::WRITABLE,
+        Interest::READABLE | Interest::READ_CLOSED,
+        Interest::READ_CLOSED,
+        Interest::NONE,
+    ];
+    let modes = [Mode::Level, Mode::Edge, Mode::OneShot, Mode::Auto, Mode::Exclusive];
+    let hints = [Hint::None, Hint::Busy, Hint::Idle];
+    let detail = detail as usize;
+    Watch::new(interests[detail % 6]).mode(modes[detail / 6 % 5]).hint(hints[detail / 30 % 3])
 }

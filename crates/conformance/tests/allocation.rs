@@ -80,7 +80,7 @@ fn judge(cut_off: usize) {
             for place in 0..6 {
                 pipes[(number / 40 + place) % 30].2.write_all(b"x").unwrap();
             }
-            if number % 5 == 0 {
+            if number.is_multiple_of(5) {
                 waker.wake().unwrap();
             }
             for _ in 0..cut_off {

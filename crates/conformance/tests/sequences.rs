@@ -21,9 +21,12 @@ fn named(name: &str) -> Bench {
 
 #[test]
 fn the_model_agrees_with_raw_epoll() {
-    let outcome = explore(Capabilities::EPOLL, Limits::Ample, 4 * CASES, || {
-        Real::new(RawEpoll::new().unwrap())
-    });
+    let outcome = explore(
+        Capabilities { tell_and_wake: false, ..Capabilities::EPOLL },
+        Limits::Ample,
+        4 * CASES,
+        || Real::new(RawEpoll::new().unwrap()),
+    );
     if let Err(difference) = outcome {
         panic!("{difference}");
     }
@@ -31,8 +34,12 @@ fn the_model_agrees_with_raw_epoll() {
 
 #[test]
 fn the_model_agrees_with_raw_poll() {
-    let outcome =
-        explore(Capabilities::POLL, Limits::Ample, 2 * CASES, || Real::new(RawPoll::default()));
+    let outcome = explore(
+        Capabilities { tell_and_wake: false, ..Capabilities::POLL },
+        Limits::Ample,
+        2 * CASES,
+        || Real::new(RawPoll::default()),
+    );
     if let Err(difference) = outcome {
         panic!("{difference}");
     }

@@ -52,5 +52,8 @@ fn main() {
             let worst = worst_load(Governed::new, &setting, &Search { seed, ..Search::default() });
             line(&worst.load.to_string(), &worst.outcome);
         }
+        let small = Search { seed, smallest: 1, largest: 8, ..Search::default() };
+        let worst = worst_load(Governed::new, &setting, &small);
+        line(&worst.load.to_string(), &worst.outcome);
     }
 }

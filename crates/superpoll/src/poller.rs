@@ -63,7 +63,7 @@ pub struct Poller {
     /// Whether anybody can wake this poller.
     wakeable: bool,
     commands: Vec<Command>,
-    told_ready: Vec<(Key, Readiness)>,
+    told_ready: Vec<Event>,
     refusals: Vec<(Key, Error)>,
     nested: bool,
 }
@@ -385,7 +385,7 @@ impl Poller {
         if self.table.get(key).is_none() {
             return Err(Error::StaleKey { key });
         }
-        self.told_ready.push((key, readiness));
+        self.told_ready.push(Event::new(key, readiness));
         self.rest();
         Ok(())
     }
@@ -527,17 +527,67 @@ impl Poller {
     ///
     /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; registrations are
     /// unaffected, and `events` is empty.
+    #[inline]
     pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize> {
         events.list.clear();
-        events.refusals.clear();
+        if !events.refusals.is_empty() {
+            events.refusals.clear();
+        }
         events.woken = false;
         if events.limit == 0 {
             return Err(Error::ZeroLimit);
         }
         self.stats.waits += 1;
+        let deadline = match timeout {
+            None => Deadline::Never,
+            Some(Duration::ZERO) => Deadline::Now,
+            Some(_) => Deadline::after(timeout),
+        };
+        // The usual case: there is nothing but the kernel to ask, and it has something to tell.
+        let mut waited = None;
+        if self.only_the_kernel_is_to_be_asked() {
+            let (backend, mut cx) = self.split_for(events);
+            let outcome = backend.wait(&mut cx, deadline);
+            let usual = !events.list.is_empty()
+                && outcome.is_ok()
+                && self.delivery.is_idle()
+                && !self.shared.has_commands();
+            if usual {
+                events.woken = self.signals().woken;
+                self.stats.events += events.list.len() as u64;
+                return Ok(events.list.len());
+            }
+            waited = Some(outcome);
+        }
+        self.wait_thoroughly(events, deadline, waited)
+    }
+
+    #[inline]
+    fn only_the_kernel_is_to_be_asked(&self) -> bool {
+        !self.table.has_changes()
+            && self.table.always_ready().is_empty()
+            && self.told_ready.is_empty()
+            && self.refusals.is_empty()
+            && self.delivery.is_idle()
+            && !self.nested
+            && !self.shared.has_commands()
+            && !(self.wakeable && self.shared.sleep.is_signalled())
+    }
+
+    /// A wait with all its steps; `waited` if the back-end has waited already.
+    #[inline(never)]
+    fn wait_thoroughly(
+        &mut self,
+        events: &mut Events,
+        mut deadline: Deadline,
+        waited: Option<io::Result<()>>,
+    ) -> Result<usize> {
         self.delivery.begin_wait();
         let early = if self.nested { self.signals() } else { Signals::default() };
-        let outcome = self.fill(events, if early.woken { Some(Duration::ZERO) } else { timeout });
+        if early.woken {
+            deadline = Deadline::Now;
+        }
+        let outcome = self.fill(events, deadline, waited);
         self.delivery.end_wait(events, &mut self.table);
         if !self.refusals.is_empty() {
             events.refusals.append(&mut self.refusals);
@@ -556,42 +606,44 @@ impl Poller {
     }
 
     /// Delivers what is ready; returns whether a waker was used.
-    fn fill(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
-        let mut deadline = match timeout {
-            None => Deadline::Never,
-            Some(Duration::ZERO) => Deadline::Now,
-            Some(_) => Deadline::after(timeout),
-        };
+    fn fill(
+        &mut self,
+        events: &mut Events,
+        mut deadline: Deadline,
+        mut waited: Option<io::Result<()>>,
+    ) -> io::Result<bool> {
         loop {
-            self.take_commands();
-            self.flush();
-            let told = self.deliver_told(events);
-            if !self.delivery.backlog.is_empty() {
-                self.split_for(events).1.serve_backlog()?;
+            let (mut told, mut outcome) = (0, waited.take());
+            if outcome.is_none() {
+                self.take_commands();
+                self.flush();
+                told = self.deliver_told(events);
+                if !self.delivery.backlog.is_empty() {
+                    self.split_for(events).1.serve_backlog()?;
+                    merge(&mut events.list, told);
+                }
+                if events.list.len() >= events.limit {
+                    return Ok(self.signals().woken);
+                }
+                self.delivery.begin_collection();
+                self.deliver_always_ready(events);
+                let found = !events.list.is_empty() || !self.delivery.backlog.is_empty();
+                let signalled = self.wakeable && self.shared.sleep.is_signalled();
+                if found || signalled || !self.refusals.is_empty() {
+                    deadline = Deadline::Now;
+                }
+                let (backend, mut cx) = self.split_for(events);
+                outcome = Some(backend.wait(&mut cx, deadline));
             }
-            if events.list.len() >= events.limit {
-                return Ok(self.signals().woken);
-            }
-            self.delivery.begin_collection();
-            self.deliver_always_ready(events);
-            let found = !events.list.is_empty() || !self.delivery.backlog.is_empty();
-            if found || !self.refusals.is_empty() {
-                deadline = Deadline::Now;
-            }
-            if self.wakeable && self.shared.sleep.is_signalled() {
-                deadline = Deadline::Now;
-            }
-            let (backend, mut cx) = self.split_for(events);
-            let waited = backend.wait(&mut cx, deadline);
             self.delivery.end_collection(events, &mut self.table);
             let signals = self.signals();
-            match waited {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                waited => waited?,
+            match outcome {
+                Some(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(error);
+                }
+                _ => {}
             }
-            if told > 0 {
-                merge(&mut events.list, told);
-            }
+            merge(&mut events.list, told);
             if !self.delivery.invalid.is_empty() {
                 self.refuse_invalid();
             }
@@ -633,20 +685,21 @@ impl Poller {
 
     fn deliver_all_told(&mut self, events: &mut Events) -> usize {
         let mut told = std::mem::take(&mut self.told_ready);
+        let all = told.len();
+        merge(&mut told, all);
         let (_, mut cx) = self.split_for(events);
-        told.retain(|&(key, readiness)| {
+        told.retain(|told| {
             if cx.events.list.len() >= cx.events.limit {
                 return true;
             }
+            let key = told.key();
             let once = cx.table.get(key).is_some_and(|slot| slot.watch().mode == Mode::OneShot);
-            if cx.report(key, readiness) == Report::Taken && once {
+            if cx.report(key, told.readiness()) == Report::Taken && once {
                 // Not found by the back-end, so it does not know that it is disarmed.
                 cx.table.mark(key.index());
             }
             false
         });
-        let delivered = cx.events.list.len();
-        merge(&mut cx.events.list, delivered);
         self.told_ready = told;
         events.list.len()
     }
@@ -771,6 +824,7 @@ impl Poller {
     /// Has the back-end agree with a slot; refuses the registration if it cannot.
     fn sync(&mut self, index: u32) {
         if self.table.slot(index).is_always_ready() {
+            self.table.slot_mut(index).set_queued(false);
             return;
         }
         let (backend, mut cx) = self.split();
@@ -803,6 +857,9 @@ impl Poller {
 /// Leaves one event per descriptor: each of the first `told` takes in what later ones say of the
 /// same key.
 fn merge(list: &mut Vec<Event>, told: usize) {
+    if told == 0 || list.len() < 2 {
+        return;
+    }
     let mut first: HashMap<Key, usize> = HashMap::with_capacity(told);
     let mut kept = 0;
     for place in 0..list.len() {

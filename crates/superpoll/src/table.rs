@@ -45,6 +45,7 @@ const FOREIGN: u16 = 64;
 const PRESSING: u16 = 128;
 const RENAMED: u16 = 256;
 const QUEUED: u16 = 512;
+const PLAIN: u16 = 1024;
 
 /// One registration, as a back-end sees it.
 #[derive(Debug)]
@@ -103,6 +104,7 @@ impl Slot {
 
     pub(crate) fn set_watch(&mut self, watch: Watch) {
         self.watch = watch;
+        self.judge();
     }
 
     /// Its interest.
@@ -121,15 +123,19 @@ impl Slot {
         self.told_mode == mode
     }
 
-    /// Whether the kernel reports exactly what the caller wants, in a mode that needs no upkeep,
-    /// and nobody else watches: then an event needs no second look.
+    /// Notes whether the kernel reports exactly what the caller wants, in a mode that needs no
+    /// upkeep, and nobody else watches: then an event needs no second look. To be called after each
+    /// change of what goes into it.
     #[inline]
-    pub(crate) fn is_as_told(&self) -> bool {
-        self.told_interest == self.watch.interest
-            && self.told_mode == self.watch.mode
+    fn judge(&mut self) {
+        let plain = self.told_interest == self.watch.interest
+            && (self.told_mode == self.watch.mode
+                || (self.watch.mode == Mode::Auto && self.told_mode == Mode::Level))
             && self.watch.mode != Mode::OneShot
             && !self.watch.interest.is_empty()
             && self.place == NOWHERE
+            && self.is(LIVE);
+        self.put(PLAIN, plain);
     }
 
     /// Notes what the kernel was told; `None` if it no longer knows the descriptor.
@@ -140,6 +146,7 @@ impl Slot {
             self.told_interest = interest;
             self.told_mode = mode;
         }
+        self.judge();
     }
 
     /// Whether the kernel was told under the key of a registration that has ended: a new one took
@@ -203,6 +210,7 @@ impl Slot {
     #[inline]
     pub fn set_place(&mut self, place: Option<usize>) {
         self.place = place.map_or(NOWHERE, |place| place as u32);
+        self.judge();
     }
 
     /// The placement policy's own state.
@@ -213,6 +221,7 @@ impl Slot {
     #[inline]
     pub(crate) fn disarm(&mut self) {
         self.watch.interest = Interest::NONE;
+        self.judge();
     }
 }
 
@@ -280,6 +289,15 @@ impl Table {
         self.slots
             .get_mut(key.index() as usize)
             .filter(|slot| slot.generation == key.generation() && slot.is(LIVE))
+    }
+
+    /// Whether an event of this key needs no second look: the registration exists, and the kernel
+    /// was told exactly what it wants.
+    #[inline]
+    pub(crate) fn is_plain(&self, key: Key) -> bool {
+        self.slots
+            .get(key.index() as usize)
+            .is_some_and(|slot| slot.generation == key.generation() && slot.is(PLAIN))
     }
 
     /// The slot of a registration that exists.
@@ -364,6 +382,7 @@ impl Table {
         slot.put(CLOSED, false);
         slot.put(PRESSING, false);
         slot.put(QUEUED, false);
+        slot.judge();
         self.len += 1;
         self.mark(index);
         self.key(index)
@@ -399,6 +418,7 @@ impl Table {
         slot.generation = slot.generation.wrapping_add(1);
         slot.disarm();
         slot.put(LIVE, false);
+        slot.judge();
         slot.put(CLOSED, closed);
         if slot.is(ALWAYS) {
             slot.put(ALWAYS, false);
@@ -615,24 +635,31 @@ mod tests {
     fn only_what_was_told_as_wanted_needs_no_second_look() {
         let told = Some((Interest::READABLE, Mode::Level));
         let mut slot = Slot::vacant();
+        slot.put(LIVE, true);
         slot.set_watch(readable().hint(Hint::Busy));
         slot.set_told(told);
-        assert!(slot.is_as_told() && slot.has_mode(Mode::Level));
+        assert!(slot.is(PLAIN), "told the same");
+        slot.put(LIVE, false);
+        slot.judge();
+        assert!(!slot.is(PLAIN), "ended");
+        slot.put(LIVE, true);
+        slot.set_told(told);
+        assert!(slot.is(PLAIN) && slot.has_mode(Mode::Level));
         slot.set_place(Some(1));
-        assert!(!slot.is_as_told(), "watched elsewhere");
+        assert!(!slot.is(PLAIN), "watched elsewhere");
         assert_eq!(slot.place(), Some(1));
         slot.set_place(None);
         assert_eq!(slot.place(), None);
         slot.set_watch(Watch::new(Interest::WRITABLE));
-        assert!(!slot.is_as_told(), "another interest");
+        assert!(!slot.is(PLAIN), "another interest");
         slot.set_watch(readable().mode(Mode::Edge));
-        assert!(!slot.is_as_told() && !slot.has_mode(Mode::Edge), "another mode");
+        assert!(!slot.is(PLAIN) && !slot.has_mode(Mode::Edge), "another mode");
         slot.set_watch(readable().mode(Mode::OneShot));
         slot.set_told(Some((Interest::READABLE, Mode::OneShot)));
-        assert!(!slot.is_as_told(), "needs upkeep");
+        assert!(!slot.is(PLAIN), "needs upkeep");
         slot.set_watch(Watch::new(Interest::NONE).mode(Mode::Edge));
         slot.set_told(Some((Interest::NONE, Mode::Edge)));
-        assert!(!slot.is_as_told(), "disarmed");
+        assert!(!slot.is(PLAIN), "disarmed");
     }
 
     #[test]

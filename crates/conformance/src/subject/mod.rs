@@ -15,10 +15,6 @@ pub mod poller;
 pub mod raw_epoll;
 pub mod raw_poll;
 pub mod real;
-#[cfg(feature = "rival-mio")]
-pub mod rival_mio;
-#[cfg(feature = "rival-polling")]
-pub mod rival_polling;
 
 /// A descriptor number within a world.
 pub type Number = usize;
@@ -85,6 +81,10 @@ pub enum Op {
     Drain(Number),
     /// Shuts a socket down.
     Shutdown(Number, How),
+    /// Tells the watching subject that a registration is ready.
+    Tell(Number, Readiness),
+    /// Wakes the watching subject.
+    Wake,
 }
 
 /// What an operation came to.
@@ -125,6 +125,11 @@ pub trait Subject {
     fn has_limit(&self) -> bool {
         true
     }
+
+    /// Whether the last wait was woken; `None` if it cannot be.
+    fn woken(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// What the next waits must and may report.
@@ -134,4 +139,6 @@ pub struct Expectation {
     pub must: BTreeMap<Tag, bool>,
     /// The present state of everything that must or may be reported.
     pub state: BTreeMap<Tag, Readiness>,
+    /// What the caller told, to be reported once, by itself or with the state.
+    pub told: BTreeMap<Tag, Readiness>,
 }

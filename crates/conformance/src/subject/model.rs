@@ -70,6 +70,8 @@ struct Registration {
     ready: bool,
     /// An edge that was told may come again.
     lenient: bool,
+    /// What the caller told.
+    told_ready: Readiness,
 }
 
 /// A world in pure Rust.
@@ -81,6 +83,7 @@ pub struct Model {
     numbers: BTreeMap<Number, Id>,
     registered: BTreeMap<Number, Registration>,
     next_tag: Tag,
+    woken: bool,
 }
 
 impl Model {
@@ -93,6 +96,7 @@ impl Model {
             numbers: BTreeMap::new(),
             registered: BTreeMap::new(),
             next_tag: 1,
+            woken: false,
         }
     }
 
@@ -119,6 +123,11 @@ impl Model {
     /// What a registered number is watched for.
     pub fn watch(&self, number: Number) -> Watch {
         self.registered.get(&number).map_or(Watch::default(), |one| one.watch)
+    }
+
+    /// Whether a registration was told to be ready since the last wait.
+    pub fn is_told(&self, number: Number) -> bool {
+        self.registered.get(&number).is_some_and(|one| !one.told_ready.is_empty())
     }
 
     /// A tag for a new registration.
@@ -188,8 +197,7 @@ impl Model {
     }
 
     fn seen(&self, registration: &Registration) -> Readiness {
-        Readiness::from_poll_bits(self.state(registration.file))
-            .masked(registration.watch.interest)
+        Readiness::from_poll_bits(self.state(registration.file)).masked(registration.watch.interest)
     }
 
     /// Whether the watching subject can see anything at all of a state.
@@ -246,6 +254,7 @@ impl Model {
                     told: None,
                     ready: false,
                     lenient: false,
+                    told_ready: Readiness::NONE,
                 };
                 self.registered.insert(*number, registration);
             }
@@ -265,6 +274,12 @@ impl Model {
             Op::Fill(number) => self.fill(*number),
             Op::Drain(number) => self.drain(*number),
             Op::Shutdown(number, how) => self.shut_down(*number, *how),
+            Op::Tell(number, readiness) => {
+                if let Some(registration) = self.registered.get_mut(number) {
+                    registration.told_ready |= *readiness;
+                }
+            }
+            Op::Wake => self.woken = true,
         }
         Reply::Done
     }
@@ -351,7 +366,7 @@ impl Model {
                 } else if buffer.start == buffer.end {
                     (buffer.start, buffer.end) = (0, count);
                     Ok(count)
-                } else if count % PAGE != 0 && buffer.end + count <= PAGE {
+                } else if !count.is_multiple_of(PAGE) && buffer.end + count <= PAGE {
                     buffer.end += count;
                     Ok(count)
                 } else {
@@ -437,23 +452,23 @@ impl Model {
             if shutdown & SEND != 0 {
                 return;
             }
-            if let File::Socket { full, .. } = &mut self.files[peer].0 {
-                if !std::mem::replace(full, true) {
-                    self.wake(peer, DATA);
-                }
+            if let File::Socket { full, .. } = &mut self.files[peer].0
+                && !std::mem::replace(full, true)
+            {
+                self.wake(peer, DATA);
             }
         }
     }
 
     fn drain(&mut self, number: Number) {
         let id = self.numbers[&number];
-        if let File::Socket { full, queue, peer, .. } = &mut self.files[id].0 {
-            if *full {
-                *full = false;
-                queue.clear();
-                let peer = *peer;
-                self.wake(peer, OUT);
-            }
+        if let File::Socket { full, queue, peer, .. } = &mut self.files[id].0
+            && *full
+        {
+            *full = false;
+            queue.clear();
+            let peer = *peer;
+            self.wake(peer, OUT);
         }
         while matches!(self.read(number, PAGE), Ok(1..)) {}
     }
@@ -497,6 +512,10 @@ impl Model {
         let mut expectation = Expectation::default();
         for registration in self.registered.values() {
             let state = self.seen(registration);
+            let told = registration.told_ready.masked(registration.watch.interest);
+            if !told.is_empty() {
+                expectation.told.insert(registration.tag, told);
+            }
             if state.is_empty() {
                 continue;
             }
@@ -505,9 +524,8 @@ impl Model {
                 Mode::Auto => registration.ready && self.visible(registration, state),
                 _ => self.visible(registration, state),
             };
-            let may = must
-                || registration.lenient
-                || !matches!(registration.watch.mode, Mode::Edge);
+            let may =
+                must || registration.lenient || !matches!(registration.watch.mode, Mode::Edge);
             if may {
                 expectation.state.insert(registration.tag, state);
             }
@@ -528,11 +546,17 @@ impl Model {
         for registration in self.registered.values_mut() {
             registration.ready = false;
             registration.lenient = false;
+            registration.told_ready = Readiness::NONE;
             if tags.contains_key(&registration.tag) && registration.watch.mode == Mode::OneShot {
                 registration.watch.interest = Interest::NONE;
                 registration.told = Some((Interest::NONE, Mode::OneShot));
             }
         }
+    }
+
+    /// Whether somebody woke the subject since this was last asked.
+    pub fn take_wake(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
     }
 
     /// Edges that were told may be told once more.

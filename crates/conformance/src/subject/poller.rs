@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use superpoll::{Key, Owned, Watch};
+use superpoll::{Key, Owned, Readiness, Watch};
 
 use super::real::Engine;
 use super::{Ready, Tag};
@@ -92,6 +92,21 @@ impl Engine for RigEngine {
                 Ok((*tag, readiness))
             })
             .collect()
+    }
+
+    fn tell(&mut self, tag: Tag, readiness: Readiness) -> Result<(), String> {
+        let key = self.key(tag)?;
+        self.rig.tell_ready(key, readiness).map_err(|error| error.to_string())
+    }
+
+    fn wake(&mut self) -> Result<(), String> {
+        // The first waker makes the poller wakeable, in the midst of a sequence.
+        let waker = self.rig.waker().map_err(|error| error.to_string())?;
+        waker.wake().map_err(|error| error.to_string())
+    }
+
+    fn woken(&self) -> Option<bool> {
+        Some(self.rig.woken())
     }
 
     fn may_repeat_edges(&mut self) -> bool {

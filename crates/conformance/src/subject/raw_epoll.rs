@@ -58,21 +58,21 @@ impl RawEpoll {
         let tags: Vec<Tag> = self.entries.keys().copied().collect();
         for tag in tags {
             let Some(mut entry) = self.entries.remove(&tag) else { continue };
-            let outcome = self.tell(&mut entry, tag);
+            let outcome = self.tell_kernel(&mut entry, tag);
             self.entries.insert(tag, entry);
             outcome?;
         }
         Ok(())
     }
 
-    fn tell(&self, entry: &mut Entry, tag: Tag) -> io::Result<()> {
+    fn tell_kernel(&self, entry: &mut Entry, tag: Tag) -> io::Result<()> {
         let wanted = (entry.watch.interest, entry.watch.mode);
         if entry.told == Some(wanted) {
             return Ok(());
         }
         entry.due = true;
-        let exclusive = wanted.1 == Mode::Exclusive
-            || matches!(entry.told, Some((_, Mode::Exclusive)));
+        let exclusive =
+            wanted.1 == Mode::Exclusive || matches!(entry.told, Some((_, Mode::Exclusive)));
         if entry.told.is_some() && !entry.always && (exclusive || wanted.0.is_empty()) {
             // Exclusive cannot be modified, and what is not wanted is best not watched.
             let _ = self.control(libc::EPOLL_CTL_DEL, entry, tag);

@@ -59,10 +59,10 @@ impl Engine for RawPoll {
                 continue;
             }
             ready.push((tag, Readiness::from_poll_bits(slot.revents)));
-            if let Some((_, watch)) = self.entries.get_mut(&tag) {
-                if watch.mode == Mode::OneShot {
-                    watch.interest = Interest::NONE;
-                }
+            if let Some((_, watch)) = self.entries.get_mut(&tag)
+                && watch.mode == Mode::OneShot
+            {
+                watch.interest = Interest::NONE;
             }
         }
         Ok(ready)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Mutex;
 
-use superpoll::Watch;
+use superpoll::{Readiness, Watch};
 
 use super::{How, Kind, Number, Op, Ready, Reply, Subject, Tag};
 use crate::sys;
@@ -96,6 +96,29 @@ pub trait Engine {
     fn has_limit(&self) -> bool {
         true
     }
+
+    /// Takes note of what the caller knows to be ready.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    fn tell(&mut self, _tag: Tag, _readiness: Readiness) -> Result<(), String> {
+        Err("cannot be told".to_owned())
+    }
+
+    /// Makes the next wait return.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    fn wake(&mut self) -> Result<(), String> {
+        Err("cannot be woken".to_owned())
+    }
+
+    /// See [`Subject::woken`].
+    fn woken(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// A world of real descriptors.
@@ -164,6 +187,11 @@ impl<E: Engine> Real<E> {
                 let fd = self.engine.deregister(tag)?;
                 self.open.insert(number, fd);
             }
+            Op::Tell(number, readiness) => {
+                let tag = *self.registered.get(&number).ok_or_else(absent)?;
+                self.engine.tell(tag, readiness)?;
+            }
+            Op::Wake => self.engine.wake()?,
             Op::Write(number, count) => {
                 return Ok(Reply::Bytes(sys::write(self.range.raw(number), count)));
             }
@@ -208,5 +236,9 @@ impl<E: Engine> Subject for Real<E> {
 
     fn has_limit(&self) -> bool {
         self.engine.has_limit()
+    }
+
+    fn woken(&self) -> Option<bool> {
+        self.engine.woken()
     }
 }

@@ -74,8 +74,9 @@ pub struct Machine<P> {
 
 impl<P: Policy> Machine<P> {
     /// A machine with so many descriptors, all registered with the same hint.
-    pub fn new(mut policy: P, setting: &Setting, total: usize, hint: Hint) -> Machine<P> {
+    pub fn new(policy: P, setting: &Setting, total: usize, hint: Hint) -> Machine<P> {
         let mut machine = Machine {
+            policy,
             setting: *setting,
             accounts: vec![Account { kind: setting.kind, ..Account::default() }; total],
             places: vec![COLD; total],
@@ -88,19 +89,6 @@ impl<P: Policy> Machine<P> {
             reported: Vec::new(),
             spent: Spent::default(),
             moves: 0,
-            policy: {
-                // Placed below, once the machine can be seen.
-                let view = View {
-                    costs: &setting.costs,
-                    scan_factor: setting.scan_factor,
-                    passes: 0,
-                    blocks: 0,
-                    hot: 0,
-                    cold: 0,
-                };
-                policy.pass(Tally::default(), &view);
-                policy
-            },
         };
         for index in 0..total as u32 {
             let (policy, view) = machine.judge();

@@ -26,3 +26,6 @@ pub use random::Random;
 pub use run::{Outcome, Setting, play, play_adversary};
 pub use search::{Search, Worst, worst_load};
 pub use yardstick::{Hindsight, Pure};
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Random {
 
     /// A number below `end`; zero if `end` is zero.
     pub fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
@@ -36,7 +36,7 @@ impl Random {
 
     /// A number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -63,13 +63,13 @@ mod tests {
 
     #[test]
     fn a_seed_names_a_sequence() {
-        let draw = |seed| {
+        let first = |seed| {
             let mut random = Random::new(seed);
-            [random.next(), random.next()]
+            [random.draw(), random.draw()]
         };
-        assert_eq!(draw(1), draw(1));
-        assert_ne!(draw(1), draw(2));
+        assert_eq!(first(1), first(1));
+        assert_ne!(first(1), first(2));
         // The reference sequence of SplitMix64 from zero.
-        assert_eq!(draw(0)[0], 0xe220_a839_7b1d_cdaf);
+        assert_eq!(first(0)[0], 0xe220_a839_7b1d_cdaf);
     }
 }

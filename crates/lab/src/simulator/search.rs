@@ -73,7 +73,7 @@ fn magnitude(random: &mut Random, end: u64) -> u64 {
 fn invent(random: &mut Random, search: &Search) -> Load {
     let groups = random.between(1, 2);
     let groups = (0..groups).map(|_| invent_group(random, search)).collect();
-    Load { groups, seed: random.next() }
+    Load { groups, seed: random.draw() }
 }
 
 fn invent_group(random: &mut Random, search: &Search) -> Group {

@@ -143,3 +143,48 @@ fn relax([cold, parked, settled]: &mut [f64; 3], costs: &KindCosts) {
     *parked = parked.min(*cold + f64::from(costs.modify));
     *settled = settled.min(*parked + f64::from(costs.delete));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpoll::costs::Kind;
+
+    const BUSY: &[u32] = &[0];
+    const IDLE: &[u32] = &[];
+
+    fn hindsight(rounds: &[&[u32]]) -> f64 {
+        let mut hindsight = Hindsight::new(&Setting::new(Kind::Pipe), 1);
+        for active in rounds {
+            hindsight.round(active);
+        }
+        hindsight.total()
+    }
+
+    #[test]
+    fn hindsight_moves_only_where_it_pays() {
+        assert_eq!(hindsight(&[IDLE; 9]), 0.0);
+        assert_eq!(hindsight(&[BUSY]), 213.0);
+        assert_eq!(hindsight(&[BUSY, IDLE, IDLE, BUSY]), 2.0 * 213.0);
+        // There and parked: 310 and 95 a round; no way back at the end.
+        assert_eq!(hindsight(&[BUSY; 10]), 310.0 + 10.0 * 95.0);
+        // Settled: 1040 and 30 a round.
+        assert_eq!(hindsight(&[BUSY; 100]), 1040.0 + 100.0 * 30.0);
+        // A lull of twenty rounds is worth waiting for, one of thirty is not, nor what was before.
+        let lull = |rounds| [vec![BUSY; 5], vec![IDLE; rounds], vec![BUSY; 5]].concat();
+        assert_eq!(hindsight(&lull(20)), 310.0 + 10.0 * 95.0 + 20.0 * 28.0);
+        assert_eq!(hindsight(&lull(30)), 5.0 * 213.0 + 310.0 + 5.0 * 95.0);
+    }
+
+    #[test]
+    fn a_level_is_looked_at_again_only_where_it_has_gone() {
+        let setting = Setting::new(Kind::Pipe);
+        let mut pure = Pure::new(&setting, 3);
+        pure.round(&[0, 1]);
+        pure.round(&[1]);
+        assert_eq!(pure.edge.wait, 2.0 * 150.0 + 3.0 * 89.0);
+        assert_eq!(pure.level.wait, 2.0 * 150.0 + 3.0 * 96.0 + 44.0);
+        assert_eq!(pure.poll.wait, 2.0 * (234.0 + 3.0 * 28.0) + 3.0 * 2.0);
+        assert_eq!((pure.poll.writes, pure.level.writes), (0.0, 3.0 * 124.0));
+        assert_eq!(pure.best(), pure.poll.total().min(pure.edge.total()));
+    }
+}

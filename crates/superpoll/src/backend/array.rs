@@ -15,7 +15,7 @@ use crate::event::Readiness;
 use crate::interest::Mode;
 use crate::stats::Stats;
 use crate::sys::poll::{self, Slot};
-use crate::table::{Table, grow};
+use crate::table::{self, Table, grow};
 
 /// The place of the back-end's own descriptor.
 const OWN: usize = 0;
@@ -25,6 +25,13 @@ pub(crate) struct Array {
     slots: Vec<Slot>,
     /// The table index for each slot.
     indices: Vec<u32>,
+}
+
+/// What the kernel is to read for a slot of the table.
+fn entry(slot: &table::Slot) -> Slot {
+    let interest = slot.interest();
+    let fd = if interest.is_empty() { !slot.fd() } else { slot.fd() };
+    Slot { fd, events: interest.poll_bits(), revents: 0 }
 }
 
 impl Array {
@@ -64,9 +71,7 @@ impl Array {
     /// Makes the array agree with a live slot of the table.
     pub fn put(&mut self, table: &mut Table, index: u32) {
         let slot = table.slot_mut(index);
-        let interest = slot.interest();
-        let fd = if interest.is_empty() { !slot.fd() } else { slot.fd() };
-        let entry = Slot { fd, events: interest.poll_bits(), revents: 0 };
+        let entry = entry(slot);
         match slot.place() {
             Some(place) => self.slots[place] = entry,
             None => {
@@ -90,7 +95,23 @@ impl Array {
         }
     }
 
+    /// Puts the slots into the order of their registration, in which neither the kernel nor the
+    /// table is read criss-cross; the order in which descriptors became busy costs up to a tenth
+    /// of a pass.
+    pub fn sort(&mut self, table: &mut Table) {
+        if self.indices[1..].is_sorted() {
+            return;
+        }
+        self.indices[1..].sort_unstable();
+        for (place, &index) in self.indices.iter().enumerate().skip(1) {
+            let slot = table.slot_mut(index);
+            slot.set_place(Some(place));
+            self.slots[place] = entry(slot);
+        }
+    }
+
     /// Calls `poll`; returns how many slots have something to tell.
+    #[inline(always)]
     pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
         stats.slots_scanned += self.len() as u64;
         poll::wait(&mut stats.calls, &mut self.slots, timeout)
@@ -112,6 +133,7 @@ impl Array {
     ) -> usize {
         let mut left = ready - usize::from(self.own_is_ready());
         let mut active = 0;
+        let mut room = cx.room_at_once();
         for place in OWN + 1..self.slots.len() {
             if left == 0 {
                 break;
@@ -131,12 +153,15 @@ impl Array {
             }
             let readiness = Readiness::from_poll_bits(found);
             // The kernel reports what the slot asked for: no second look, if it stays armed.
-            if cx.table.slot(index).watch().mode != Mode::OneShot && cx.push(key, readiness) {
+            if room > 0 && cx.table.slot(index).watch().mode != Mode::OneShot {
+                room -= 1;
                 active += 1;
+                cx.deliver_plain(key, readiness);
                 on_active(cx, index);
                 continue;
             }
             let report = cx.report(key, readiness);
+            room = cx.room_at_once();
             if cx.table.slot(index).interest().is_empty() {
                 self.slots[place].fd = !self.slots[place].fd;
             }
@@ -182,6 +207,22 @@ mod tests {
         array.remove(&mut table, indices[1]);
         array.remove(&mut table, indices[2]);
         assert!(array.is_empty());
+    }
+
+    #[test]
+    fn sorting_restores_the_order_of_registration_and_the_places() {
+        let (mut table, indices) = table_with(&[10, 11, 12]);
+        let mut array = Array::new();
+        for place in [2, 0, 1] {
+            array.put(&mut table, indices[place]);
+        }
+        array.sort(&mut table);
+        let fds: Vec<_> = array.slots.iter().map(|slot| slot.fd).collect();
+        assert_eq!(fds, [-1, 10, 11, 12]);
+        for (place, &index) in indices.iter().enumerate() {
+            assert_eq!(array.index(place), index);
+            assert_eq!(table.slot(index).place(), Some(place + 1));
+        }
     }
 
     #[test]

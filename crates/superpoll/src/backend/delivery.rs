@@ -47,6 +47,16 @@ impl Delivery {
         self.wait = self.wait.wrapping_add(1);
     }
 
+    /// Whether nobody is kept waiting and nothing was found closed.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        !self.all
+            && !self.cut
+            && !self.kernel_cut
+            && self.backlog.is_empty()
+            && self.invalid.is_empty()
+    }
+
     /// Begins a collection of what is ready. The backlog is empty.
     #[inline]
     pub fn begin_collection(&mut self) {
@@ -158,7 +168,9 @@ impl Context<'_> {
 
     /// Notes whether the kernel had as much as there was room for, and gave it out in turn.
     pub(crate) fn note_kernel_turn(&mut self) {
-        self.delivery.kernel_cut = self.room_in_turn() == Some(0);
+        // Where all that is registered fits into the limit, nothing can be cut off.
+        let may_cut = self.table.len() > self.events.limit;
+        self.delivery.kernel_cut = may_cut && self.room_in_turn() == Some(0);
     }
 
     /// From here on, what is found is sorted before it is delivered.

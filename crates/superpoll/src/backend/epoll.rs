@@ -192,6 +192,7 @@ impl Epoll {
     /// by itself.
     ///
     /// If events that nobody wants have filled the buffer, it asks again.
+    #[inline(always)]
     pub(super) fn fetch(
         &mut self,
         cx: &mut Context<'_>,
@@ -235,20 +236,18 @@ impl Epoll {
         mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
         let mut active = 0;
+        let mut room = cx.room_at_once();
         for place in 0..self.buffer.len() {
             let raw = self.buffer[place];
             let key = Key::from_bits(raw.u64);
-            if key == WAKER {
-                continue;
-            }
             let found = Readiness::from_poll_bits(raw.events as i16);
-            let Some(slot) = cx.table.get_mut(key) else {
-                cx.stats.stale += 1;
-                self.orphans = true;
-                continue;
-            };
-            let plain = slot.is_as_told() && cx.push(key, found);
-            if plain || self.collect_odd(cx, key, found) {
+            if room > 0 && cx.table.is_plain(key) {
+                room -= 1;
+                active += 1;
+                cx.deliver_plain(key, found);
+                on_active(cx, key.index());
+            } else if self.collect_odd(cx, key, found) {
+                room = cx.room_at_once();
                 active += 1;
                 on_active(cx, key.index());
             }
@@ -261,7 +260,14 @@ impl Epoll {
 
     /// An event that is not simply what was asked for; whether somebody wants to hear of it.
     fn collect_odd(&mut self, cx: &mut Context<'_>, key: Key, found: Readiness) -> bool {
-        let slot = cx.table.slot(key.index());
+        if key == WAKER {
+            return false;
+        }
+        let Some(slot) = cx.table.get(key) else {
+            cx.stats.stale += 1;
+            self.orphans = true;
+            return false;
+        };
         if slot.place().is_some() {
             // Parked: the poll array reports it.
             cx.stats.unwanted += 1;

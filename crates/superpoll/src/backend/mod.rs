@@ -155,6 +155,7 @@ impl Deadline {
     }
 
     /// What is left: `None` for ever, zero if it may not block.
+    #[inline]
     pub fn left(self) -> Option<Duration> {
         match self {
             Deadline::Now => Some(Duration::ZERO),
@@ -221,14 +222,16 @@ impl Context<'_> {
         Report::Taken
     }
 
-    /// Delivers an event that needs no mask; false if it is not its turn.
+    /// How many events may be delivered as they are found.
     #[inline]
-    pub(crate) fn push(&mut self, key: Key, found: Readiness) -> bool {
-        let free = !self.delivery.all && self.events.list.len() < self.events.limit;
-        if free {
-            self.events.list.push(Event::new(key, found));
-        }
-        free
+    pub(crate) fn room_at_once(&self) -> usize {
+        if self.delivery.all { 0 } else { self.events.limit - self.events.list.len() }
+    }
+
+    /// Delivers an event that needs no mask, if there is [room](Context::room_at_once).
+    #[inline]
+    pub(crate) fn deliver_plain(&mut self, key: Key, found: Readiness) {
+        self.events.list.push(Event::new(key, found));
     }
 
     /// Says that a descriptor was found closed. Its registration ends with a refusal.
@@ -246,6 +249,7 @@ impl Context<'_> {
     /// To be called right before a system call that may block: announces the sleep to the wakers.
     /// If it returns false a wake has come already, and the call must not block.
     #[must_use]
+    #[inline]
     pub fn may_block(&mut self) -> bool {
         match self.sleep {
             None => true,

@@ -57,6 +57,9 @@ pub fn control(
 
 /// Waits until the timeout (`None`: for ever) and appends at most `room` events to the buffer,
 /// which is emptied first. Returns how many there are.
+// Inlined, as is what calls it: what some processors do against speculation at the entry to the
+// kernel makes them mispredict the return from each function that a system call was made in.
+#[inline(always)]
 pub fn wait(
     calls: &mut Calls,
     epoll: BorrowedFd<'_>,
@@ -64,59 +67,76 @@ pub fn wait(
     room: usize,
     timeout: Option<Duration>,
 ) -> io::Result<usize> {
-    static NO_PWAIT2: AtomicBool = AtomicBool::new(false);
-    buffer.clear();
     // The kernel refuses more than this (EINVAL), and zero.
-    let room = room.clamp(1, i32::MAX as usize / size_of::<Raw>());
-    buffer.reserve(room);
+    const MOST: usize = i32::MAX as usize / size_of::<Raw>();
+    buffer.clear();
+    let room = room.clamp(1, MOST);
+    if buffer.capacity() < room {
+        buffer.reserve(room);
+    }
     let epoll = epoll.as_raw_fd();
-    let count = match timeout {
-        Some(timeout) if !timeout.is_zero() && !NO_PWAIT2.load(Ordering::Relaxed) => {
-            calls.epoll_pwait2 += 1;
-            let time = super::timespec(timeout);
-            // SAFETY: the buffer has room for `room` events, the timespec outlives the call, and
-            // a null signal mask is allowed.
-            let count = super::check(unsafe {
-                libc::syscall(
-                    libc::SYS_epoll_pwait2,
-                    epoll,
-                    buffer.as_mut_ptr(),
-                    room as libc::c_int,
-                    &raw const time,
-                    std::ptr::null::<libc::sigset_t>(),
-                    0usize,
-                ) as libc::c_int
-            });
-            match count {
-                // EPERM is what some seccomp profiles answer for calls they do not know.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                    NO_PWAIT2.store(true, Ordering::Relaxed);
-                    return wait_milliseconds(calls, epoll, buffer, room, Some(timeout));
-                }
-                count => count?,
-            }
-        }
-        timeout => return wait_milliseconds(calls, epoll, buffer, room, timeout),
+    let milliseconds = match timeout {
+        None => -1,
+        Some(Duration::ZERO) => 0,
+        Some(timeout) => return wait_nanoseconds(calls, epoll, buffer, room, timeout),
     };
-    // SAFETY: the kernel has written `count` events.
-    unsafe { buffer.set_len(count as usize) };
-    Ok(count as usize)
+    wait_milliseconds(calls, epoll, buffer, room, milliseconds)
 }
 
+fn wait_nanoseconds(
+    calls: &mut Calls,
+    epoll: RawFd,
+    buffer: &mut Vec<Raw>,
+    room: usize,
+    timeout: Duration,
+) -> io::Result<usize> {
+    static NO_PWAIT2: AtomicBool = AtomicBool::new(false);
+    if !NO_PWAIT2.load(Ordering::Relaxed) {
+        calls.epoll_pwait2 += 1;
+        let time = super::timespec(timeout);
+        // SAFETY: the buffer has room for `room` events, the timespec outlives the call, and a
+        // null signal mask is allowed.
+        let count = super::check(unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                epoll,
+                buffer.as_mut_ptr(),
+                room as libc::c_int,
+                &raw const time,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            ) as libc::c_int
+        });
+        match count {
+            // EPERM is what some seccomp profiles answer for calls they do not know.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                NO_PWAIT2.store(true, Ordering::Relaxed);
+            }
+            count => {
+                let count = count? as usize;
+                // SAFETY: the kernel has written `count` events.
+                unsafe { buffer.set_len(count) };
+                return Ok(count);
+            }
+        }
+    }
+    wait_milliseconds(calls, epoll, buffer, room, super::poll::round_up(Some(timeout)))
+}
+
+#[inline(always)]
 fn wait_milliseconds(
     calls: &mut Calls,
     epoll: RawFd,
     buffer: &mut Vec<Raw>,
     room: usize,
-    timeout: Option<Duration>,
+    milliseconds: libc::c_int,
 ) -> io::Result<usize> {
     calls.epoll_wait += 1;
-    let milliseconds = super::poll::round_up(timeout);
     // SAFETY: the caller has reserved room for `room` events.
     let count = super::check(unsafe {
         libc::epoll_wait(epoll, buffer.as_mut_ptr(), room as libc::c_int, milliseconds)
-    })?;
+    })? as usize;
     // SAFETY: the kernel has written `count` events.
-    unsafe { buffer.set_len(count as usize) };
-    Ok(count as usize)
+    unsafe { buffer.set_len(count) };
+    Ok(count)
 }

@@ -14,6 +14,7 @@ use std::io;
 use std::time::Duration;
 
 /// Turns the `-1` convention into a result.
+#[inline(always)]
 pub(crate) fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }

@@ -37,8 +37,18 @@ const FADE: f32 = 15.0 / 16.0;
 /// How often scores fade, in passes.
 pub(super) const FADE_PASSES: u32 = 64;
 
+/// So many recent events in epoll say something about the trigger.
+const ENOUGH: f32 = 64.0;
+
+/// By how much the share of events in a row must be beyond the even point to change the trigger.
+const HYSTERESIS: f32 = 0.05;
+
 /// How many passes a lull lasts, in the mean, between running out of patience and the clock hand.
 const LATE: f32 = 4.0;
+
+/// What a move there and back is taken to cost in a judgement of the past, as a multiple of its
+/// system calls: it costs some bookkeeping and cold caches as well.
+const MARGIN: f32 = 1.5;
 
 use crate::costs::KindCosts;
 
@@ -63,6 +73,14 @@ pub(super) struct Governor {
     pub parked: f32,
     /// Moving a settled descriptor back, and there again.
     pub settled: f32,
+    /// Whether a level trigger is the cheaper one for what is active in epoll.
+    pub level: bool,
+    /// Events in epoll, and how many of them came in the wait after another of the same descriptor;
+    /// both fade.
+    cold_events: f32,
+    in_a_row: f32,
+    /// The share of events in a row from which a level trigger is the cheaper one.
+    level_share: f32,
     /// Settling.
     delete: f32,
     /// What a burst earns in the array while the descriptor is parked, as a share of its reach.
@@ -94,6 +112,10 @@ impl Governor {
             fall_settled: 0.0,
             parked: 0.0,
             settled: 0.0,
+            level: false,
+            cold_events: 0.0,
+            in_a_row: 0.0,
+            level_share: 1.0,
             delete: 0.0,
             share: 0.0,
             rises: [0.0; RISE.len()],
@@ -114,7 +136,15 @@ impl Governor {
     pub fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
-        self.gain = (costs.event + costs.wake - ready).max(1.0);
+        // An event in a row saves its writer half the wake-up; any other is looked at once more.
+        let half = costs.wake / 2.0;
+        self.level_share = (costs.level + costs.recheck) / (half + costs.recheck).max(1.0);
+        let mut event = costs.event + costs.wake;
+        if self.level {
+            let share = (self.in_a_row / self.cold_events.max(1.0)).clamp(0.0, 1.0);
+            event += costs.level + (1.0 - share) * costs.recheck - share * half;
+        }
+        self.gain = (event - ready).max(1.0);
         self.parked = (2.0 * costs.modify).max(1.0);
         self.settled = (costs.add + costs.modify).max(1.0);
         self.delete = costs.delete;
@@ -131,6 +161,12 @@ impl Governor {
         let scores = self.rises.iter_mut().chain(&mut self.falls);
         for score in scores.chain(&mut self.falls_settled).chain(&mut self.settles) {
             *score *= FADE;
+        }
+        self.cold_events *= FADE;
+        self.in_a_row *= FADE;
+        if self.cold_events >= ENOUGH {
+            let margin = if self.level { -HYSTERESIS } else { HYSTERESIS };
+            self.level = self.in_a_row > (self.level_share + margin) * self.cold_events;
         }
         let margin = self.parked;
         for level in 0..RISE.len() {
@@ -163,6 +199,13 @@ impl Governor {
         self.settle = (SETTLE[self.settle_at] * self.even).ceil() as u16;
     }
 
+    /// An event in epoll, in the wait after another of the same descriptor or not.
+    #[inline]
+    pub fn cold_event(&mut self, in_a_row: bool) {
+        self.cold_events += 1.0;
+        self.in_a_row += if in_a_row { 1.0 } else { 0.0 };
+    }
+
     /// A stay in the array has ended after so many events.
     pub fn stay(&mut self, events: u16) {
         let events = f32::from(events);
@@ -174,7 +217,7 @@ impl Governor {
 
     /// A burst has ended, or the descriptor has settled, with this reach.
     pub fn burst(&mut self, reach: f32) {
-        let price = self.parked + self.fall + LATE * self.scan;
+        let price = self.parked * MARGIN + self.fall + LATE * self.scan;
         for (level, score) in RISE.iter().zip(&mut self.rises) {
             let earned = reach - level * self.parked;
             if earned <= 0.0 {
@@ -184,7 +227,9 @@ impl Governor {
         }
     }
 
-    /// A lull has ended that went down to `depth`, of a descriptor that was settled or not.
+    /// A lull has ended that went down to `depth`, of a descriptor that was settled or not. What
+    /// counts is how much more than its depth a lull would have cost; a patience that was not
+    /// exceeded would have cost just that.
     pub fn lull(&mut self, depth: f32, settled: bool) {
         let (costs, price, back) = if settled {
             (&mut self.falls_settled, self.settled, self.settled + self.delete + self.rise)
@@ -193,7 +238,10 @@ impl Governor {
         };
         for (level, cost) in FALL.iter().zip(costs) {
             let patience = level * price;
-            *cost += if depth <= patience { depth } else { patience + back };
+            if depth <= patience {
+                break;
+            }
+            *cost += patience + back - depth;
         }
     }
 
@@ -239,7 +287,7 @@ mod tests {
         let mut governor = pipe();
         governor.burst(1000.0);
         let share = 118.0 / 183.0;
-        let price = 620.0 + 310.0 + 4.0 * 28.0;
+        let price = 1.5 * 620.0 + 310.0 + 4.0 * 28.0;
         let expected = [1000.0, 690.0, 380.0].map(|left| left * share - price);
         assert_eq!(governor.rises[..3], expected);
         assert_eq!(governor.rises[3..], [0.0; 3]);
@@ -250,13 +298,13 @@ mod tests {
         let mut governor = pipe();
         governor.lull(400.0, false);
         let back = 620.0 + 620.0;
-        let expected = [38.75 + back, 155.0 + back, 310.0 + back, 400.0, 400.0, 400.0];
-        assert_eq!(governor.falls, expected);
+        let expected = [38.75, 155.0, 310.0].map(|patience| patience + back - 400.0);
+        assert_eq!((&governor.falls[..3], governor.falls[3..].iter().sum()), (&expected[..], 0.0));
         assert_eq!(governor.falls_settled, [0.0; 6]);
         governor.lull(400.0, true);
         let back = 1150.0 + 730.0 + 620.0;
-        assert_eq!(governor.falls_settled[0], 71.875 + back);
-        assert_eq!(governor.falls_settled[2..], [400.0; 4]);
+        assert_eq!(governor.falls_settled[0], 71.875 + back - 400.0);
+        assert_eq!(governor.falls_settled[2..], [0.0; 4]);
     }
 
     #[test]
