@@ -70,7 +70,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         let record = mix::run(&mix::Options {
             kind: kind.to_owned(),
             shift: if quick { "10,30,100" } else { "10,15,20,30,50,100,300,1000" }.to_owned(),
-            output: output(second_thread, 4.0, 240.0),
+            output: output(second_thread, 8.0, 240.0),
             ..mix::Options::default()
         })?;
         targets.extend(noted(of_mix(&record.rows)));
