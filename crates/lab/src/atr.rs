@@ -17,6 +17,7 @@ use crate::measure::{self, Rounds, Sample};
 use crate::mix;
 use crate::options::{self, Output};
 use crate::output;
+use crate::pace::{self, Pace};
 use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::random::Random;
@@ -182,7 +183,7 @@ fn plan(options: &Options) -> Result<Plan> {
         active,
         entries: options::subjects(options.subjects.as_deref(), &DEFAULTS)?,
         repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
-        budget: options.output.budget(15.0, 30.0),
+        budget: options.output.budget(15.0, 26.0),
         notes,
     })
 }
@@ -216,6 +217,9 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         plan.totals.iter().map(count).sum::<usize>() * plan.kinds.len() * plan.placements.len();
     let progress = Progress::new("atr", all_points * plan.entries.len() * plan.repetitions);
     let slot = plan.budget / (all_points * plan.entries.len() * plan.repetitions).max(1) as f64;
+    let promised = options.output.seconds.is_none();
+    let mut pace = Pace::new(all_points, plan.budget, promised, options.output.quick);
+    let mut left_out = 0;
     let mut rows = Vec::new();
     for &kind in &plan.kinds {
         for &total in &plan.totals {
@@ -223,8 +227,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             let suitable: Vec<Entry> =
                 plan.entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
             // Named by the user, it is missed; a default is not.
-            let left_out = plan.entries.iter().find(|entry| !entry.suits(&pairs));
-            if let Some(entry) = left_out.filter(|_| options.subjects.is_some()) {
+            let unfit = plan.entries.iter().find(|entry| !entry.suits(&pairs));
+            if let Some(entry) = unfit.filter(|_| options.subjects.is_some()) {
                 output::note(&format!(
                     "subject {} cannot watch {total} descriptors (numbers of 1024 and above): \
                      leaving it out there",
@@ -233,6 +237,10 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             }
             for &placement in &plan.placements {
                 for active in points(total, plan.active.as_deref()) {
+                    let Some(repetitions) = pace.next(plan.repetitions) else {
+                        left_out += 1;
+                        continue;
+                    };
                     let load = Load::constant(placement.choose(total, active));
                     let rounds = Rounds {
                         warm_up_adaptive: WARM_UP.0,
@@ -244,7 +252,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                         &suitable,
                         &load,
                         rounds,
-                        plan.repetitions,
+                        repetitions,
                         |entry| {
                             progress.step(format!(
                                 "{kind} {active}/{total} {placement} {}",
@@ -270,11 +278,14 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     drop(progress);
+    let mut parameters = parameters(options, &plan);
+    parameters.insert("points_left_out".to_owned(), json!(left_out));
+    pace::say_left_out(left_out);
     Ok(Record {
         schema: record::SCHEMA,
         experiment: "atr".to_owned(),
         environment,
-        parameters: parameters(options, &plan),
+        parameters,
         rows,
     })
 }

@@ -19,6 +19,7 @@ mod mix_plot;
 pub mod mix_table;
 pub mod options;
 pub mod output;
+mod pace;
 pub mod placement;
 pub mod plot;
 pub mod probe;

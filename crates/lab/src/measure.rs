@@ -205,6 +205,7 @@ pub(crate) fn run_round(
     subject.round(active, ledger)?;
     let end = Instant::now();
     ledger.close(entry.name, active, byte)?;
+    pairs.answer(active)?;
     let nanoseconds = |from: Instant, to: Instant| (to - from).as_nanos() as f64;
     Ok((nanoseconds(start, middle), nanoseconds(middle, end)))
 }

@@ -18,6 +18,7 @@ use crate::load::{Load, Mix};
 use crate::measure::{self, Rounds, Sample};
 use crate::options::{self, Output};
 use crate::output;
+use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Figures, Record};
 use crate::simulator;
@@ -320,10 +321,17 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let slot = budget / (count * entries.len() * repetitions).max(1) as f64;
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
+    let promised = options.output.seconds.is_none();
+    let mut pace = Pace::new(count, budget, promised, options.output.quick);
+    let mut left_out = 0;
     let mut rows = Vec::new();
     for (kind, cases) in &all {
         let mut pairs: Option<Pairs> = None;
         for case in cases {
+            let Some(repetitions) = pace.next(repetitions) else {
+                left_out += 1;
+                continue;
+            };
             let total = case.mix.hot + case.mix.cold;
             if pairs.as_ref().is_none_or(|pairs| pairs.len() != total) {
                 // The old ones are closed before the new ones are opened: both may not fit.
@@ -362,6 +370,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     drop(progress);
+    pace::say_left_out(left_out);
     let parameters: Map<String, Value> = [
         ("kinds", json!(kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
@@ -373,6 +382,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("second_thread", json!(options.output.second_thread)),
         ("seed", json!(options.output.seed)),
         ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
     ]
     .map(|(name, value)| (name.to_owned(), value))

@@ -286,6 +286,7 @@ fn wake_up(
         subject.round(&active, &mut ledger)?;
         let woken_at = process::now();
         ledger.close(entry.name, &active, number as u8)?;
+        pairs.answer(&active)?;
         let written_at = writer.written_at.number().load(Ordering::Acquire);
         times.push(woken_at.saturating_sub(written_at) as f64);
     }

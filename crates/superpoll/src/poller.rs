@@ -63,7 +63,7 @@ pub struct Poller {
     /// Whether anybody can wake this poller.
     wakeable: bool,
     commands: Vec<Command>,
-    told_ready: Vec<(Key, Readiness)>,
+    told_ready: Vec<Event>,
     refusals: Vec<(Key, Error)>,
     nested: bool,
 }
@@ -385,7 +385,7 @@ impl Poller {
         if self.table.get(key).is_none() {
             return Err(Error::StaleKey { key });
         }
-        self.told_ready.push((key, readiness));
+        self.told_ready.push(Event::new(key, readiness));
         self.rest();
         Ok(())
     }
@@ -620,6 +620,7 @@ impl Poller {
                 told = self.deliver_told(events);
                 if !self.delivery.backlog.is_empty() {
                     self.split_for(events).1.serve_backlog()?;
+                    merge(&mut events.list, told);
                 }
                 if events.list.len() >= events.limit {
                     return Ok(self.signals().woken);
@@ -642,9 +643,7 @@ impl Poller {
                 }
                 _ => {}
             }
-            if told > 0 {
-                merge(&mut events.list, told);
-            }
+            merge(&mut events.list, told);
             if !self.delivery.invalid.is_empty() {
                 self.refuse_invalid();
             }
@@ -686,20 +685,21 @@ impl Poller {
 
     fn deliver_all_told(&mut self, events: &mut Events) -> usize {
         let mut told = std::mem::take(&mut self.told_ready);
+        let all = told.len();
+        merge(&mut told, all);
         let (_, mut cx) = self.split_for(events);
-        told.retain(|&(key, readiness)| {
+        told.retain(|told| {
             if cx.events.list.len() >= cx.events.limit {
                 return true;
             }
+            let key = told.key();
             let once = cx.table.get(key).is_some_and(|slot| slot.watch().mode == Mode::OneShot);
-            if cx.report(key, readiness) == Report::Taken && once {
+            if cx.report(key, told.readiness()) == Report::Taken && once {
                 // Not found by the back-end, so it does not know that it is disarmed.
                 cx.table.mark(key.index());
             }
             false
         });
-        let delivered = cx.events.list.len();
-        merge(&mut cx.events.list, delivered);
         self.told_ready = told;
         events.list.len()
     }
@@ -824,6 +824,7 @@ impl Poller {
     /// Has the back-end agree with a slot; refuses the registration if it cannot.
     fn sync(&mut self, index: u32) {
         if self.table.slot(index).is_always_ready() {
+            self.table.slot_mut(index).set_queued(false);
             return;
         }
         let (backend, mut cx) = self.split();
@@ -856,6 +857,9 @@ impl Poller {
 /// Leaves one event per descriptor: each of the first `told` takes in what later ones say of the
 /// same key.
 fn merge(list: &mut Vec<Event>, told: usize) {
+    if told == 0 || list.len() < 2 {
+        return;
+    }
     let mut first: HashMap<Key, usize> = HashMap::with_capacity(told);
     let mut kept = 0;
     for place in 0..list.len() {

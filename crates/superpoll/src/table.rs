@@ -129,7 +129,8 @@ impl Slot {
     #[inline]
     fn judge(&mut self) {
         let plain = self.told_interest == self.watch.interest
-            && self.told_mode == self.watch.mode
+            && (self.told_mode == self.watch.mode
+                || (self.watch.mode == Mode::Auto && self.told_mode == Mode::Level))
             && self.watch.mode != Mode::OneShot
             && !self.watch.interest.is_empty()
             && self.place == NOWHERE

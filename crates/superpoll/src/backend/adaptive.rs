@@ -27,7 +27,7 @@ use crate::backend::epoll::Epoll;
 use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
-use crate::interest::{Mode, Watch};
+use crate::interest::{Interest, Mode, Watch};
 use crate::policy::{Place, Policy, Quiet, Tally, Verdict, View};
 use crate::sys;
 
@@ -46,6 +46,8 @@ pub struct Adaptive<P> {
     hand: usize,
     /// Table indices of this wait's candidates for the array.
     candidates: Vec<u32>,
+    /// Those that epoll should watch with another trigger.
+    retrigger: Vec<u32>,
     /// Everything stays in epoll: another loop waits on it.
     pinned: bool,
 }
@@ -81,6 +83,7 @@ impl<P: Policy> Adaptive<P> {
             blocks: 0,
             hand: 0,
             candidates: Vec::new(),
+            retrigger: Vec::new(),
             pinned: false,
         })
     }
@@ -172,21 +175,29 @@ impl<P: Policy> Adaptive<P> {
             hot: self.hot.len(),
             cold: self.cold.armed(),
         };
-        let (policy, candidates, pinned) = (&mut self.policy, &mut self.candidates, self.pinned);
+        let (policy, pinned) = (&mut self.policy, self.pinned);
+        let (candidates, retrigger) = (&mut self.candidates, &mut self.retrigger);
         let alone = view.hot == 0;
         let active = self.cold.fetch(cx, deadline, alone, |cx, index| {
             let slot = cx.table.slot_mut(index);
             let mode = slot.watch().mode;
             if policy.cold_event(&mut slot.account, &view) && !pinned && may_be_hot(mode) {
                 candidates.push(index);
-            } else if view.hot > 0 && !slot.has_mode(mode) {
-                // Left level-triggered when there was no array; now it is among the idle ones.
-                cx.table.press(index);
+            } else if mode == Mode::Auto {
+                let level = policy.prefers_level(slot.account.kind);
+                // A lone busy one stays level-triggered, whatever is better for its kind.
+                if level != slot.has_mode(Mode::Level) && (level || view.hot > 0) {
+                    retrigger.push(index);
+                }
             }
         })?;
         cx.stats.cold.active += active as u64;
         if !self.candidates.is_empty() {
             self.admit_candidates(cx);
+        }
+        while let Some(index) = self.retrigger.pop() {
+            let level = self.policy.prefers_level(cx.table.slot(index).account.kind);
+            self.set_trigger(cx, index, if level { Mode::Level } else { Mode::Auto });
         }
         Ok(active)
     }
@@ -200,20 +211,26 @@ impl<P: Policy> Adaptive<P> {
         }
         if self.hot.is_empty() {
             for &index in &candidates {
-                self.leave_level(cx, index);
+                self.set_trigger(cx, index, Mode::Level);
             }
         }
         self.candidates = candidates;
     }
 
-    /// A busy descriptor that has to do with epoll, because an array would not pay for so few: there
-    /// a level trigger is the cheaper one. The descriptor stays on the kernel's ready list, and its
-    /// writer has nobody to wake. ([`Mode::Auto`] allows either.)
-    fn leave_level(&mut self, cx: &mut Context<'_>, index: u32) {
+    /// Has epoll watch a registration in [`Mode::Auto`], which allows either, with a level trigger
+    /// or an edge. A busy descriptor that has to do with epoll, because an array would not pay for
+    /// so few, is cheaper with a level: it stays on the kernel's ready list, and its writer has
+    /// nobody to wake.
+    fn set_trigger(&mut self, cx: &mut Context<'_>, index: u32, mode: Mode) {
         let slot = cx.table.slot(index);
-        if let Some((interest, Mode::Auto)) = slot.told() {
-            // A refusal leaves the edge trigger, which is right as well.
-            let _ = self.cold.tell(cx, index, (interest, Mode::Level));
+        let (watch, told) = (slot.watch(), slot.told());
+        let may = slot.is_live() && slot.place().is_none() && watch.mode == Mode::Auto;
+        let other = |&(interest, before): &(Interest, Mode)| {
+            may && interest == watch.interest && !interest.is_empty() && before != mode
+        };
+        if let Some((interest, _)) = told.filter(other) {
+            // A refusal leaves the trigger as it was, which is right as well.
+            let _ = self.cold.tell(cx, index, (interest, mode));
         }
     }
 
@@ -385,7 +402,9 @@ impl<P: Policy> Backend for Adaptive<P> {
     fn memory(&self) -> Memory {
         let (cold, hot) = (self.cold.memory(), self.hot.memory());
         Memory {
-            own: cold.own + hot.own + self.candidates.capacity() * size_of::<u32>(),
+            own: cold.own
+                + hot.own
+                + (self.candidates.capacity() + self.retrigger.capacity()) * size_of::<u32>(),
             mirrors: cold.mirrors + hot.mirrors,
         }
     }

@@ -15,7 +15,7 @@ use crate::event::Readiness;
 use crate::interest::Mode;
 use crate::stats::Stats;
 use crate::sys::poll::{self, Slot};
-use crate::table::{Table, grow};
+use crate::table::{self, Table, grow};
 
 /// The place of the back-end's own descriptor.
 const OWN: usize = 0;
@@ -25,6 +25,13 @@ pub(crate) struct Array {
     slots: Vec<Slot>,
     /// The table index for each slot.
     indices: Vec<u32>,
+}
+
+/// What the kernel is to read for a slot of the table.
+fn entry(slot: &table::Slot) -> Slot {
+    let interest = slot.interest();
+    let fd = if interest.is_empty() { !slot.fd() } else { slot.fd() };
+    Slot { fd, events: interest.poll_bits(), revents: 0 }
 }
 
 impl Array {
@@ -64,9 +71,7 @@ impl Array {
     /// Makes the array agree with a live slot of the table.
     pub fn put(&mut self, table: &mut Table, index: u32) {
         let slot = table.slot_mut(index);
-        let interest = slot.interest();
-        let fd = if interest.is_empty() { !slot.fd() } else { slot.fd() };
-        let entry = Slot { fd, events: interest.poll_bits(), revents: 0 };
+        let entry = entry(slot);
         match slot.place() {
             Some(place) => self.slots[place] = entry,
             None => {
@@ -98,13 +103,10 @@ impl Array {
             return;
         }
         self.indices[1..].sort_unstable();
-        let before = self.slots.clone();
         for (place, &index) in self.indices.iter().enumerate().skip(1) {
             let slot = table.slot_mut(index);
-            if let Some(old) = slot.place() {
-                self.slots[place] = before[old];
-            }
             slot.set_place(Some(place));
+            self.slots[place] = entry(slot);
         }
     }
 

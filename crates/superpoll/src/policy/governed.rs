@@ -25,6 +25,7 @@ mod governor;
 
 use std::time::Duration;
 
+use crate::costs::Kind;
 use crate::interest::Hint;
 use crate::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
 use governor::{FADE_PASSES, Governor};
@@ -151,6 +152,7 @@ impl Policy for Governed {
     fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool {
         let ticks = self.ticks;
         let governor = &mut self.governors(view)[account.kind as usize];
+        governor.cold_event(ticks.wrapping_sub(account.since) <= TICKS);
         let scans = scans(account, governor, ticks);
         let mut credit = account.credit - scans;
         if credit <= 0.0 {
@@ -192,6 +194,10 @@ impl Policy for Governed {
         let others = view.cold - candidates.min(view.cold);
         let price = array_price(view, others, self.cold_events as usize > candidates);
         if worth >= OPENING * price { candidates } else { 0 }
+    }
+
+    fn prefers_level(&self, kind: Kind) -> bool {
+        self.governors.as_ref().is_some_and(|governors| governors[kind as usize].level)
     }
 
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
@@ -282,19 +288,20 @@ impl Policy for Governed {
 
     fn pass(&mut self, tally: Tally, view: &View<'_>) {
         let latest = self.latest;
-        let governor = self.governors(view)[latest];
+        let governor = &self.governors(view)[latest];
+        let (scan, settled) = (governor.scan, governor.settled);
         self.ticks = self.ticks.wrapping_add(TICKS);
         if view.blocks != self.blocks {
             self.blocks = view.blocks;
             let kind = [&view.costs.pipe, &view.costs.pipe, &view.costs.unix, &view.costs.tcp];
-            let more = kind[latest].block / governor.scan;
+            let more = kind[latest].block / scan;
             self.ticks = self.ticks.wrapping_add((more * TICKS as f32) as u32);
         }
         if tally.hot > 0 {
             let price = array_price(view, tally.cold, tally.cold_ready > 0);
-            let cost = STAYING * price + tally.hot as f32 * governor.scan;
+            let cost = STAYING * price + tally.hot as f32 * scan;
             self.balance = (self.balance + self.earned - cost).min(0.0);
-            let debt = governor.settled * (tally.hot + 1) as f32;
+            let debt = settled * (tally.hot + 1) as f32;
             self.dissolving |= self.balance < -debt;
         }
         if view.hot == 0 {

@@ -126,6 +126,15 @@ pub trait Policy: Send {
         candidates
     }
 
+    /// Whether descriptors of this kind, registered with [`Mode::Auto`](crate::Mode::Auto), are
+    /// better watched level-triggered while they are in epoll. A level trigger is cheaper for one
+    /// that is active in several waits running, because its writer finds it on the ready list, and
+    /// dearer for one that is not, because the next wait looks at it once more.
+    fn prefers_level(&self, kind: Kind) -> bool {
+        let _ = kind;
+        false
+    }
+
     /// The descriptor has been moved to the poll array.
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>);
 
@@ -163,6 +172,9 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     }
     fn admit(&mut self, candidates: usize, view: &View<'_>) -> usize {
         (**self).admit(candidates, view)
+    }
+    fn prefers_level(&self, kind: Kind) -> bool {
+        (**self).prefers_level(kind)
     }
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
         (**self).moved_to_hot(account, view);

@@ -70,7 +70,7 @@ impl Base {
             (0..readers.len()).map(|pair| Watcher { pair, ledger }).collect();
         // SAFETY: takes nothing; a null result is checked below.
         let base = unsafe { event_base_new() };
-        let mut made = Base { base, events: Vec::new(), watchers: watchers, ledger };
+        let mut made = Base { base, events: Vec::new(), watchers, ledger };
         if base.is_null() {
             return None;
         }

@@ -39,13 +39,30 @@ unsafe extern "C" {
     fn uv_close(handle: *mut UvPoll, callback: Option<extern "C" fn(*mut UvPoll)>);
 }
 
-/// A zeroed block of at least `size` bytes, aligned for any C type.
-fn block(size: usize) -> Box<[u128]> {
-    vec![0; size.div_ceil(16)].into_boxed_slice()
+/// A zeroed block on the heap, of the size that the library asks for.
+struct Block {
+    address: *mut u128,
+    words: usize,
+}
+
+impl Block {
+    /// At least `size` bytes, aligned for any C type.
+    fn new(size: usize) -> Block {
+        let words = size.div_ceil(size_of::<u128>());
+        let block = vec![0u128; words].into_boxed_slice();
+        Block { address: Box::into_raw(block).cast(), words }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: address and length are those of the boxed slice that `new` took apart, once.
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.address, self.words)) });
+    }
 }
 
 struct Watcher {
-    handle: Box<[u128]>,
+    handle: Block,
     pair: usize,
     fd: RawFd,
     /// Where the ledger of the round is, shared by all watchers.
@@ -54,15 +71,17 @@ struct Watcher {
 
 impl Watcher {
     fn handle(&self) -> *mut UvPoll {
-        self.handle.as_ptr().cast_mut().cast()
+        self.handle.address.cast()
     }
 }
 
 /// A loop with a started poll handle for each reader.
 pub(super) struct Loop {
-    this: Box<[u128]>,
-    /// Boxed, because each handle's data points to its watcher.
-    watchers: Vec<Box<Watcher>>,
+    this: Block,
+    /// Neither grown nor moved: each handle's data points to its watcher.
+    watchers: Box<[Watcher]>,
+    /// How many of them the library knows.
+    known: usize,
     ledger: *mut *mut Ledger,
 }
 
@@ -80,26 +99,31 @@ impl Loop {
     pub(super) fn new(readers: &[RawFd]) -> Option<Loop> {
         // SAFETY: the library reads constants.
         let (loop_size, handle_size) = unsafe { (uv_loop_size(), uv_handle_size(UV_POLL)) };
-        let mut this = block(loop_size);
+        let this = Block::new(loop_size);
         // SAFETY: the block is as large as the library says a loop is.
-        if unsafe { uv_loop_init(this.as_mut_ptr().cast()) } != 0 {
+        if unsafe { uv_loop_init(this.address.cast()) } != 0 {
             return None;
         }
         let ledger = Box::into_raw(Box::new(ptr::null_mut()));
-        let mut made = Loop { this, watchers: Vec::with_capacity(readers.len()), ledger };
-        for (pair, &fd) in readers.iter().enumerate() {
-            let watcher = Box::new(Watcher { handle: block(handle_size), pair, fd, ledger });
-            let handle = watcher.handle();
-            let data = ptr::from_ref(&*watcher).cast_mut().cast();
-            // SAFETY: loop and handle are live blocks of the right size; a handle that was
-            // initialised stays where it is until the loop is closed.
+        let watcher = |(pair, &fd): (usize, &RawFd)| Watcher {
+            handle: Block::new(handle_size),
+            pair,
+            fd,
+            ledger,
+        };
+        let watchers = readers.iter().enumerate().map(watcher).collect();
+        let mut made = Loop { this, watchers, known: 0, ledger };
+        for watcher in &made.watchers {
+            let data = ptr::from_ref(watcher).cast_mut().cast();
+            // SAFETY: loop and handle are live blocks of the right size, and stay where they are
+            // until the loop is closed.
             unsafe {
-                if uv_poll_init(made.this(), handle, fd) != 0 {
+                if uv_poll_init(made.this(), watcher.handle(), watcher.fd) != 0 {
                     return None;
                 }
-                made.watchers.push(watcher);
-                uv_handle_set_data(handle, data);
-                if uv_poll_start(handle, UV_READABLE, ready) != 0 {
+                made.known += 1;
+                uv_handle_set_data(watcher.handle(), data);
+                if uv_poll_start(watcher.handle(), UV_READABLE, ready) != 0 {
                     return None;
                 }
             }
@@ -108,7 +132,7 @@ impl Loop {
     }
 
     fn this(&self) -> *mut UvLoop {
-        self.this.as_ptr().cast_mut().cast()
+        self.this.address.cast()
     }
 
     /// One wait and its callbacks.
@@ -128,7 +152,7 @@ impl Drop for Loop {
         // SAFETY: handles are closed once and let the loop run until the library has let go of
         // them; only then are loop and handles freed.
         unsafe {
-            for watcher in &self.watchers {
+            for watcher in &self.watchers[..self.known] {
                 uv_close(watcher.handle(), None);
             }
             uv_run(self.this(), UV_RUN_DEFAULT);

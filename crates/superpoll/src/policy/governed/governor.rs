@@ -37,6 +37,12 @@ const FADE: f32 = 15.0 / 16.0;
 /// How often scores fade, in passes.
 pub(super) const FADE_PASSES: u32 = 64;
 
+/// So many recent events in epoll say something about the trigger.
+const ENOUGH: f32 = 64.0;
+
+/// By how much the share of events in a row must be beyond the even point to change the trigger.
+const HYSTERESIS: f32 = 0.05;
+
 /// How many passes a lull lasts, in the mean, between running out of patience and the clock hand.
 const LATE: f32 = 4.0;
 
@@ -67,6 +73,14 @@ pub(super) struct Governor {
     pub parked: f32,
     /// Moving a settled descriptor back, and there again.
     pub settled: f32,
+    /// Whether a level trigger is the cheaper one for what is active in epoll.
+    pub level: bool,
+    /// Events in epoll, and how many of them came in the wait after another of the same descriptor;
+    /// both fade.
+    cold_events: f32,
+    in_a_row: f32,
+    /// The share of events in a row from which a level trigger is the cheaper one.
+    level_share: f32,
     /// Settling.
     delete: f32,
     /// What a burst earns in the array while the descriptor is parked, as a share of its reach.
@@ -98,6 +112,10 @@ impl Governor {
             fall_settled: 0.0,
             parked: 0.0,
             settled: 0.0,
+            level: false,
+            cold_events: 0.0,
+            in_a_row: 0.0,
+            level_share: 1.0,
             delete: 0.0,
             share: 0.0,
             rises: [0.0; RISE.len()],
@@ -118,7 +136,15 @@ impl Governor {
     pub fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
-        self.gain = (costs.event + costs.wake - ready).max(1.0);
+        // An event in a row saves its writer half the wake-up; any other is looked at once more.
+        let half = costs.wake / 2.0;
+        self.level_share = (costs.level + costs.recheck) / (half + costs.recheck).max(1.0);
+        let mut event = costs.event + costs.wake;
+        if self.level {
+            let share = (self.in_a_row / self.cold_events.max(1.0)).clamp(0.0, 1.0);
+            event += costs.level + (1.0 - share) * costs.recheck - share * half;
+        }
+        self.gain = (event - ready).max(1.0);
         self.parked = (2.0 * costs.modify).max(1.0);
         self.settled = (costs.add + costs.modify).max(1.0);
         self.delete = costs.delete;
@@ -135,6 +161,12 @@ impl Governor {
         let scores = self.rises.iter_mut().chain(&mut self.falls);
         for score in scores.chain(&mut self.falls_settled).chain(&mut self.settles) {
             *score *= FADE;
+        }
+        self.cold_events *= FADE;
+        self.in_a_row *= FADE;
+        if self.cold_events >= ENOUGH {
+            let margin = if self.level { -HYSTERESIS } else { HYSTERESIS };
+            self.level = self.in_a_row > (self.level_share + margin) * self.cold_events;
         }
         let margin = self.parked;
         for level in 0..RISE.len() {
@@ -165,6 +197,13 @@ impl Governor {
         let price = self.parked + self.fall;
         self.worth = (price / self.net).ceil().min(1_000.0) as u16;
         self.settle = (SETTLE[self.settle_at] * self.even).ceil() as u16;
+    }
+
+    /// An event in epoll, in the wait after another of the same descriptor or not.
+    #[inline]
+    pub fn cold_event(&mut self, in_a_row: bool) {
+        self.cold_events += 1.0;
+        self.in_a_row += if in_a_row { 1.0 } else { 0.0 };
     }
 
     /// A stay in the array has ended after so many events.

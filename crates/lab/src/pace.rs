@@ -1,0 +1,101 @@
+//! How long a run takes: fewer repetitions where it falls behind, and a firm end for quick runs.
+//!
+//! How many rounds fit into the time is worked out beforehand, but a machine with other work to do
+//! takes longer than that. A run that was promised to be short gives up repetitions first, and
+//! then points; what was left out is said in its record.
+
+use std::time::Instant;
+
+/// A quick run ends within this, in seconds.
+const QUICK: f64 = 55.0;
+
+/// Keeps time over the points of a run.
+#[derive(Debug)]
+pub struct Pace {
+    started: Instant,
+    points: usize,
+    done: usize,
+    /// Seconds in which all points should be done, if that was promised.
+    limit: Option<f64>,
+    firm: bool,
+    longest: f64,
+    point_started: f64,
+}
+
+impl Pace {
+    /// For so many points. `budget` is how long measuring should take; `promised` whether the
+    /// default length was asked for rather than a number of seconds; `quick` whether the end is
+    /// firm.
+    pub fn new(points: usize, budget: f64, promised: bool, quick: bool) -> Pace {
+        let limit = match (quick, promised) {
+            (true, _) => Some((budget * 1.6).min(QUICK * 0.8)),
+            (false, true) => Some(budget * 1.6),
+            (false, false) => None,
+        };
+        Pace {
+            started: Instant::now(),
+            points,
+            done: 0,
+            limit,
+            firm: quick,
+            longest: 0.0,
+            point_started: 0.0,
+        }
+    }
+
+    /// How often to repeat the next point, of so many times wanted. None: there is no time for it.
+    pub fn next(&mut self, wanted: usize) -> Option<usize> {
+        self.turn(wanted, self.started.elapsed().as_secs_f64())
+    }
+
+    fn turn(&mut self, wanted: usize, now: f64) -> Option<usize> {
+        if self.done > 0 {
+            self.longest = self.longest.max(now - self.point_started);
+        }
+        self.point_started = now;
+        if self.firm && now + self.longest > QUICK {
+            return None;
+        }
+        let share = self.done as f64 / self.points.max(1) as f64;
+        self.done += 1;
+        match self.limit {
+            Some(limit) if now > limit * share && self.done > 1 => Some(1),
+            _ => Some(wanted),
+        }
+    }
+}
+
+/// Says that points are missing, if any are.
+pub fn say_left_out(count: usize) {
+    if count > 0 {
+        crate::output::note(&format!(
+            "{count} points are left out to keep a quick run below a minute: run without --quick, \
+             or ask for fewer"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pace;
+
+    #[test]
+    fn a_run_that_keeps_up_repeats_and_one_that_falls_behind_does_not() {
+        let mut pace = Pace::new(4, 10.0, true, false);
+        assert_eq!(pace.turn(5, 0.1), Some(5));
+        assert_eq!(pace.turn(5, 2.0), Some(5));
+        assert_eq!(pace.turn(5, 9.0), Some(1));
+        assert_eq!(pace.turn(5, 9.5), Some(5));
+        let mut pace = Pace::new(4, 10.0, false, false);
+        assert!([0.0, 50.0, 5000.0].iter().all(|&now| pace.turn(5, now) == Some(5)));
+    }
+
+    #[test]
+    fn a_quick_run_ends_before_a_point_that_would_be_late() {
+        let mut pace = Pace::new(10, 15.0, true, true);
+        assert_eq!(pace.turn(3, 0.0), Some(3));
+        assert_eq!(pace.turn(3, 20.0), Some(1));
+        assert_eq!(pace.turn(3, 34.0), Some(1));
+        assert_eq!(pace.turn(3, 36.0), None);
+    }
+}
