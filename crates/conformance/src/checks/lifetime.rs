@@ -62,6 +62,7 @@ pub fn no_event_after_deregister_within_a_batch(bench: &Bench) -> Outcome {
 }
 
 pub fn no_event_after_drop(bench: &Bench) -> Outcome {
+    let _numbers = super::numbers();
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (reader, mut writer) = pipe()?;
@@ -80,10 +81,11 @@ pub fn no_event_after_drop(bench: &Bench) -> Outcome {
 }
 
 pub fn a_reused_number_is_a_stranger(bench: &Bench) -> Outcome {
+    let _numbers = super::numbers();
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (old, mut old_writer) = pipe()?;
-        let old = sys::duplicate_from(&old, 900)?;
+        let old = sys::duplicate_from(&old, 960)?;
         let number = old.as_raw_fd();
         let watch = Watch::new(Interest::READABLE).mode(mode);
         let old_key = rig.register(&old, watch)?;
@@ -103,10 +105,11 @@ pub fn a_reused_number_is_a_stranger(bench: &Bench) -> Outcome {
 }
 
 pub fn a_reused_number_after_drop_is_a_stranger(bench: &Bench) -> Outcome {
+    let _numbers = super::numbers();
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (old, mut old_writer) = pipe()?;
-        let old = sys::duplicate_from(&old, 880)?;
+        let old = sys::duplicate_from(&old, 955)?;
         let number = old.as_raw_fd();
         let watch = Watch::new(Interest::READABLE).mode(mode);
         let old = rig.own(old, watch)?;

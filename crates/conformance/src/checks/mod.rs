@@ -17,6 +17,7 @@ mod time;
 mod trouble;
 mod waking;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::bench::{Bench, Capabilities};
@@ -73,6 +74,14 @@ macro_rules! ensure {
     };
 }
 use ensure;
+
+static NUMBERS: Mutex<()> = Mutex::new(());
+
+/// For checks that close a descriptor number and use it again: one at a time in a process, because
+/// another one's descriptor might come under the number in between.
+fn numbers() -> MutexGuard<'static, ()> {
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const ZERO: Option<Duration> = Some(Duration::ZERO);
 

@@ -164,6 +164,7 @@ pub fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
 }
 
 pub fn memory_per_descriptor_is_small(bench: &Bench) -> Outcome {
+    let _numbers = super::numbers();
     let mut rig = bench.rig();
     let count = 512;
     let _all = pipes(&mut rig, count / 2, Watch::new(Interest::READABLE))?;

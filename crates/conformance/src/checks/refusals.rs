@@ -50,6 +50,7 @@ pub fn negative_descriptor_is_refused(bench: &Bench) -> Outcome {
 }
 
 pub fn closed_descriptor_is_refused(bench: &Bench) -> Outcome {
+    let _numbers = super::numbers();
     let mut rig = bench.rig();
     // Far above what other threads of the process open meanwhile.
     let (reader, _writer) = pipe()?;
@@ -62,6 +63,7 @@ pub fn closed_descriptor_is_refused(bench: &Bench) -> Outcome {
 }
 
 pub fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome {
+    let _numbers = super::numbers();
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let (doomed, _doomed_writer) = pipe()?;
@@ -91,10 +93,11 @@ pub fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome {
 }
 
 pub fn closed_while_watched_harms_no_other(bench: &Bench) -> Outcome {
+    let _numbers = super::numbers();
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let (doomed, _doomed_writer) = pipe()?;
-    let doomed = sys::duplicate_from(&doomed, 960)?;
+    let doomed = sys::duplicate_from(&doomed, 970)?;
     let kept = rig.register(&reader, Interest::READABLE)?;
     let key = rig.register(&doomed, Interest::READABLE)?;
     expect(&mut rig, &[], "both open")?;

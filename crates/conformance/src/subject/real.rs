@@ -13,10 +13,11 @@ use superpoll::{Readiness, Watch};
 use super::{How, Kind, Number, Op, Ready, Reply, Subject, Tag};
 use crate::sys;
 
-/// The numbers of the first world start here; below are those of the process itself.
-const LOWEST: RawFd = 256;
+/// The numbers of the first world start here; below are those of the process itself, of which the
+/// check that counts memory has the most.
+const LOWEST: RawFd = 832;
 /// How many numbers a world has.
-pub const SPAN: usize = 32;
+pub const SPAN: usize = 20;
 
 static TAKEN: Mutex<Vec<bool>> = Mutex::new(Vec::new());
 
