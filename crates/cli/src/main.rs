@@ -23,7 +23,7 @@ struct Arguments {
 enum Command {
     /// Experiments that compare ways to watch descriptors
     #[command(subcommand)]
-    Lab(Lab),
+    Lab(Box<Lab>),
     /// What works on this machine, and what watching costs here
     Doctor(doctor::Options),
 }
@@ -77,20 +77,26 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn run(command: Command) -> superpoll_lab::Result<()> {
     match command {
         Command::Doctor(options) => Ok(doctor::run(&options)?),
-        Command::Lab(Lab::Atr(options)) => {
+        Command::Lab(lab) => experiment(*lab),
+    }
+}
+
+fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
+    match lab {
+        Lab::Atr(options) => {
             let record = atr::run(&options)?;
             let appendix = atr::appendix(&options)?;
             output::atr(&record, appendix.as_ref(), &options.output)
         }
-        Command::Lab(Lab::Mix(options)) => {
+        Lab::Mix(options) => {
             let record = mix::run(&options)?;
             output::mix(&record, &options.output)
         }
-        Command::Lab(Lab::Wake(options)) => {
+        Lab::Wake(options) => {
             let record = wake::run(&options)?;
             output::wake(&record, &options.output)
         }
-        Command::Lab(Lab::Targets(options)) => {
+        Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;
             output::all_targets(&record, &options.output)
         }

@@ -5,6 +5,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// A field of every row, and what it must be.
+type Field = (&'static str, fn(&Value) -> bool);
+
 fn superpoll() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
     command.env_remove("SUPERPOLL_BACKEND");
@@ -40,7 +43,7 @@ fn json(path: &Path) -> Value {
 }
 
 /// The fields that every record has, of every experiment.
-fn check_record(record: &Value, experiment: &str, fields: &[(&str, fn(&Value) -> bool)]) {
+fn check_record(record: &Value, experiment: &str, fields: &[Field]) {
     let names: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(names, ["schema", "experiment", "environment", "parameters", "rows"]);
     assert_eq!(record["experiment"], experiment);
@@ -55,7 +58,7 @@ fn check_record(record: &Value, experiment: &str, fields: &[(&str, fn(&Value) ->
     }
 }
 
-const FIGURES: [(&str, fn(&Value) -> bool); 4] = [
+const FIGURES: [Field; 4] = [
     ("ns_per_round_min", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
     ("ns_per_round_median", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
     ("write_ns_per_round_min", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
@@ -77,7 +80,7 @@ fn lab_atr_writes_every_kind_of_result() {
     }
 
     let record = json(&folder.path().join("out.json"));
-    let mut fields: Vec<(&str, fn(&Value) -> bool)> = vec![
+    let mut fields: Vec<Field> = vec![
         ("kind", |v| ["pipe", "unix", "tcp"].contains(&v.as_str().unwrap())),
         ("placement", |v| ["end", "spread", "front"].contains(&v.as_str().unwrap())),
         ("total", |v| v == 20),
@@ -126,7 +129,7 @@ fn lab_mix_writes_its_record_and_the_report_keeps_what_was_there() {
     let text = succeed(folder.path(), &arguments);
     assert!(text.contains("4/36 shifting every 30") && text.contains("worst found"), "{text}");
     let record = json(&folder.path().join("mix.json"));
-    let mut fields: Vec<(&str, fn(&Value) -> bool)> = vec![
+    let mut fields: Vec<Field> = vec![
         ("kind", |v| v == "pipe"),
         ("hot", Value::is_u64),
         ("cold", |v| v.as_u64().is_some_and(|cold| cold > 0)),
@@ -147,7 +150,7 @@ fn lab_wake_measures_wake_ups() {
     let arguments = ["lab", "wake", "--total", "20", "--hot", "5", "--samples", "3", "--no-report"];
     let text = succeed(folder.path(), &[&arguments[..], &["--json", "wake.json"]].concat());
     assert!(text.contains("p50") && text.contains("adaptive"), "{text}");
-    let fields: [(&str, fn(&Value) -> bool); 3] = [
+    let fields: [Field; 3] = [
         ("samples", |v| v == 3),
         ("wake_ns_p50", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
         ("subject", Value::is_string),
