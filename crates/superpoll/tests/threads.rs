@@ -1,10 +1,12 @@
 //! Wakers, registrars and owners on other threads; nesting.
 
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use superpoll::{BackendKind, Events, Interest, Poller, Readiness};
+use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
+use superpoll::{BackendKind, Events, Interest, Poller, Readiness, Waker, Watch};
 
 fn each(test: impl Fn(&mut Poller, &mut Events)) {
     for kind in BackendKind::ALL {
@@ -30,6 +32,72 @@ fn wakes_before_a_wait_count_as_one_and_cost_nothing() {
         assert_eq!(poller.wait(events, NOW).unwrap(), 0);
         assert!(!events.woken());
     });
+}
+
+/// The poll back-end, woken in the last moment: after the poller has looked for wakes, before the
+/// back-end announces its sleep.
+struct WokenLate {
+    poll: Poll,
+    waker: Arc<Mutex<Option<Waker>>>,
+}
+
+impl Backend for WokenLate {
+    fn name(&self) -> &'static str {
+        "woken late"
+    }
+    fn admit(&self, fd: RawFd, watch: Watch) -> superpoll::Result<()> {
+        self.poll.admit(fd, watch)
+    }
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> superpoll::Result<Synced> {
+        self.poll.sync(cx, index)
+    }
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> std::io::Result<()> {
+        if let Some(waker) = &*self.waker.lock().unwrap() {
+            waker.wake().unwrap();
+        }
+        self.poll.wait(cx, deadline)
+    }
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> superpoll::Result<()> {
+        self.poll.attach_waker(cx, fd)
+    }
+    fn after_fork(&mut self, cx: &mut Context<'_>) -> superpoll::Result<()> {
+        self.poll.after_fork(cx)
+    }
+    fn nest(&mut self, cx: &mut Context<'_>) -> superpoll::Result<BorrowedFd<'_>> {
+        self.poll.nest(cx)
+    }
+    fn lengths(&self) -> Lengths {
+        self.poll.lengths()
+    }
+    fn memory(&self) -> Memory {
+        self.poll.memory()
+    }
+}
+
+#[test]
+fn a_wake_in_the_last_moment_finds_nothing_that_the_last_sleep_left_behind() {
+    let late = Arc::new(Mutex::new(None));
+    let backend = WokenLate { poll: Poll::new(), waker: late.clone() };
+    let mut poller = Poller::builder().custom(backend).build().unwrap();
+    let mut events = Events::with_limit(4);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let reader = poller.own(reader, Interest::READABLE).unwrap();
+    let waker = poller.waker().unwrap();
+    let theirs = waker.clone();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(2));
+        theirs.wake().unwrap();
+    });
+    assert_eq!(poller.wait(&mut events, LONG).unwrap(), 0);
+    assert!(events.woken());
+    thread.join().unwrap();
+
+    *late.lock().unwrap() = Some(waker);
+    assert_eq!(poller.wait(&mut events, LONG).unwrap(), 0);
+    assert!(events.woken());
+    writer.write_all(b"x").unwrap();
+    assert_eq!(poller.wait(&mut events, LONG).unwrap(), 1, "ready all the same");
+    assert_eq!(events.iter().next().unwrap().key(), reader.key());
 }
 
 #[test]

@@ -34,6 +34,9 @@ use crate::sys;
 /// Every so many passes one is timed, to correct the calibrated cost of a scan.
 const TIMED_EVERY: u32 = 64;
 
+/// A list of candidates longer than this is not kept for the next wait.
+const KEPT_CANDIDATES: usize = 1024;
+
 /// The adaptive back-end.
 pub struct Adaptive<P> {
     policy: P,
@@ -199,7 +202,17 @@ impl<P: Policy> Adaptive<P> {
             let level = self.policy.prefers_level(cx.table.slot(index).account.kind);
             self.set_trigger(cx, index, if level { Mode::Level } else { Mode::Auto });
         }
+        self.keep_lists_short();
         Ok(active)
+    }
+
+    /// Gives back what a burst of candidates needed: idle descriptors are to cost little.
+    fn keep_lists_short(&mut self) {
+        for list in [&mut self.candidates, &mut self.retrigger] {
+            if list.capacity() > KEPT_CANDIDATES {
+                *list = Vec::new();
+            }
+        }
     }
 
     fn admit_candidates(&mut self, cx: &mut Context<'_>) {

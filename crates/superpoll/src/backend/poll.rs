@@ -76,12 +76,17 @@ impl Backend for Poll {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        let looks = deadline == Deadline::Now || self.array.len() > BLOCK_AT_ONCE;
         let mut ready = 0;
-        if deadline == Deadline::Now || self.array.len() > BLOCK_AT_ONCE {
+        if looks {
             ready = self.array.poll(cx.stats, Deadline::Now.left())?;
         }
-        if ready == 0 && deadline != Deadline::Now && cx.may_block() {
-            ready = self.array.poll(cx.stats, deadline.left())?;
+        if ready == 0 && deadline != Deadline::Now {
+            if cx.may_block() {
+                ready = self.array.poll(cx.stats, deadline.left())?;
+            } else if !looks {
+                ready = self.array.poll(cx.stats, Deadline::Now.left())?;
+            }
         }
         if self.array.own_is_ready() {
             cx.waker_fired();
