@@ -1,0 +1,138 @@
+//! Changes on their way to the kernel: commands of other threads, and slots that changed.
+//!
+//! Nothing here fails. What the kernel or the back-end refuses becomes a refusal, which the next
+//! wait tells, and everything else goes on.
+
+use std::os::fd::RawFd;
+
+use crate::backend::Synced;
+use crate::error::Error;
+use crate::interest::Watch;
+use crate::key::Key;
+use crate::poller::Poller;
+use crate::registrar::Command;
+
+impl Poller {
+    /// Carries out what other threads and dropped owners asked for.
+    #[inline]
+    pub(super) fn take_commands(&mut self) {
+        if self.shared.has_commands() {
+            self.carry_out_commands();
+        }
+    }
+
+    #[cold]
+    fn carry_out_commands(&mut self) {
+        let mut commands = std::mem::take(&mut self.commands);
+        let shared = self.shared.clone();
+        shared.take(&mut commands, self.table.take_foreign());
+        for command in commands.drain(..) {
+            match command {
+                Command::Register { key, fd, watch } => self.insert_foreign(key, fd, watch),
+                Command::Modify { key, interest } => {
+                    // A stale key is the race that every command loses against a removal.
+                    let _ = self.modify(key, interest);
+                }
+                Command::ModifyWatch { key, watch } => match self.modify_watch(key, watch) {
+                    Ok(()) | Err(Error::StaleKey { .. }) => {}
+                    Err(error) => {
+                        let _ = self.end(key, false);
+                        self.refuse(key, error);
+                    }
+                },
+                Command::Deregister { key } => {
+                    let _ = self.end(key, false);
+                }
+                Command::Closed { key } => {
+                    let _ = self.end(key, true);
+                }
+            }
+        }
+        self.commands = commands;
+    }
+
+    fn insert_foreign(&mut self, key: Key, fd: RawFd, watch: Watch) {
+        let refusal = match self.table.find(fd) {
+            Some(key) => Some(Error::AlreadyRegistered { fd, key }),
+            None => self.admit(fd, watch).err(),
+        };
+        match refusal {
+            None => {
+                self.table.insert(fd, watch, Some(key));
+            }
+            Some(error) => {
+                self.table.give_back(key);
+                self.refuse(key, error);
+            }
+        }
+    }
+
+    pub(super) fn refuse(&mut self, key: Key, error: Error) {
+        self.stats.refused += 1;
+        self.refusals.push((key, error));
+    }
+
+    /// In a nested poller the outer loop waits, so changes cannot wait for our next wait.
+    pub(super) fn changed(&mut self) {
+        if self.nested {
+            self.flush();
+            self.rest();
+        }
+    }
+
+    /// Tells the kernel all changes now instead of with the next wait. Not needed for correctness;
+    /// it moves the cost.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.table.has_changes() {
+            self.tell_changes();
+        }
+    }
+
+    fn tell_changes(&mut self) {
+        let changed = self.table.take_changed();
+        // Ended registrations first: a removal is never overtaken by an addition of the same
+        // number.
+        for live in [false, true] {
+            for &index in &changed {
+                let slot = self.table.slot(index);
+                if slot.is_live() == live && slot.fd() >= 0 {
+                    self.sync(index);
+                }
+            }
+        }
+        self.table.recycle_changed(changed);
+    }
+
+    /// Has the back-end agree with a slot; refuses the registration if it cannot.
+    pub(super) fn sync(&mut self, index: u32) {
+        if self.table.slot(index).is_always_ready() {
+            self.table.slot_mut(index).set_queued(false);
+            return;
+        }
+        let (backend, mut cx) = self.split();
+        let outcome = backend.sync(&mut cx, index);
+        cx.table.slot_mut(index).set_pressing(false);
+        match outcome {
+            // The kernel has looked and will report what it saw: what was found before is void.
+            Ok(Synced::Told) => self.table.slot_mut(index).set_queued(false),
+            Ok(Synced::Saved) => self.stats.changes_saved += 1,
+            Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
+            Err(error) if self.table.slot(index).is_live() => {
+                let key = self.table.key(index);
+                self.table.end(index, false);
+                self.refuse(key, error);
+                // What the kernel still knows of it goes as well; it has nothing left to refuse.
+                let (backend, mut cx) = self.split();
+                let _ = backend.sync(&mut cx, index);
+                self.table.slot_mut(index).set_told(None);
+            }
+            // A removal that fails finds nothing to remove.
+            Err(_) => self.table.slot_mut(index).set_told(None),
+        }
+        let slot = self.table.slot(index);
+        if !slot.is_live() && slot.fd() >= 0 && slot.told().is_none() && slot.place().is_none() {
+            self.table.release(index);
+        }
+    }
+}

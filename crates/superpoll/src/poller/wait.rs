@@ -1,0 +1,255 @@
+//! Waiting: the usual case in a few lines, and all the steps for the others.
+//!
+//! The usual wait is one call of the back-end, with nothing to tell the kernel before and nobody
+//! kept waiting after. It is inlined into the caller. Everything else goes through
+//! `wait_thoroughly`, which repeats the steps until there is a reason to return.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use crate::backend::{Deadline, Report};
+use crate::error::{Error, Result};
+use crate::event::{Event, Events, Readiness};
+use crate::interest::{Interest, Mode};
+use crate::key::Key;
+use crate::poller::Poller;
+use crate::waker::Signals;
+
+impl Poller {
+    /// Waits until something is ready, a waker is used, or the timeout is over (`None`: for
+    /// ever), and replaces the contents of `events`. Returns how many events there are: zero only
+    /// after the timeout, a wake ([`Events::woken`]) or a refusal ([`Events::refusals`]).
+    ///
+    /// The timeout has nanosecond resolution and never ends early; how late it ends is the
+    /// kernel's timer slack (see [`set_timer_slack`](crate::set_timer_slack)). Signals do not
+    /// end a wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; registrations are
+    /// unaffected, and `events` is empty.
+    // Small and inlined, for the reason that `sys::epoll::wait` gives.
+    #[inline(always)]
+    pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize> {
+        events.empty();
+        if events.limit == 0 {
+            return Err(Error::ZeroLimit);
+        }
+        self.stats.waits += 1;
+        let deadline = match timeout {
+            None => Deadline::Never,
+            Some(Duration::ZERO) => Deadline::Now,
+            Some(_) => Deadline::after(timeout),
+        };
+        // The usual case: there is nothing but the kernel to ask, and it has something to tell.
+        let mut waited = None;
+        if self.only_the_kernel_is_to_be_asked() {
+            let (backend, mut cx) = self.split_for(events);
+            let outcome = backend.wait(&mut cx, deadline);
+            let usual = !events.list.is_empty()
+                && outcome.is_ok()
+                && self.delivery.is_idle()
+                && !self.shared.has_commands();
+            if usual {
+                events.woken = self.signals().woken;
+                self.stats.events += events.list.len() as u64;
+                return Ok(events.list.len());
+            }
+            waited = Some(outcome);
+        }
+        self.wait_thoroughly(events, deadline, waited)
+    }
+
+    #[inline]
+    fn only_the_kernel_is_to_be_asked(&self) -> bool {
+        !self.table.has_changes()
+            && self.table.always_ready().is_empty()
+            && self.told_ready.is_empty()
+            && self.refusals.is_empty()
+            && self.delivery.is_idle()
+            && !self.nested
+            && !self.shared.has_commands()
+            && !(self.wakeable && self.shared.sleep.is_signalled())
+    }
+
+    /// A wait with all its steps; `waited` if the back-end has waited already.
+    #[inline(never)]
+    fn wait_thoroughly(
+        &mut self,
+        events: &mut Events,
+        mut deadline: Deadline,
+        waited: Option<io::Result<()>>,
+    ) -> Result<usize> {
+        self.delivery.begin_wait();
+        let early = if self.nested { self.signals() } else { Signals::default() };
+        if early.woken {
+            deadline = Deadline::Now;
+        }
+        let outcome = self.fill(events, deadline, waited);
+        self.delivery.end_wait(events, &mut self.table);
+        if !self.refusals.is_empty() {
+            events.refusals.append(&mut self.refusals);
+        }
+        self.stats.events += events.list.len() as u64;
+        self.rest();
+        match outcome {
+            Ok(woken) => {
+                events.woken = woken || early.woken;
+                Ok(events.list.len())
+            }
+            // Events that were found before the failure are not lost with it.
+            Err(_) if !events.list.is_empty() => Ok(events.list.len()),
+            Err(source) => Err(Error::system("waiting", None, source)),
+        }
+    }
+
+    /// Delivers what is ready; returns whether a waker was used.
+    fn fill(
+        &mut self,
+        events: &mut Events,
+        mut deadline: Deadline,
+        mut waited: Option<io::Result<()>>,
+    ) -> io::Result<bool> {
+        loop {
+            let (mut told, mut outcome) = (0, waited.take());
+            if outcome.is_none() {
+                self.take_commands();
+                self.flush();
+                told = self.deliver_told(events);
+                if !self.delivery.backlog.is_empty() {
+                    self.split_for(events).1.serve_backlog()?;
+                    merge(&mut events.list, told);
+                }
+                if events.list.len() >= events.limit {
+                    return Ok(self.signals().woken);
+                }
+                self.delivery.begin_collection();
+                self.deliver_always_ready(events);
+                let found = !events.list.is_empty() || !self.delivery.backlog.is_empty();
+                let signalled = self.wakeable && self.shared.sleep.is_signalled();
+                if found || signalled || !self.refusals.is_empty() {
+                    deadline = Deadline::Now;
+                }
+                let (backend, mut cx) = self.split_for(events);
+                outcome = Some(backend.wait(&mut cx, deadline));
+            }
+            self.delivery.end_collection(events, &mut self.table);
+            let signals = self.signals();
+            match outcome {
+                Some(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(error);
+                }
+                _ => {}
+            }
+            merge(&mut events.list, told);
+            if !self.delivery.invalid.is_empty() {
+                self.refuse_invalid();
+            }
+            if self.shared.has_commands() {
+                // An owner was dropped while we slept: none of its events may come out.
+                self.take_commands();
+                events.list.retain(|event| self.table.get(event.key()).is_some());
+            }
+            if signals.woken
+                || !events.list.is_empty()
+                || !self.refusals.is_empty()
+                || (deadline.is_over() && !signals.kicked)
+            {
+                return Ok(signals.woken);
+            }
+        }
+    }
+
+    /// Ends the registrations of descriptors that were found closed.
+    fn refuse_invalid(&mut self) {
+        while let Some(key) = self.delivery.invalid.pop() {
+            if let Some(slot) = self.table.get(key) {
+                let fd = slot.fd();
+                let _ = self.end(key, true);
+                self.refuse(key, Error::BadDescriptor { fd });
+            }
+        }
+    }
+
+    pub(super) fn signals(&self) -> Signals {
+        if self.wakeable { self.shared.sleep.take() } else { Signals::default() }
+    }
+
+    /// Delivers what the caller told; returns how many registrations that concerns.
+    #[inline]
+    fn deliver_told(&mut self, events: &mut Events) -> usize {
+        if self.told_ready.is_empty() { 0 } else { self.deliver_all_told(events) }
+    }
+
+    fn deliver_all_told(&mut self, events: &mut Events) -> usize {
+        let mut told = std::mem::take(&mut self.told_ready);
+        let all = told.len();
+        merge(&mut told, all);
+        let (_, mut cx) = self.split_for(events);
+        told.retain(|told| {
+            if cx.events.list.len() >= cx.events.limit {
+                return true;
+            }
+            let key = told.key();
+            let once = cx.table.get(key).is_some_and(|slot| slot.watch().mode == Mode::OneShot);
+            if cx.report(key, told.readiness()) == Report::Taken && once {
+                // Not found by the back-end, so it does not know that it is disarmed.
+                cx.table.mark(key.index());
+            }
+            false
+        });
+        self.told_ready = told;
+        events.list.len()
+    }
+
+    /// Delivers files that are always ready.
+    #[inline]
+    fn deliver_always_ready(&mut self, events: &mut Events) {
+        if !self.table.always_ready().is_empty() {
+            self.deliver_all_always_ready(events);
+        }
+    }
+
+    fn deliver_all_always_ready(&mut self, events: &mut Events) {
+        let (_, mut cx) = self.split_for(events);
+        for place in 0..cx.table.always_ready().len() {
+            let index = cx.table.always_ready()[place];
+            let slot = cx.table.slot(index);
+            let watch = slot.watch();
+            let once = matches!(watch.mode, Mode::Edge | Mode::Auto);
+            if watch.interest.is_empty() || (once && !slot.is_due()) {
+                continue;
+            }
+            let key = cx.table.key(index);
+            let ready = Readiness::of(watch.interest & (Interest::READABLE | Interest::WRITABLE));
+            if matches!(cx.report(key, ready), Report::Taken | Report::Later) {
+                cx.table.slot_mut(index).set_due(false);
+            }
+        }
+    }
+}
+
+/// Leaves one event per descriptor: each of the first `told` takes in what later ones say of the
+/// same key.
+fn merge(list: &mut Vec<Event>, told: usize) {
+    if told == 0 || list.len() < 2 {
+        return;
+    }
+    let mut first: HashMap<Key, usize> = HashMap::with_capacity(told);
+    let mut kept = 0;
+    for place in 0..list.len() {
+        let event = list[place];
+        if let Some(&earlier) = first.get(&event.key()) {
+            let both = list[earlier].readiness() | event.readiness();
+            list[earlier] = Event::new(event.key(), both);
+            continue;
+        }
+        if place < told {
+            first.insert(event.key(), kept);
+        }
+        list[kept] = event;
+        kept += 1;
+    }
+    list.truncate(kept);
+}
