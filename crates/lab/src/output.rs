@@ -34,7 +34,7 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub fn atr(
     record: &Record<crate::atr::Row>,
     appendix: Option<&Record<crate::mix::Row>>,
@@ -55,7 +55,7 @@ pub fn atr(
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
     println!("{}\n", record.environment.summary());
     print!("{}", crate::mix_table::text(&record.rows));
@@ -67,7 +67,7 @@ pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
     println!("{}\n", record.environment.summary());
     println!("time from a write until a blocked loop has read it\n");
@@ -92,7 +92,7 @@ pub fn targets(all: &[Target]) {
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub fn all_targets(record: &Record<Target>, output: &Output) -> Result<()> {
     println!("{}", record.environment.summary());
     targets(&record.rows);
