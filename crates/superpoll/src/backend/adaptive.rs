@@ -37,15 +37,27 @@ const TIMED_EVERY: u32 = 64;
 /// A list of candidates longer than this is not kept for the next wait.
 const KEPT_CANDIDATES: usize = 1024;
 
-/// The adaptive back-end.
-pub struct Adaptive<P> {
-    policy: P,
+/// What a policy sees, but for the lengths of the sets.
+struct World {
     costs: Costs,
-    cold: Epoll,
-    hot: Array,
     scan_factor: f32,
     passes: u32,
     blocks: u32,
+}
+
+impl World {
+    fn view(&self, hot: usize, cold: usize) -> View<'_> {
+        let World { ref costs, scan_factor, passes, blocks } = *self;
+        View { costs, scan_factor, passes, blocks, hot, cold }
+    }
+}
+
+/// The adaptive back-end.
+pub struct Adaptive<P> {
+    policy: P,
+    world: World,
+    cold: Epoll,
+    hot: Array,
     hand: usize,
     /// Table indices of this wait's candidates for the array.
     candidates: Vec<u32>,
@@ -78,12 +90,9 @@ impl<P: Policy> Adaptive<P> {
     pub fn new(policy: P, costs: Costs) -> Result<Adaptive<P>> {
         Ok(Adaptive {
             policy,
-            costs,
+            world: World { costs, scan_factor: 1.0, passes: 0, blocks: 0 },
             cold: Epoll::new()?,
             hot: Array::new(),
-            scan_factor: 1.0,
-            passes: 0,
-            blocks: 0,
             hand: 0,
             candidates: Vec::new(),
             retrigger: Vec::new(),
@@ -93,14 +102,7 @@ impl<P: Policy> Adaptive<P> {
 
     /// The policy and what it sees.
     fn judge(&mut self) -> (&mut P, View<'_>) {
-        let view = View {
-            costs: &self.costs,
-            scan_factor: self.scan_factor,
-            passes: self.passes,
-            blocks: self.blocks,
-            hot: self.hot.len(),
-            cold: self.cold.armed(),
-        };
+        let view = self.world.view(self.hot.len(), self.cold.armed());
         (&mut self.policy, view)
     }
 
@@ -170,14 +172,7 @@ impl<P: Policy> Adaptive<P> {
     #[inline(always)]
     fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
         self.candidates.clear();
-        let view = View {
-            costs: &self.costs,
-            scan_factor: self.scan_factor,
-            passes: self.passes,
-            blocks: self.blocks,
-            hot: self.hot.len(),
-            cold: self.cold.armed(),
-        };
+        let view = self.world.view(self.hot.len(), self.cold.armed());
         let (policy, pinned) = (&mut self.policy, self.pinned);
         let (candidates, retrigger) = (&mut self.candidates, &mut self.retrigger);
         let alone = view.hot == 0;
@@ -250,28 +245,28 @@ impl<P: Policy> Adaptive<P> {
     /// Looks at the array without blocking, timing it now and then.
     #[inline(always)]
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
-        if !self.passes.is_multiple_of(TIMED_EVERY) || self.hot.len() < 16 {
+        if !self.world.passes.is_multiple_of(TIMED_EVERY) || self.hot.len() < 16 {
             return self.hot.poll(cx.stats, Deadline::Now.left());
         }
         let before = Instant::now();
         let ready = self.hot.poll(cx.stats, Deadline::Now.left())?;
         let took = before.elapsed().as_nanos() as f32;
-        let mut expected = self.costs.pass + self.costs.cold_wait;
+        let mut expected = self.world.costs.pass + self.world.costs.cold_wait;
         for place in 0..self.hot.len() {
             let kind = cx.table.slot(self.hot.index(place)).account.kind;
-            expected += self.costs.of(kind).scan;
+            expected += self.world.costs.of(kind).scan;
         }
         // A preempted pass says nothing about the cost of a scan.
         let seen = (took / expected).clamp(0.5, 4.0);
         if seen < 4.0 {
-            self.scan_factor += (seen - self.scan_factor) * 0.125;
+            self.world.scan_factor += (seen - self.world.scan_factor) * 0.125;
         }
         Ok(ready)
     }
 
     /// Blocks with the array; if the loop goes quiet, without it.
     fn block(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<Option<usize>> {
-        self.blocks = self.blocks.wrapping_add(1);
+        self.world.blocks = self.world.blocks.wrapping_add(1);
         let (policy, view) = self.judge();
         let Quiet::HandOffAfter(linger) = policy.quiet(&view) else {
             return self.hot.poll(cx.stats, deadline.left()).map(Some);
@@ -342,7 +337,7 @@ impl<P: Policy> Backend for Adaptive<P> {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        self.passes = self.passes.wrapping_add(1);
+        self.world.passes = self.world.passes.wrapping_add(1);
         let mut tally = Tally { hot: self.hot.len(), cold: self.cold.armed(), ..Tally::default() };
         cx.stats.hot.watched += tally.hot as u64;
         cx.stats.cold.watched += tally.cold as u64;
@@ -366,14 +361,7 @@ impl<P: Policy> Backend for Adaptive<P> {
             }
         }
         let cold_is_ready = self.hot.own_is_ready();
-        let view = View {
-            costs: &self.costs,
-            scan_factor: self.scan_factor,
-            passes: self.passes,
-            blocks: self.blocks,
-            hot: self.hot.len(),
-            cold: self.cold.armed(),
-        };
+        let view = self.world.view(self.hot.len(), self.cold.armed());
         let policy = &mut self.policy;
         tally.hot_ready = self.hot.collect(cx, ready, |cx, index| {
             policy.hot_event(&mut cx.table.slot_mut(index).account, &view);
@@ -384,7 +372,7 @@ impl<P: Policy> Backend for Adaptive<P> {
         }
         self.end_pass(tally);
         self.turn_hand(cx);
-        if self.passes % TIMED_EVERY == 1 {
+        if self.world.passes % TIMED_EVERY == 1 {
             self.hot.sort(cx.table);
         }
         Ok(())
@@ -423,6 +411,6 @@ impl<P: Policy> Backend for Adaptive<P> {
     }
 
     fn costs(&self) -> Option<&Costs> {
-        Some(&self.costs)
+        Some(&self.world.costs)
     }
 }
