@@ -53,6 +53,9 @@ const LOSS: f32 = 1.25;
 const GAIN: f32 = 0.75;
 const MOST: f32 = 12.0;
 
+/// A burst in the array is one that does not end if it earns this many times the price of two moves.
+const STEADY: f32 = 16.0;
+
 /// Credit beyond this many times the price of two moves says nothing more.
 const CAP: f32 = 32.0;
 
@@ -108,6 +111,12 @@ fn scans(account: &Account, governor: &Governor, ticks: u32) -> f32 {
     governor.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
 }
 
+/// Whether an event now is in the wait after the descriptor's last.
+#[inline]
+fn in_a_row(account: &Account, ticks: u32) -> bool {
+    ticks.wrapping_sub(account.since) <= TICKS
+}
+
 /// The events of the stay that an account is in or has ended last.
 #[inline]
 fn events(account: &Account) -> u16 {
@@ -152,7 +161,7 @@ impl Policy for Governed {
     fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool {
         let ticks = self.ticks;
         let governor = &mut self.governors(view)[account.kind as usize];
-        governor.cold_event(ticks.wrapping_sub(account.since) <= TICKS);
+        let gain = governor.cold_event(in_a_row(account, ticks));
         let scans = scans(account, governor, ticks);
         let mut credit = account.credit - scans;
         if credit <= 0.0 {
@@ -165,7 +174,7 @@ impl Policy for Governed {
             }
             credit = 0.0;
         }
-        credit = (credit + governor.gain).min(governor.parked * CAP);
+        credit = (credit + gain).min(governor.parked * CAP);
         if credit + account.trough >= 0.0 && account.trough < 0.0 {
             governor.lull(-account.trough, settled(account));
             account.events = 0;
@@ -176,7 +185,7 @@ impl Policy for Governed {
         account.since = ticks;
         let moves = credit >= governor.rise + account.theta * governor.parked;
         if moves {
-            self.wanted += governor.gain - governor.scan;
+            self.wanted += gain - governor.scan;
             self.wanting += 1;
         }
         self.cold_events += 1;
@@ -223,7 +232,7 @@ impl Policy for Governed {
         let ticks = self.ticks;
         self.latest = account.kind as usize;
         let governor = &mut self.governors(view)[account.kind as usize];
-        let gain = governor.gain;
+        let gain = governor.hot_event(in_a_row(account, ticks));
         let low = account.credit - scans(account, governor, ticks);
         let credit = low + gain;
         account.trough = account.trough.min(low);
@@ -252,11 +261,13 @@ impl Policy for Governed {
             account.trough = 0.0;
             Verdict::Demote
         } else if !settled(account) && account.events >= governor.settle && account.credit >= 0.0 {
+            account.events |= SETTLED;
+            Verdict::Settle
+        } else if account.reach > governor.parked * STEADY {
             governor.burst(account.reach);
             // Recorded: nothing that is added to this makes it count again.
             account.reach = f32::NEG_INFINITY;
-            account.events |= SETTLED;
-            Verdict::Settle
+            Verdict::Stay
         } else {
             Verdict::Stay
         }

@@ -59,6 +59,9 @@ pub(super) struct Governor {
     pub scan: f32,
     /// What an event saves in the array, if epoll has forgotten the descriptor.
     pub gain: f32,
+    /// The same for an event in the wait after another of the same descriptor: epoll can have that
+    /// cheaper.
+    pub gain_in_a_row: f32,
     /// Events of a stay after which parking has cost what forgetting would have.
     pub settle: u16,
     /// Events from which a stay is not a loss.
@@ -79,12 +82,20 @@ pub(super) struct Governor {
     /// both fade.
     cold_events: f32,
     in_a_row: f32,
+    /// The same of events anywhere, and whether a level trigger would be the cheaper one for them
+    /// if they were all in epoll.
+    all_events: f32,
+    all_in_a_row: f32,
+    level_for_all: bool,
     /// The share of events in a row from which a level trigger is the cheaper one.
     level_share: f32,
     /// Settling.
     delete: f32,
     /// What a burst earns in the array while the descriptor is parked, as a share of its reach.
     share: f32,
+    /// What an event in a row and its scan save, and what the writer of a parked one takes of that.
+    dense: f32,
+    parked_wake: f32,
     /// What an event and its scan save while the descriptor is parked.
     net: f32,
     rises: [f32; RISE.len()],
@@ -104,8 +115,11 @@ impl Governor {
         let mut governor = Governor {
             scan: 0.0,
             gain: 0.0,
+            gain_in_a_row: 0.0,
             settle: 0,
             worth: 0,
+            dense: 0.0,
+            parked_wake: 0.0,
             net: 0.0,
             rise: 0.0,
             fall: 0.0,
@@ -115,6 +129,9 @@ impl Governor {
             level: false,
             cold_events: 0.0,
             in_a_row: 0.0,
+            all_events: 0.0,
+            all_in_a_row: 0.0,
+            level_for_all: false,
             level_share: 1.0,
             delete: 0.0,
             share: 0.0,
@@ -136,21 +153,21 @@ impl Governor {
     pub fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
-        // An event in a row saves its writer half the wake-up; any other is looked at once more.
-        let half = costs.wake / 2.0;
-        self.level_share = (costs.level + costs.recheck) / (half + costs.recheck).max(1.0);
-        let mut event = costs.event + costs.wake;
-        if self.level {
-            let share = (self.in_a_row / self.cold_events.max(1.0)).clamp(0.0, 1.0);
-            event += costs.level + (1.0 - share) * costs.recheck - share * half;
-        }
-        self.gain = (event - ready).max(1.0);
+        // An event in a row saves its writer part of the wake-up; any other is looked at once more.
+        let saved = (costs.wake - costs.queued_wake).max(0.0);
+        self.level_share = (costs.level + costs.recheck) / (saved + costs.recheck).max(1.0);
+        let gain = costs.event + costs.wake - ready;
+        self.gain = gain.max(1.0);
+        let cheaper = if self.level_for_all { (saved - costs.level).max(0.0) } else { 0.0 };
+        self.gain_in_a_row = (gain - cheaper).max(1.0);
         self.parked = (2.0 * costs.modify).max(1.0);
         self.settled = (costs.add + costs.modify).max(1.0);
         self.delete = costs.delete;
         let forgetting = (costs.delete + costs.add - costs.modify).max(0.0);
         self.even = (forgetting / costs.parked_wake.max(1.0)).clamp(1.0, 5_000.0);
-        let dense = self.gain - self.scan;
+        self.parked_wake = costs.parked_wake;
+        let dense = self.gain_in_a_row - self.scan;
+        self.dense = dense.max(1.0);
         self.net = (dense - costs.parked_wake).max(1.0);
         self.share = ((dense - costs.parked_wake) / dense.max(1.0)).clamp(0.0, 1.0);
         self.choose();
@@ -164,10 +181,15 @@ impl Governor {
         }
         self.cold_events *= FADE;
         self.in_a_row *= FADE;
-        if self.cold_events >= ENOUGH {
-            let margin = if self.level { -HYSTERESIS } else { HYSTERESIS };
-            self.level = self.in_a_row > (self.level_share + margin) * self.cold_events;
-        }
+        self.all_events *= FADE;
+        self.all_in_a_row *= FADE;
+        let share = self.level_share;
+        let cheaper = |level: bool, events: f32, in_a_row: f32| {
+            let margin = if level { -HYSTERESIS } else { HYSTERESIS };
+            if events < ENOUGH { level } else { in_a_row > (share + margin) * events }
+        };
+        self.level = cheaper(self.level, self.cold_events, self.in_a_row);
+        self.level_for_all = cheaper(self.level_for_all, self.all_events, self.all_in_a_row);
         let margin = self.parked;
         for level in 0..RISE.len() {
             if self.rises[level] > self.rises[self.rise_at] + margin {
@@ -199,11 +221,21 @@ impl Governor {
         self.settle = (SETTLE[self.settle_at] * self.even).ceil() as u16;
     }
 
-    /// An event in epoll, in the wait after another of the same descriptor or not.
+    /// An event in epoll, in the wait after another of the same descriptor or not. Returns what it
+    /// would have saved in the array.
     #[inline]
-    pub fn cold_event(&mut self, in_a_row: bool) {
+    pub fn cold_event(&mut self, in_a_row: bool) -> f32 {
         self.cold_events += 1.0;
-        self.in_a_row += if in_a_row { 1.0 } else { 0.0 };
+        self.in_a_row += f32::from(in_a_row);
+        self.hot_event(in_a_row)
+    }
+
+    /// An event in the array; the same.
+    #[inline]
+    pub fn hot_event(&mut self, in_a_row: bool) -> f32 {
+        self.all_events += 1.0;
+        self.all_in_a_row += f32::from(in_a_row);
+        if in_a_row { self.gain_in_a_row } else { self.gain }
     }
 
     /// A stay in the array has ended after so many events.
@@ -215,15 +247,22 @@ impl Governor {
         }
     }
 
-    /// A burst has ended, or the descriptor has settled, with this reach.
+    /// A burst has ended, or the descriptor has come to stay, with this reach.
     pub fn burst(&mut self, reach: f32) {
-        let price = self.parked * MARGIN + self.fall + LATE * self.scan;
+        let late = LATE * self.scan;
+        let price = self.parked * MARGIN + self.fall + late;
+        let events = f32::from(self.settle);
+        let price_settled = (self.settled + self.delete) * MARGIN
+            + self.fall_settled
+            + late
+            + events * self.parked_wake;
         for (level, score) in RISE.iter().zip(&mut self.rises) {
             let earned = reach - level * self.parked;
             if earned <= 0.0 {
                 break;
             }
-            *score += earned * self.share - price;
+            let settles = earned >= events * self.dense;
+            *score += if settles { earned - price_settled } else { earned * self.share - price };
         }
     }
 
