@@ -53,8 +53,12 @@ const LOSS: f32 = 1.25;
 const GAIN: f32 = 0.75;
 const MOST: f32 = 12.0;
 
-/// A burst in the array is one that does not end if it earns this many times the price of two moves.
-const STEADY: f32 = 16.0;
+/// A burst that comes to this many times the price of two moves is recorded without waiting for its
+/// end, lest those that never end say nothing.
+const STEADY: f32 = 8.0;
+
+/// The reach of a burst that is recorded: nothing that is added to it makes it count again.
+const RECORDED: f32 = f32::NEG_INFINITY;
 
 /// Credit beyond this many times the price of two moves says nothing more.
 const CAP: f32 = 32.0;
@@ -167,8 +171,8 @@ impl Policy for Governed {
         if credit <= 0.0 {
             if account.reach > 0.0 {
                 governor.burst(account.reach);
-                account.reach = 0.0;
             }
+            account.reach = 0.0;
             if account.trough < 0.0 {
                 account.trough += credit;
             }
@@ -181,7 +185,13 @@ impl Policy for Governed {
             account.trough = 0.0;
         }
         account.credit = credit;
-        account.reach = account.reach.max(credit);
+        if account.reach >= 0.0 {
+            account.reach = account.reach.max(credit);
+            if credit > governor.parked * STEADY {
+                governor.burst(credit);
+                account.reach = RECORDED;
+            }
+        }
         account.since = ticks;
         let moves = credit >= governor.rise + account.theta * governor.parked;
         if moves {
@@ -265,8 +275,7 @@ impl Policy for Governed {
             Verdict::Settle
         } else if account.reach > governor.parked * STEADY {
             governor.burst(account.reach);
-            // Recorded: nothing that is added to this makes it count again.
-            account.reach = f32::NEG_INFINITY;
+            account.reach = RECORDED;
             Verdict::Stay
         } else {
             Verdict::Stay
@@ -524,6 +533,53 @@ mod tests {
         assert_eq!(stage.review(), Verdict::Stay);
         stage.pass(1);
         assert_eq!(stage.review(), Verdict::Demote);
+    }
+
+    #[test]
+    fn a_burst_is_recorded_once_at_its_end_or_when_it_is_long() {
+        let score = |stage: &Stage| stage.policy.governors.as_ref().unwrap()[1].rise_scores()[0];
+        let mut stage = Stage::new(Kind::Pipe, Hint::None);
+        // 28 + 183 n > 8 * 620 at n = 27; in epoll.
+        for _ in 0..26 {
+            stage.cold_event();
+            stage.pass(1);
+        }
+        assert_eq!((score(&stage), stage.account.reach), (0.0, 28.0 + 26.0 * 183.0));
+        stage.cold_event();
+        let once = score(&stage);
+        assert!(once != 0.0);
+        assert_eq!(stage.account.reach, RECORDED);
+        stage.pass(1);
+        stage.cold_event();
+        stage.promote();
+        stage.hot_event();
+        stage.demote();
+        assert_eq!((score(&stage), stage.account.reach), (once, 0.0));
+        // The same in the array, where what came before counts.
+        stage.cold_event();
+        stage.promote();
+        for _ in 0..26 {
+            stage.pass(1);
+            stage.hot_event();
+        }
+        assert_eq!(stage.account.reach, 211.0 + 26.0 * 183.0);
+        stage.account.events = SETTLED;
+        assert_eq!((stage.review(), stage.account.reach), (Verdict::Stay, RECORDED));
+        assert_eq!(score(&stage), 2.0 * once);
+        stage.demote();
+        // The end of one in epoll leaves nothing behind.
+        stage.account.reach = RECORDED;
+        stage.pass(500);
+        stage.cold_event();
+        assert_eq!(stage.account.reach, 211.0);
+    }
+
+    #[test]
+    fn events_in_a_row_are_those_of_consecutive_passes() {
+        let mut account = Account { since: 100, ..Account::default() };
+        assert!(in_a_row(&account, 108) && in_a_row(&account, 100) && !in_a_row(&account, 109));
+        account.since = u32::MAX;
+        assert!(in_a_row(&account, 7) && !in_a_row(&account, 8));
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! schedule in hindsight; the ladders are bounded on both sides, so that the constant remains.
 
 /// Evidence before a move to the array, in multiples of a move there and back.
-const RISE: [f32; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 16.0];
+const RISE: [f32; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0];
 
 /// Patience before a move back, in multiples of a move back and there again.
 const FALL: [f32; 6] = [0.0625, 0.25, 0.5, 1.0, 2.0, 4.0];
@@ -284,6 +284,11 @@ impl Governor {
         }
     }
 
+    #[cfg(test)]
+    pub fn rise_scores(&self) -> [f32; RISE.len()] {
+        self.rises
+    }
+
     /// The depth, in nanoseconds, from which a lull is worth recording.
     pub fn shallow(&self) -> f32 {
         FALL[0] * self.parked
@@ -307,6 +312,9 @@ mod tests {
         assert_eq!((governor.rise, governor.fall, governor.fall_settled), (620.0, 310.0, 575.0));
         assert_eq!((governor.settle, governor.worth), (20, 8));
         assert_eq!((governor.share, governor.shallow()), (118.0 / 183.0, 38.75));
+        assert_eq!((governor.dense, governor.net, governor.gain_in_a_row), (183.0, 118.0, 211.0));
+        // 7 + 44 more to pay for an event that stays alone, 62 less and 44 for one that does not.
+        assert_eq!(governor.level_share, 51.0 / 106.0);
     }
 
     #[test]
@@ -318,6 +326,7 @@ mod tests {
         for price in [governor.scan, governor.gain, governor.parked, governor.settled] {
             assert_eq!(price, 1.0);
         }
+        assert_eq!((governor.gain_in_a_row, governor.level_share), (1.0, 51.0 / 44.0));
         assert!(governor.rise.is_finite() && governor.settle >= 1 && governor.share == 0.0);
     }
 
@@ -330,6 +339,73 @@ mod tests {
         let expected = [1000.0, 690.0, 380.0].map(|left| left * share - price);
         assert_eq!(governor.rises[..3], expected);
         assert_eq!(governor.rises[3..], [0.0; 3]);
+    }
+
+    #[test]
+    fn a_long_burst_pays_for_settling_and_no_more_for_parking() {
+        let mut governor = pipe();
+        // From 20 * 183 on: two moves and the removal, patience, and 20 events parked.
+        let price = 1.5 * (1150.0 + 730.0) + 575.0 + 4.0 * 28.0 + 20.0 * 65.0;
+        let parked = 1.5 * 620.0 + 310.0 + 4.0 * 28.0;
+        governor.burst(3970.0);
+        let share = 118.0 / 183.0;
+        assert_eq!(governor.rises[..2], [3970.0 - price, 3660.0 - price]);
+        assert_eq!(governor.rises[2], 3350.0 * share - parked);
+        assert_eq!(governor.rises[4..], [1490.0 * share - parked, 0.0]);
+    }
+
+    #[test]
+    fn an_event_in_a_row_saves_less_where_a_level_would_serve() {
+        let mut governor = pipe();
+        assert_eq!((governor.hot_event(true), governor.hot_event(false)), (211.0, 211.0));
+        for _ in 0..200 {
+            governor.hot_event(true);
+        }
+        governor.learn();
+        governor.reprice(&Costs::ASSUMED.pipe, 1.0);
+        // 62 less for the wake-up, 7 more for the event.
+        assert_eq!((governor.gain, governor.gain_in_a_row), (211.0, 156.0));
+        assert_eq!((governor.cold_event(true), governor.cold_event(false)), (156.0, 211.0));
+        assert_eq!((governor.dense, governor.net), (128.0, 63.0));
+        assert_eq!((governor.share, governor.worth), (63.0 / 128.0, 15));
+        // Nothing of that was in epoll, where the trigger is changed for what is there.
+        assert!(governor.level_for_all && !governor.level);
+        assert_eq!((governor.cold_events, governor.in_a_row), (2.0, 1.0));
+    }
+
+    #[test]
+    fn a_level_that_saves_nothing_changes_no_price() {
+        let costs = KindCosts { queued_wake: 120.0, ..Costs::ASSUMED.pipe };
+        let mut governor = Governor::new(&costs, 1.0);
+        assert_eq!(governor.level_share, 51.0 / 48.0);
+        for _ in 0..200 {
+            governor.cold_event(true);
+        }
+        governor.learn();
+        assert!(!governor.level && !governor.level_for_all);
+        governor.level_for_all = true;
+        governor.reprice(&costs, 1.0);
+        assert_eq!(governor.gain_in_a_row, 211.0);
+    }
+
+    #[test]
+    fn the_trigger_changes_beyond_the_even_share_and_not_on_a_few_events() {
+        let after = |level: bool, in_a_row: u32, alone: u32| {
+            let mut governor = pipe();
+            governor.level = level;
+            for n in 0..in_a_row + alone {
+                governor.cold_event(n < in_a_row);
+            }
+            governor.learn();
+            assert_eq!(governor.in_a_row, in_a_row as f32 * FADE);
+            assert_eq!(governor.cold_events, (in_a_row + alone) as f32 * FADE);
+            governor.level
+        };
+        // 51 / 106 = 0.481, more or less by 0.05; 68 events fade to 63.75.
+        assert_eq!((after(false, 53, 47), after(false, 54, 46)), (false, true));
+        assert_eq!((after(true, 43, 57), after(true, 44, 56)), (false, true));
+        assert_eq!((after(false, 68, 0), after(false, 69, 0)), (false, true));
+        assert_eq!((after(true, 0, 68), after(true, 0, 69)), (true, false));
     }
 
     #[test]
