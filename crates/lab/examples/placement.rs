@@ -9,11 +9,12 @@ use superpoll_lab::simulator::{
 
 fn line(name: &str, outcome: &Outcome) {
     println!(
-        "  {name:<58} {:>6.3} {:>6.3} {:>8.3} {:>8} {:>5}",
+        "  {name:<58} {:>6.3} {:>6.3} {:>8.3} {:>8} {:>8} {:>5}",
         outcome.ratio(),
         outcome.ratio_own(),
         outcome.regret(),
         outcome.moves,
+        outcome.triggers,
         outcome.hot,
     );
 }
@@ -39,7 +40,10 @@ fn main() {
     let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
     for kind in Kind::MEASURED {
         let setting = Setting::new(kind);
-        println!("{}: to pure, own time, to hindsight, moves, hot at the end", kind.name());
+        println!(
+            "{}: to pure, own time, to hindsight, moves, triggers, hot at the end",
+            kind.name()
+        );
         for load in families() {
             line(&load.to_string(), &play(Governed::new(), &load, 3000, &setting));
         }

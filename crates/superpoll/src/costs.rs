@@ -61,6 +61,9 @@ pub struct KindCosts {
     pub recheck: f32,
     /// What the writer pays to wake a descriptor that epoll watches.
     pub wake: f32,
+    /// The same if the descriptor is on epoll's ready list already, as a level-triggered one is
+    /// that was reported in the last wait.
+    pub queued_wake: f32,
     /// What the writer still pays if epoll knows the descriptor but is not interested.
     pub parked_wake: f32,
     /// `EPOLL_CTL_ADD`.
@@ -103,6 +106,7 @@ impl Costs {
             level: 7.0,
             recheck: 44.0,
             wake: 124.0,
+            queued_wake: 62.0,
             parked_wake: 65.0,
             add: 840.0,
             modify: 310.0,
@@ -116,6 +120,7 @@ impl Costs {
             level: 7.0,
             recheck: 82.0,
             wake: 165.0,
+            queued_wake: 83.0,
             parked_wake: 118.0,
             add: 880.0,
             modify: 360.0,
@@ -129,6 +134,7 @@ impl Costs {
             level: 8.0,
             recheck: 91.0,
             wake: 230.0,
+            queued_wake: 115.0,
             parked_wake: 160.0,
             add: 930.0,
             modify: 380.0,
@@ -186,7 +192,7 @@ impl fmt::Display for Costs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "ns      scan ready block event level recheck  wake parked   add modify delete  \
+            "ns      scan ready block event level recheck  wake queued parked   add modify delete  \
              break-even (with writers)"
         )?;
         for kind in Kind::MEASURED {
@@ -194,8 +200,8 @@ impl fmt::Display for Costs {
             let even = self.break_even(kind);
             writeln!(
                 f,
-                "{:<6} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>7.0} {:>5.0} {:>6.0} {:>5.0} \
-                 {:>6.0} {:>6.0}  {:.2} ({:.2})",
+                "{:<6} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>7.0} {:>5.0} {:>6.0} {:>6.0} \
+                 {:>5.0} {:>6.0} {:>6.0}  {:.2} ({:.2})",
                 kind.name(),
                 costs.scan,
                 costs.ready,
@@ -204,6 +210,7 @@ impl fmt::Display for Costs {
                 costs.level,
                 costs.recheck,
                 costs.wake,
+                costs.queued_wake,
                 costs.parked_wake,
                 costs.add,
                 costs.modify,

@@ -2,7 +2,9 @@
 //!
 //! Each step makes the same calls of the policy in the same order as
 //! [`Adaptive`](superpoll::backend::Adaptive) does in one wait, and moves the same numbers
-//! between the same two sets. What a step costs is charged to four accounts. The writer pays
+//! between the same two sets, and changes the same triggers. Epoll's ready list is kept as the kernel
+//! keeps it: a level-triggered descriptor stays on it until the wait after its last report, which
+//! looks at it in vain; until then its writer has nobody to wake. What a step costs is charged to four accounts. The writer pays
 //! before the wait, by where the descriptor was watched then.
 
 use std::ops::AddAssign;
@@ -66,10 +68,16 @@ pub struct Machine<P> {
     passes: u32,
     blocks: u32,
     candidates: Vec<u32>,
-    /// Level-triggered descriptors reported in the last wait, which the next one looks at again.
-    reported: Vec<u32>,
+    /// Those that epoll should watch with another trigger.
+    retrigger: Vec<u32>,
+    /// Whether epoll was told to watch each descriptor level-triggered.
+    level: Vec<bool>,
+    /// Epoll's ready list after the last wait, and whether each descriptor is on it.
+    ready_list: Vec<u32>,
+    queued: Vec<bool>,
     spent: Spent,
     moves: u64,
+    triggers: u64,
 }
 
 impl<P: Policy> Machine<P> {
@@ -86,9 +94,13 @@ impl<P: Policy> Machine<P> {
             passes: 0,
             blocks: 0,
             candidates: Vec::new(),
-            reported: Vec::new(),
+            retrigger: Vec::new(),
+            level: vec![setting.level; total],
+            ready_list: Vec::new(),
+            queued: vec![false; total],
             spent: Spent::default(),
             moves: 0,
+            triggers: 0,
         };
         for index in 0..total as u32 {
             let (policy, view) = machine.judge();
@@ -139,6 +151,11 @@ impl<P: Policy> Machine<P> {
         self.moves
     }
 
+    /// Changes of the trigger so far.
+    pub fn triggers(&self) -> u64 {
+        self.triggers
+    }
+
     /// The policy.
     pub fn policy(&self) -> &P {
         &self.policy
@@ -165,6 +182,7 @@ impl<P: Policy> Machine<P> {
         self.spent.upkeep += f64::from(self.kind_costs().modify);
         self.moves += 1;
         self.accounts[index as usize].parked = true;
+        self.level[index as usize] = self.setting.level;
         self.enter(index);
     }
 
@@ -199,6 +217,7 @@ impl<P: Policy> Machine<P> {
         self.passes = self.passes.wrapping_add(1);
         for &index in active {
             self.spent.writes += f64::from(match self.place(index) {
+                Place::Cold if self.queued[index as usize] => costs.queued_wake,
                 Place::Cold => costs.wake,
                 Place::Hot if self.accounts[index as usize].parked => costs.parked_wake,
                 Place::Hot => 0.0,
@@ -223,6 +242,10 @@ impl<P: Policy> Machine<P> {
             _ => base + f64::from(self.setting.costs.pass),
         };
         self.spent.wait += call + self.scan;
+        if tally.cold > 0 {
+            // Asked by `poll` whether it is ready, epoll goes through its list.
+            self.look_again(active);
+        }
         if active.is_empty() && self.block() {
             self.spent.wait += base;
             self.collect_cold(active);
@@ -250,42 +273,88 @@ impl<P: Policy> Machine<P> {
     /// Fetches what is ready in epoll.
     fn collect_cold(&mut self, active: &[u32]) -> usize {
         let costs = self.kind_costs();
+        self.look_again(active);
         self.candidates.clear();
+        let alone = self.array.is_empty();
         let mut delivered = 0;
-        if self.setting.level {
-            let again = self.reported.iter().filter(|&&index| {
-                self.place(index) == Place::Cold && active.binary_search(&index).is_err()
-            });
-            self.spent.wait += again.count() as f64 * f64::from(costs.recheck);
-            self.reported.clear();
-        }
         for &index in active {
             if self.place(index) == Place::Hot {
                 continue;
             }
             delivered += 1;
             self.spent.wait += f64::from(costs.event);
-            if self.setting.level {
+            let is_level = self.level[index as usize];
+            if is_level {
                 self.spent.wait += f64::from(costs.level);
-                self.reported.push(index);
+                self.queue(index);
             }
             let mut account = self.accounts[index as usize];
             let (policy, view) = self.judge();
             if policy.cold_event(&mut account, &view) {
                 self.candidates.push(index);
+            } else if !self.setting.level {
+                let level = self.policy.prefers_level(self.setting.kind);
+                if level != is_level && (level || !alone) {
+                    self.retrigger.push(index);
+                }
             }
             self.accounts[index as usize] = account;
         }
         if !self.candidates.is_empty() {
-            let candidates = std::mem::take(&mut self.candidates);
-            let (policy, view) = self.judge();
-            let admitted = policy.admit(candidates.len(), &view).min(candidates.len());
-            for &index in &candidates[..admitted] {
-                self.promote(index);
-            }
-            self.candidates = candidates;
+            self.admit_candidates();
+        }
+        while let Some(index) = self.retrigger.pop() {
+            let level = self.policy.prefers_level(self.setting.kind);
+            self.set_trigger(index, level);
         }
         delivered
+    }
+
+    fn admit_candidates(&mut self) {
+        let candidates = std::mem::take(&mut self.candidates);
+        let (policy, view) = self.judge();
+        let admitted = policy.admit(candidates.len(), &view).min(candidates.len());
+        for &index in &candidates[..admitted] {
+            self.promote(index);
+        }
+        if self.array.is_empty() {
+            for &index in &candidates {
+                self.set_trigger(index, true);
+            }
+        }
+        self.candidates = candidates;
+    }
+
+    fn set_trigger(&mut self, index: u32, level: bool) {
+        if self.setting.level
+            || self.place(index) == Place::Hot
+            || self.level[index as usize] == level
+        {
+            return;
+        }
+        self.level[index as usize] = level;
+        self.spent.upkeep += f64::from(self.kind_costs().modify);
+        self.triggers += 1;
+        // What it reported has not been read yet: the kernel looks, and puts it on the list.
+        self.queue(index);
+    }
+
+    fn queue(&mut self, index: u32) {
+        if !std::mem::replace(&mut self.queued[index as usize], true) {
+            self.ready_list.push(index);
+        }
+    }
+
+    /// Takes from the ready list what is not ready any more, after a second look; the rest is
+    /// about to be reported.
+    fn look_again(&mut self, active: &[u32]) {
+        let recheck = f64::from(self.kind_costs().recheck);
+        while let Some(index) = self.ready_list.pop() {
+            self.queued[index as usize] = false;
+            if self.place(index) == Place::Hot || active.binary_search(&index).is_err() {
+                self.spent.wait += recheck;
+            }
+        }
     }
 
     /// A wait in which nothing happens until its time is up. True if everything was handed over.

@@ -24,8 +24,7 @@ pub struct Setting {
     pub scan_factor: f32,
     /// How long a wait blocks in which nothing happens.
     pub pause: Duration,
-    /// Whether descriptors in epoll are level-triggered; else the back-end may choose, and takes
-    /// edges.
+    /// Whether descriptors in epoll are level-triggered; else the back-end may choose.
     pub level: bool,
 }
 
@@ -65,6 +64,8 @@ pub struct Outcome {
     pub hindsight_placement: f64,
     /// Moves in either direction.
     pub moves: u64,
+    /// Changes of the trigger in epoll.
+    pub triggers: u64,
     /// Events.
     pub events: u64,
     /// Descriptors in the array at the end.
@@ -129,6 +130,7 @@ impl<P: Policy> Play<P> {
                 + f64::from(self.rounds) * f64::from(setting.costs.cold_wait),
             hindsight_placement: placement,
             moves: self.machine.moves(),
+            triggers: self.machine.triggers(),
             events: self.events,
             hot: self.machine.hot(),
         }

@@ -1,8 +1,13 @@
 //! The targets and the bounds, asserted on simulated costs.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use superpoll::Hint;
 use superpoll::costs::Kind;
-use superpoll::policy::{Fixed, Governed, Place, Threshold};
+use superpoll::policy::{
+    Account, Fixed, Governed, Place, Policy, Quiet, Tally, Threshold, Verdict, View,
+};
 
 use crate::simulator::{
     Adversary, Load, Machine, Outcome, Pattern, Search, Setting, Tactic, play, play_adversary,
@@ -21,10 +26,12 @@ fn rotating(every: u32) -> Load {
 
 /// What the proof gives (docs/placement.md): no stay in the array costs more than the way there
 /// and back, the longest patience and the clock hand's turn, or for settled ones that and the
-/// settling over the events before it; each stay has an event, and parking burdens each event.
+/// settling over the events before it; each stay has an event, and parking burdens each event. An
+/// event in epoll changes the trigger at most once, and with a level it is looked at once more.
 fn proven(setting: &Setting) -> f64 {
     let costs = setting.costs.of(setting.kind);
     let event = f64::from(costs.event + costs.wake) + setting.read;
+    let trigger = f64::from(costs.modify + costs.level + costs.recheck);
     let moves = f64::from(2.0 * costs.modify);
     let settling = f64::from(costs.modify + costs.add + costs.delete);
     let forgetting = f64::from(costs.delete + costs.add - costs.modify);
@@ -32,7 +39,7 @@ fn proven(setting: &Setting) -> f64 {
     let parked = 4.0 * moves + moves + late;
     let longest = 4.0 * f64::from(costs.add + costs.modify);
     let settled = (longest + settling + late) / (forgetting / f64::from(costs.parked_wake) / 2.0);
-    1.0 + (f64::from(costs.parked_wake) + parked.max(settled)) / event
+    1.0 + (trigger + f64::from(costs.parked_wake) + parked.max(settled)) / event
 }
 
 /// Whether an outcome keeps what is proven against edge-triggered epoll.
@@ -77,20 +84,109 @@ fn a_policy_that_never_moves_costs_what_the_pure_back_ends_cost() {
 
 #[test]
 fn costs_of_one_descriptor_by_hand() {
-    // Four events in a row make a pipe a candidate, but for it alone no array is opened.
+    // Four events in a row make a pipe a candidate, but for it alone no array is opened: it stays
+    // in epoll, level-triggered from then on.
     let setting = Setting::new(Kind::Pipe);
     let mut machine = Machine::new(Governed::new(), &setting, 9, Hint::None);
     for _ in 0..10 {
         machine.round(&[0]);
     }
     let spent = machine.spent();
-    assert_eq!((spent.wait, spent.writes), (10.0 * (150.0 + 89.0), 10.0 * 124.0));
-    assert_eq!((spent.upkeep, spent.reads), (0.0, 10.0 * 327.0));
+    assert_eq!(spent.wait, 10.0 * (150.0 + 89.0) + 6.0 * 7.0);
+    assert_eq!(spent.writes, 4.0 * 124.0 + 6.0 * 62.0);
+    assert_eq!((spent.upkeep, spent.reads), (310.0, 10.0 * 327.0));
+    assert_eq!(machine.triggers(), 1);
+    // The wait after its last event looks at it once more, and finds it again if it goes on.
+    machine.round(&[]);
+    machine.round(&[]);
+    machine.round(&[0]);
+    let rest = machine.spent();
+    assert_eq!(rest.wait - spent.wait, 3.0 * 150.0 + 44.0 + 89.0 + 7.0);
+    assert_eq!(rest.writes - spent.writes, 124.0);
     // Hinted, it is scanned from the start; epoll has nothing else.
     let mut machine = Machine::new(Governed::new(), &setting, 1, Hint::Busy);
     assert_eq!((machine.place(0), machine.hot()), (Place::Hot, 1));
     machine.round(&[0]);
     assert_eq!((machine.spent().wait, machine.spent().writes), (234.0 + 28.0 + 2.0, 0.0));
+}
+
+/// Says at each moment what somebody else has decided.
+#[derive(Debug)]
+struct Told<'a> {
+    level: &'a AtomicBool,
+    promote: &'a AtomicBool,
+    demote: &'a AtomicBool,
+}
+
+impl Policy for Told<'_> {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+    fn start(&mut self, _: &mut Account, _: Hint, _: &View<'_>) -> Place {
+        Place::Cold
+    }
+    fn cold_event(&mut self, _: &mut Account, _: &View<'_>) -> bool {
+        self.promote.load(Relaxed)
+    }
+    fn prefers_level(&self, _: Kind) -> bool {
+        self.level.load(Relaxed)
+    }
+    fn moved_to_hot(&mut self, _: &mut Account, _: &View<'_>) {}
+    fn hot_event(&mut self, _: &mut Account, _: &View<'_>) {}
+    fn review(&mut self, _: &mut Account, _: &View<'_>) -> Verdict {
+        if self.demote.load(Relaxed) { Verdict::Demote } else { Verdict::Stay }
+    }
+    fn hand(&self, view: &View<'_>) -> usize {
+        view.hot
+    }
+    fn moved_to_cold(&mut self, _: &mut Account, _: bool, _: &View<'_>) {}
+    fn pass(&mut self, _: Tally, _: &View<'_>) {}
+    fn quiet(&mut self, _: &View<'_>) -> Quiet {
+        Quiet::Stay
+    }
+}
+
+#[test]
+fn triggers_change_with_an_event_and_leave_the_descriptor_on_the_ready_list() {
+    let [level, promote, demote] = [(); 3].map(|()| AtomicBool::new(false));
+    let policy = Told { level: &level, promote: &promote, demote: &demote };
+    let mut machine = Machine::new(policy, &Setting::new(Kind::Pipe), 9, Hint::None);
+    let mut spent = machine.spent();
+    let mut step = |machine: &mut Machine<Told<'_>>, active: &[u32]| {
+        machine.round(active);
+        let before = std::mem::replace(&mut spent, machine.spent());
+        (spent.wait - before.wait, spent.writes - before.writes, spent.upkeep - before.upkeep)
+    };
+    let edge = 150.0 + 89.0;
+    assert_eq!(step(&mut machine, &[0]), (edge, 124.0, 0.0));
+    level.store(true, Relaxed);
+    assert_eq!(step(&mut machine, &[0]), (edge, 124.0, 310.0));
+    assert_eq!(step(&mut machine, &[0]), (edge + 7.0, 62.0, 0.0));
+    // With no array open it stays as it is.
+    level.store(false, Relaxed);
+    assert_eq!(step(&mut machine, &[0]), (edge + 7.0, 62.0, 0.0));
+    // Another one opens the array; the first is looked at in vain.
+    promote.store(true, Relaxed);
+    assert_eq!(step(&mut machine, &[1]), (edge + 44.0, 124.0, 310.0));
+    promote.store(false, Relaxed);
+    let array = 150.0 + 225.0 + 28.0;
+    assert_eq!(step(&mut machine, &[1]), (array + 2.0, 65.0, 0.0));
+    // With an array it goes back to an edge, and is looked at once more for the change.
+    assert_eq!(step(&mut machine, &[0]), (array + edge + 7.0, 124.0, 310.0));
+    assert_eq!(step(&mut machine, &[1]), (array + 2.0 + 44.0, 65.0, 0.0));
+    assert_eq!(step(&mut machine, &[0]), (array + edge, 124.0, 0.0));
+    assert_eq!(machine.triggers(), 2);
+    // What comes from the array has an edge again.
+    level.store(true, Relaxed);
+    demote.store(true, Relaxed);
+    assert_eq!(step(&mut machine, &[1]), (array + 2.0, 65.0, 310.0));
+    assert_eq!(step(&mut machine, &[1]), (edge, 124.0, 310.0));
+    // One that is promoted from a level is found on the list no more than once.
+    promote.store(true, Relaxed);
+    demote.store(false, Relaxed);
+    assert_eq!(step(&mut machine, &[1]), (edge + 7.0, 62.0, 310.0));
+    assert_eq!(step(&mut machine, &[1]), (array + 2.0 + 44.0, 65.0, 0.0));
+    assert_eq!(step(&mut machine, &[1]), (array + 2.0, 65.0, 0.0));
 }
 
 #[test]
@@ -115,7 +211,7 @@ fn one_or_two_busy_pipes_stay_in_epoll_and_five_do_not() {
 
 #[test]
 fn mixed_loads_gain() {
-    for (kind, target) in [(Kind::Pipe, 0.72), (Kind::Unix, 0.86), (Kind::Tcp, 0.80)] {
+    for (kind, target) in [(Kind::Pipe, 0.78), (Kind::Unix, 0.90), (Kind::Tcp, 0.86)] {
         for (hot, cold) in [(50, 950), (200, 9_600), (1_000, 8_800)] {
             let load = Load::new(hot, Pattern::Steady).and(cold, Pattern::Few(5));
             let outcome = play(Governed::new(), &load, 1000, &Setting::new(kind));
@@ -131,7 +227,7 @@ fn hot_sets_may_rotate() {
             let outcome = governed(&rotating(every), kind);
             assert!(outcome.ratio() <= 1.04, "{kind:?} every {every}: {}", outcome.ratio());
         }
-        let slow = if kind == Kind::Pipe { 0.80 } else { 0.90 };
+        let slow = if kind == Kind::Pipe { 0.82 } else { 0.92 };
         for every in [100, 200, 1000] {
             let outcome = governed(&rotating(every), kind);
             assert!(outcome.ratio() <= slow, "{kind:?} every {every}: {}", outcome.ratio());

@@ -53,6 +53,13 @@ const LOSS: f32 = 1.25;
 const GAIN: f32 = 0.75;
 const MOST: f32 = 12.0;
 
+/// A burst that comes to this many times the price of two moves is recorded without waiting for its
+/// end, lest those that never end say nothing.
+const STEADY: f32 = 8.0;
+
+/// The reach of a burst that is recorded: nothing that is added to it makes it count again.
+const RECORDED: f32 = f32::NEG_INFINITY;
+
 /// Credit beyond this many times the price of two moves says nothing more.
 const CAP: f32 = 32.0;
 
@@ -108,6 +115,12 @@ fn scans(account: &Account, governor: &Governor, ticks: u32) -> f32 {
     governor.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
 }
 
+/// Whether an event now is in the wait after the descriptor's last.
+#[inline]
+fn in_a_row(account: &Account, ticks: u32) -> bool {
+    ticks.wrapping_sub(account.since) <= TICKS
+}
+
 /// The events of the stay that an account is in or has ended last.
 #[inline]
 fn events(account: &Account) -> u16 {
@@ -152,31 +165,37 @@ impl Policy for Governed {
     fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool {
         let ticks = self.ticks;
         let governor = &mut self.governors(view)[account.kind as usize];
-        governor.cold_event(ticks.wrapping_sub(account.since) <= TICKS);
+        let gain = governor.cold_event(in_a_row(account, ticks));
         let scans = scans(account, governor, ticks);
         let mut credit = account.credit - scans;
         if credit <= 0.0 {
             if account.reach > 0.0 {
                 governor.burst(account.reach);
-                account.reach = 0.0;
             }
+            account.reach = 0.0;
             if account.trough < 0.0 {
                 account.trough += credit;
             }
             credit = 0.0;
         }
-        credit = (credit + governor.gain).min(governor.parked * CAP);
+        credit = (credit + gain).min(governor.parked * CAP);
         if credit + account.trough >= 0.0 && account.trough < 0.0 {
             governor.lull(-account.trough, settled(account));
             account.events = 0;
             account.trough = 0.0;
         }
         account.credit = credit;
-        account.reach = account.reach.max(credit);
+        if account.reach >= 0.0 {
+            account.reach = account.reach.max(credit);
+            if credit > governor.parked * STEADY {
+                governor.burst(credit);
+                account.reach = RECORDED;
+            }
+        }
         account.since = ticks;
         let moves = credit >= governor.rise + account.theta * governor.parked;
         if moves {
-            self.wanted += governor.gain - governor.scan;
+            self.wanted += gain - governor.scan;
             self.wanting += 1;
         }
         self.cold_events += 1;
@@ -223,7 +242,7 @@ impl Policy for Governed {
         let ticks = self.ticks;
         self.latest = account.kind as usize;
         let governor = &mut self.governors(view)[account.kind as usize];
-        let gain = governor.gain;
+        let gain = governor.hot_event(in_a_row(account, ticks));
         let low = account.credit - scans(account, governor, ticks);
         let credit = low + gain;
         account.trough = account.trough.min(low);
@@ -252,11 +271,12 @@ impl Policy for Governed {
             account.trough = 0.0;
             Verdict::Demote
         } else if !settled(account) && account.events >= governor.settle && account.credit >= 0.0 {
-            governor.burst(account.reach);
-            // Recorded: nothing that is added to this makes it count again.
-            account.reach = f32::NEG_INFINITY;
             account.events |= SETTLED;
             Verdict::Settle
+        } else if account.reach > governor.parked * STEADY {
+            governor.burst(account.reach);
+            account.reach = RECORDED;
+            Verdict::Stay
         } else {
             Verdict::Stay
         }
@@ -513,6 +533,53 @@ mod tests {
         assert_eq!(stage.review(), Verdict::Stay);
         stage.pass(1);
         assert_eq!(stage.review(), Verdict::Demote);
+    }
+
+    #[test]
+    fn a_burst_is_recorded_once_at_its_end_or_when_it_is_long() {
+        let score = |stage: &Stage| stage.policy.governors.as_ref().unwrap()[1].rise_scores()[0];
+        let mut stage = Stage::new(Kind::Pipe, Hint::None);
+        // 28 + 183 n > 8 * 620 at n = 27; in epoll.
+        for _ in 0..26 {
+            stage.cold_event();
+            stage.pass(1);
+        }
+        assert_eq!((score(&stage), stage.account.reach), (0.0, 28.0 + 26.0 * 183.0));
+        stage.cold_event();
+        let once = score(&stage);
+        assert!(once != 0.0);
+        assert_eq!(stage.account.reach, RECORDED);
+        stage.pass(1);
+        stage.cold_event();
+        stage.promote();
+        stage.hot_event();
+        stage.demote();
+        assert_eq!((score(&stage), stage.account.reach), (once, 0.0));
+        // The same in the array, where what came before counts.
+        stage.cold_event();
+        stage.promote();
+        for _ in 0..26 {
+            stage.pass(1);
+            stage.hot_event();
+        }
+        assert_eq!(stage.account.reach, 211.0 + 26.0 * 183.0);
+        stage.account.events = SETTLED;
+        assert_eq!((stage.review(), stage.account.reach), (Verdict::Stay, RECORDED));
+        assert_eq!(score(&stage), 2.0 * once);
+        stage.demote();
+        // The end of one in epoll leaves nothing behind.
+        stage.account.reach = RECORDED;
+        stage.pass(500);
+        stage.cold_event();
+        assert_eq!(stage.account.reach, 211.0);
+    }
+
+    #[test]
+    fn events_in_a_row_are_those_of_consecutive_passes() {
+        let mut account = Account { since: 100, ..Account::default() };
+        assert!(in_a_row(&account, 108) && in_a_row(&account, 100) && !in_a_row(&account, 109));
+        account.since = u32::MAX;
+        assert!(in_a_row(&account, 7) && !in_a_row(&account, 8));
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! schedule in hindsight; the ladders are bounded on both sides, so that the constant remains.
 
 /// Evidence before a move to the array, in multiples of a move there and back.
-const RISE: [f32; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 16.0];
+const RISE: [f32; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0];
 
 /// Patience before a move back, in multiples of a move back and there again.
 const FALL: [f32; 6] = [0.0625, 0.25, 0.5, 1.0, 2.0, 4.0];
@@ -59,6 +59,9 @@ pub(super) struct Governor {
     pub scan: f32,
     /// What an event saves in the array, if epoll has forgotten the descriptor.
     pub gain: f32,
+    /// The same for an event in the wait after another of the same descriptor: epoll can have that
+    /// cheaper.
+    pub gain_in_a_row: f32,
     /// Events of a stay after which parking has cost what forgetting would have.
     pub settle: u16,
     /// Events from which a stay is not a loss.
@@ -79,12 +82,20 @@ pub(super) struct Governor {
     /// both fade.
     cold_events: f32,
     in_a_row: f32,
+    /// The same of events anywhere, and whether a level trigger would be the cheaper one for them
+    /// if they were all in epoll.
+    all_events: f32,
+    all_in_a_row: f32,
+    level_for_all: bool,
     /// The share of events in a row from which a level trigger is the cheaper one.
     level_share: f32,
     /// Settling.
     delete: f32,
     /// What a burst earns in the array while the descriptor is parked, as a share of its reach.
     share: f32,
+    /// What an event in a row and its scan save, and what the writer of a parked one takes of that.
+    dense: f32,
+    parked_wake: f32,
     /// What an event and its scan save while the descriptor is parked.
     net: f32,
     rises: [f32; RISE.len()],
@@ -104,8 +115,11 @@ impl Governor {
         let mut governor = Governor {
             scan: 0.0,
             gain: 0.0,
+            gain_in_a_row: 0.0,
             settle: 0,
             worth: 0,
+            dense: 0.0,
+            parked_wake: 0.0,
             net: 0.0,
             rise: 0.0,
             fall: 0.0,
@@ -115,6 +129,9 @@ impl Governor {
             level: false,
             cold_events: 0.0,
             in_a_row: 0.0,
+            all_events: 0.0,
+            all_in_a_row: 0.0,
+            level_for_all: false,
             level_share: 1.0,
             delete: 0.0,
             share: 0.0,
@@ -136,21 +153,21 @@ impl Governor {
     pub fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
-        // An event in a row saves its writer half the wake-up; any other is looked at once more.
-        let half = costs.wake / 2.0;
-        self.level_share = (costs.level + costs.recheck) / (half + costs.recheck).max(1.0);
-        let mut event = costs.event + costs.wake;
-        if self.level {
-            let share = (self.in_a_row / self.cold_events.max(1.0)).clamp(0.0, 1.0);
-            event += costs.level + (1.0 - share) * costs.recheck - share * half;
-        }
-        self.gain = (event - ready).max(1.0);
+        // An event in a row saves its writer part of the wake-up; any other is looked at once more.
+        let saved = (costs.wake - costs.queued_wake).max(0.0);
+        self.level_share = (costs.level + costs.recheck) / (saved + costs.recheck).max(1.0);
+        let gain = costs.event + costs.wake - ready;
+        self.gain = gain.max(1.0);
+        let cheaper = if self.level_for_all { (saved - costs.level).max(0.0) } else { 0.0 };
+        self.gain_in_a_row = (gain - cheaper).max(1.0);
         self.parked = (2.0 * costs.modify).max(1.0);
         self.settled = (costs.add + costs.modify).max(1.0);
         self.delete = costs.delete;
         let forgetting = (costs.delete + costs.add - costs.modify).max(0.0);
         self.even = (forgetting / costs.parked_wake.max(1.0)).clamp(1.0, 5_000.0);
-        let dense = self.gain - self.scan;
+        self.parked_wake = costs.parked_wake;
+        let dense = self.gain_in_a_row - self.scan;
+        self.dense = dense.max(1.0);
         self.net = (dense - costs.parked_wake).max(1.0);
         self.share = ((dense - costs.parked_wake) / dense.max(1.0)).clamp(0.0, 1.0);
         self.choose();
@@ -164,10 +181,15 @@ impl Governor {
         }
         self.cold_events *= FADE;
         self.in_a_row *= FADE;
-        if self.cold_events >= ENOUGH {
-            let margin = if self.level { -HYSTERESIS } else { HYSTERESIS };
-            self.level = self.in_a_row > (self.level_share + margin) * self.cold_events;
-        }
+        self.all_events *= FADE;
+        self.all_in_a_row *= FADE;
+        let share = self.level_share;
+        let cheaper = |level: bool, events: f32, in_a_row: f32| {
+            let margin = if level { -HYSTERESIS } else { HYSTERESIS };
+            if events < ENOUGH { level } else { in_a_row > (share + margin) * events }
+        };
+        self.level = cheaper(self.level, self.cold_events, self.in_a_row);
+        self.level_for_all = cheaper(self.level_for_all, self.all_events, self.all_in_a_row);
         let margin = self.parked;
         for level in 0..RISE.len() {
             if self.rises[level] > self.rises[self.rise_at] + margin {
@@ -199,11 +221,21 @@ impl Governor {
         self.settle = (SETTLE[self.settle_at] * self.even).ceil() as u16;
     }
 
-    /// An event in epoll, in the wait after another of the same descriptor or not.
+    /// An event in epoll, in the wait after another of the same descriptor or not. Returns what it
+    /// would have saved in the array.
     #[inline]
-    pub fn cold_event(&mut self, in_a_row: bool) {
+    pub fn cold_event(&mut self, in_a_row: bool) -> f32 {
         self.cold_events += 1.0;
-        self.in_a_row += if in_a_row { 1.0 } else { 0.0 };
+        self.in_a_row += f32::from(in_a_row);
+        self.hot_event(in_a_row)
+    }
+
+    /// An event in the array; the same.
+    #[inline]
+    pub fn hot_event(&mut self, in_a_row: bool) -> f32 {
+        self.all_events += 1.0;
+        self.all_in_a_row += f32::from(in_a_row);
+        if in_a_row { self.gain_in_a_row } else { self.gain }
     }
 
     /// A stay in the array has ended after so many events.
@@ -215,15 +247,22 @@ impl Governor {
         }
     }
 
-    /// A burst has ended, or the descriptor has settled, with this reach.
+    /// A burst has ended, or the descriptor has come to stay, with this reach.
     pub fn burst(&mut self, reach: f32) {
-        let price = self.parked * MARGIN + self.fall + LATE * self.scan;
+        let late = LATE * self.scan;
+        let price = self.parked * MARGIN + self.fall + late;
+        let events = f32::from(self.settle);
+        let price_settled = (self.settled + self.delete) * MARGIN
+            + self.fall_settled
+            + late
+            + events * self.parked_wake;
         for (level, score) in RISE.iter().zip(&mut self.rises) {
             let earned = reach - level * self.parked;
             if earned <= 0.0 {
                 break;
             }
-            *score += earned * self.share - price;
+            let settles = earned >= events * self.dense;
+            *score += if settles { earned - price_settled } else { earned * self.share - price };
         }
     }
 
@@ -243,6 +282,11 @@ impl Governor {
             }
             *cost += patience + back - depth;
         }
+    }
+
+    #[cfg(test)]
+    pub fn rise_scores(&self) -> [f32; RISE.len()] {
+        self.rises
     }
 
     /// The depth, in nanoseconds, from which a lull is worth recording.
@@ -268,6 +312,9 @@ mod tests {
         assert_eq!((governor.rise, governor.fall, governor.fall_settled), (620.0, 310.0, 575.0));
         assert_eq!((governor.settle, governor.worth), (20, 8));
         assert_eq!((governor.share, governor.shallow()), (118.0 / 183.0, 38.75));
+        assert_eq!((governor.dense, governor.net, governor.gain_in_a_row), (183.0, 118.0, 211.0));
+        // 7 + 44 more to pay for an event that stays alone, 62 less and 44 for one that does not.
+        assert_eq!(governor.level_share, 51.0 / 106.0);
     }
 
     #[test]
@@ -279,6 +326,7 @@ mod tests {
         for price in [governor.scan, governor.gain, governor.parked, governor.settled] {
             assert_eq!(price, 1.0);
         }
+        assert_eq!((governor.gain_in_a_row, governor.level_share), (1.0, 51.0 / 44.0));
         assert!(governor.rise.is_finite() && governor.settle >= 1 && governor.share == 0.0);
     }
 
@@ -291,6 +339,73 @@ mod tests {
         let expected = [1000.0, 690.0, 380.0].map(|left| left * share - price);
         assert_eq!(governor.rises[..3], expected);
         assert_eq!(governor.rises[3..], [0.0; 3]);
+    }
+
+    #[test]
+    fn a_long_burst_pays_for_settling_and_no_more_for_parking() {
+        let mut governor = pipe();
+        // From 20 * 183 on: two moves and the removal, patience, and 20 events parked.
+        let price = 1.5 * (1150.0 + 730.0) + 575.0 + 4.0 * 28.0 + 20.0 * 65.0;
+        let parked = 1.5 * 620.0 + 310.0 + 4.0 * 28.0;
+        governor.burst(3970.0);
+        let share = 118.0 / 183.0;
+        assert_eq!(governor.rises[..2], [3970.0 - price, 3660.0 - price]);
+        assert_eq!(governor.rises[2], 3350.0 * share - parked);
+        assert_eq!(governor.rises[4..], [1490.0 * share - parked, 0.0]);
+    }
+
+    #[test]
+    fn an_event_in_a_row_saves_less_where_a_level_would_serve() {
+        let mut governor = pipe();
+        assert_eq!((governor.hot_event(true), governor.hot_event(false)), (211.0, 211.0));
+        for _ in 0..200 {
+            governor.hot_event(true);
+        }
+        governor.learn();
+        governor.reprice(&Costs::ASSUMED.pipe, 1.0);
+        // 62 less for the wake-up, 7 more for the event.
+        assert_eq!((governor.gain, governor.gain_in_a_row), (211.0, 156.0));
+        assert_eq!((governor.cold_event(true), governor.cold_event(false)), (156.0, 211.0));
+        assert_eq!((governor.dense, governor.net), (128.0, 63.0));
+        assert_eq!((governor.share, governor.worth), (63.0 / 128.0, 15));
+        // Nothing of that was in epoll, where the trigger is changed for what is there.
+        assert!(governor.level_for_all && !governor.level);
+        assert_eq!((governor.cold_events, governor.in_a_row), (2.0, 1.0));
+    }
+
+    #[test]
+    fn a_level_that_saves_nothing_changes_no_price() {
+        let costs = KindCosts { queued_wake: 120.0, ..Costs::ASSUMED.pipe };
+        let mut governor = Governor::new(&costs, 1.0);
+        assert_eq!(governor.level_share, 51.0 / 48.0);
+        for _ in 0..200 {
+            governor.cold_event(true);
+        }
+        governor.learn();
+        assert!(!governor.level && !governor.level_for_all);
+        governor.level_for_all = true;
+        governor.reprice(&costs, 1.0);
+        assert_eq!(governor.gain_in_a_row, 211.0);
+    }
+
+    #[test]
+    fn the_trigger_changes_beyond_the_even_share_and_not_on_a_few_events() {
+        let after = |level: bool, in_a_row: u32, alone: u32| {
+            let mut governor = pipe();
+            governor.level = level;
+            for n in 0..in_a_row + alone {
+                governor.cold_event(n < in_a_row);
+            }
+            governor.learn();
+            assert_eq!(governor.in_a_row, in_a_row as f32 * FADE);
+            assert_eq!(governor.cold_events, (in_a_row + alone) as f32 * FADE);
+            governor.level
+        };
+        // 51 / 106 = 0.481, more or less by 0.05; 68 events fade to 63.75.
+        assert_eq!((after(false, 53, 47), after(false, 54, 46)), (false, true));
+        assert_eq!((after(true, 43, 57), after(true, 44, 56)), (false, true));
+        assert_eq!((after(false, 68, 0), after(false, 69, 0)), (false, true));
+        assert_eq!((after(true, 0, 68), after(true, 0, 69)), (true, false));
     }
 
     #[test]
