@@ -4,6 +4,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use superpoll::costs::Kind;
 use superpoll::policy::{Account, Governed, Place, Policy, Quiet, Tally, Verdict, View};
 use superpoll::{Calls, Events, Hint, Interest, Mode, Owned, Poller, Watch};
 
@@ -14,6 +15,7 @@ struct Scripted(Arc<Mutex<Script>>);
 #[derive(Default)]
 struct Script {
     promote: bool,
+    level: bool,
     admit: Option<usize>,
     verdict: Option<Verdict>,
     linger: Option<Duration>,
@@ -38,6 +40,10 @@ impl Policy for Scripted {
     }
     fn admit(&mut self, candidates: usize, _: &View<'_>) -> usize {
         self.0.lock().unwrap().admit.unwrap_or(candidates)
+    }
+    fn prefers_level(&self, kind: Kind) -> bool {
+        assert_eq!(kind, Kind::Pipe);
+        self.0.lock().unwrap().level
     }
     fn moved_to_hot(&mut self, _: &mut Account, _: &View<'_>) {}
     fn hot_event(&mut self, _: &mut Account, _: &View<'_>) {}
@@ -214,6 +220,54 @@ fn an_arrival_on_the_way_is_found_on_either_side() {
     assert_eq!(bench.lengths(), (0, 2));
     assert_eq!(bench.look(), 1);
     assert_eq!(bench.look(), 0);
+}
+
+#[test]
+fn auto_comes_back_with_the_trigger_that_is_preferred() {
+    for prefers_level in [false, true] {
+        let mut bench = Bench::new(2, level().mode(Mode::Auto));
+        bench.heat();
+        bench.script.set(|script| {
+            (script.verdict, script.level) = (Some(Verdict::Demote), prefers_level);
+        });
+        assert_eq!(bench.look(), 0);
+        bench.write([0]);
+        let calls = bench.calls(|bench| assert_eq!(bench.look(), 1));
+        assert_eq!(calls.epoll_ctl(), 0, "{calls}");
+        assert_eq!(bench.look(), usize::from(prefers_level), "reported again only by level");
+    }
+}
+
+#[test]
+fn auto_changes_its_trigger_with_an_event() {
+    let mut bench = Bench::new(2, level().mode(Mode::Auto));
+    bench.script.set(|script| script.level = true);
+    bench.write([0, 1]);
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 2));
+    assert_eq!((calls.epoll_ctl_mod, calls.epoll_ctl()), (2, 2), "{calls}");
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 2, "still ready"));
+    assert_eq!(calls.epoll_ctl(), 0, "{calls}");
+    // Back to an edge only where there is an array, which the other kind of descriptor is for.
+    bench.script.set(|script| script.level = false);
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 2));
+    assert_eq!(calls.epoll_ctl(), 0, "{calls}");
+    bench.script.set(|script| (script.promote, script.admit) = (true, Some(1)));
+    assert_eq!(bench.look(), 2);
+    assert_eq!(bench.lengths(), (1, 1));
+    bench.script.set(|script| script.promote = false);
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 2));
+    assert_eq!((calls.epoll_ctl_mod, calls.epoll_ctl()), (1, 1), "{calls}");
+}
+
+#[test]
+fn a_candidate_that_is_turned_down_stays_with_a_level() {
+    let mut bench = Bench::new(1, level().mode(Mode::Auto));
+    bench.script.set(|script| (script.promote, script.admit) = (true, Some(0)));
+    bench.write([0]);
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 1));
+    assert_eq!((calls.epoll_ctl_mod, calls.epoll_ctl()), (1, 1), "{calls}");
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 1, "still ready"));
+    assert_eq!(calls.epoll_ctl(), 0, "{calls}");
 }
 
 #[test]

@@ -197,6 +197,8 @@ impl<P: Policy> Machine<P> {
             self.places[moved as usize] = place as u32;
         }
         self.places[index as usize] = COLD;
+        self.level[index as usize] =
+            self.setting.level || self.policy.prefers_level(self.setting.kind);
         self.scan -= f64::from(costs.scan * self.setting.scan_factor);
         let mut account = self.accounts[index as usize];
         account.parked = false;

@@ -176,11 +176,11 @@ fn triggers_change_with_an_event_and_leave_the_descriptor_on_the_ready_list() {
     assert_eq!(step(&mut machine, &[1]), (array + 2.0 + 44.0, 65.0, 0.0));
     assert_eq!(step(&mut machine, &[0]), (array + edge, 124.0, 0.0));
     assert_eq!(machine.triggers(), 2);
-    // What comes from the array has an edge again.
+    // What comes from the array has the trigger that is preferred by then.
     level.store(true, Relaxed);
     demote.store(true, Relaxed);
     assert_eq!(step(&mut machine, &[1]), (array + 2.0, 65.0, 310.0));
-    assert_eq!(step(&mut machine, &[1]), (edge, 124.0, 310.0));
+    assert_eq!(step(&mut machine, &[1]), (edge + 7.0, 124.0, 0.0));
     // One that is promoted from a level is found on the list no more than once.
     promote.store(true, Relaxed);
     demote.store(false, Relaxed);

@@ -34,6 +34,9 @@ use crate::sys;
 /// Every so many passes one is timed, to correct the calibrated cost of a scan.
 const TIMED_EVERY: u32 = 64;
 
+/// The first so many are timed sixteen times as often.
+const TIMED_OFTEN: u32 = 32;
+
 /// A list of candidates longer than this is not kept for the next wait.
 const KEPT_CANDIDATES: usize = 1024;
 
@@ -59,6 +62,8 @@ pub struct Adaptive<P> {
     cold: Epoll,
     hot: Array,
     hand: usize,
+    /// Passes that were timed.
+    timed: u32,
     /// Table indices of this wait's candidates for the array.
     candidates: Vec<u32>,
     /// Those that epoll should watch with another trigger.
@@ -94,6 +99,7 @@ impl<P: Policy> Adaptive<P> {
             cold: Epoll::new()?,
             hot: Array::new(),
             hand: 0,
+            timed: 0,
             candidates: Vec::new(),
             retrigger: Vec::new(),
             pinned: false,
@@ -124,9 +130,12 @@ impl<P: Policy> Adaptive<P> {
 
     /// Moves a descriptor from the array to epoll. One that epoll refuses stays.
     fn demote(&mut self, cx: &mut Context<'_>, index: u32, handed_off: bool) {
-        let watch = cx.table.slot(index).watch();
+        let slot = cx.table.slot(index);
+        let watch = slot.watch();
+        let level = watch.mode == Mode::Auto && self.policy.prefers_level(slot.account.kind);
+        let mode = if level { Mode::Level } else { watch.mode };
         if !watch.interest.is_empty()
-            && !matches!(self.cold.tell(cx, index, (watch.interest, watch.mode)), Ok(Synced::Told))
+            && !matches!(self.cold.tell(cx, index, (watch.interest, mode)), Ok(Synced::Told))
         {
             return;
         }
@@ -245,9 +254,11 @@ impl<P: Policy> Adaptive<P> {
     /// Looks at the array without blocking, timing it now and then.
     #[inline(always)]
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
-        if !self.world.passes.is_multiple_of(TIMED_EVERY) || self.hot.len() < 16 {
+        let every = if self.timed < TIMED_OFTEN { TIMED_EVERY / 16 } else { TIMED_EVERY };
+        if !self.world.passes.is_multiple_of(every) || self.hot.len() < 16 {
             return self.hot.poll(cx.stats, Deadline::Now.left());
         }
+        self.timed = self.timed.saturating_add(1);
         let before = Instant::now();
         let ready = self.hot.poll(cx.stats, Deadline::Now.left())?;
         let took = before.elapsed().as_nanos() as f32;
