@@ -337,6 +337,9 @@ impl Policy for Governed {
             let factor = view.scan_factor;
             let kinds = [&costs.pipe, &costs.pipe, &costs.unix, &costs.tcp];
             for (governor, costs) in self.governors(view).iter_mut().zip(kinds) {
+                if governor.is_idle() {
+                    continue;
+                }
                 governor.reprice(costs, factor);
                 governor.learn();
             }

@@ -173,6 +173,11 @@ impl Governor {
         self.choose();
     }
 
+    /// Whether there is nothing to learn from: no event for long.
+    pub fn is_idle(&self) -> bool {
+        self.all_events < 0.5
+    }
+
     /// Lets the past fade and uses the thresholds that would have served best.
     pub fn learn(&mut self) {
         let scores = self.rises.iter_mut().chain(&mut self.falls);
