@@ -216,6 +216,7 @@ mod tests {
         let rw = Interest::READABLE | Interest::WRITABLE;
         assert!(rw.contains(Interest::READABLE) && !rw.contains(Interest::ALL));
         assert!(rw.intersects(Interest::ALL) && !rw.intersects(Interest::PRIORITY));
+        assert_eq!(rw | Interest::READABLE, rw);
         assert_eq!(rw - Interest::READABLE, Interest::WRITABLE);
         assert_eq!(rw & Interest::READABLE, Interest::READABLE);
         let mut all = rw;

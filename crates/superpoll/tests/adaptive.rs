@@ -383,6 +383,20 @@ fn a_loop_that_goes_quiet_hands_the_array_to_epoll() {
 }
 
 #[test]
+fn a_hand_over_does_not_keep_a_wakeable_poller_awake() {
+    let mut bench = Bench::new(6, level());
+    let _waker = bench.poller.waker().unwrap();
+    bench.heat();
+    bench.script.set(|script| script.linger = Some(Duration::from_micros(10)));
+    let calls = bench.calls(|bench| {
+        let wait = Some(Duration::from_millis(2));
+        assert_eq!(bench.poller.wait(&mut bench.events, wait).unwrap(), 0);
+    });
+    assert_eq!((calls.poll, calls.ppoll, calls.epoll_ctl_mod), (1, 1, 6), "{calls}");
+    assert_eq!(calls.epoll_pwait2 + calls.epoll_wait, 1, "sleeps once: {calls}");
+}
+
+#[test]
 fn a_short_wait_is_not_worth_a_hand_over() {
     let mut bench = Bench::new(6, level());
     bench.heat();

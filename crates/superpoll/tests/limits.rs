@@ -2,10 +2,10 @@
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use superpoll::policy::{Fixed, Place};
-use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Owned, Poller, Watch};
+use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Owned, Poller, Readiness, Watch};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -140,6 +140,8 @@ fn a_descriptor_closed_too_early_is_refused_and_nothing_else_is_lost() {
         assert!(matches!(error, Error::BadDescriptor { fd } if *fd == number), "{name}: {error}");
         assert_eq!(poller.stats().refused, 1, "{name}");
         assert!(matches!(poller.modify(key, Interest::READABLE), Err(Error::StaleKey { .. })));
+        poller.wait(&mut events, NOW).unwrap();
+        assert!(events.refusals().is_empty(), "{name}: told once");
         assert_eq!(wait(poller, 8), [pipes[0].0.key()], "{name}");
         assert_eq!(poller.len(), 1, "{name}");
     });
@@ -170,6 +172,43 @@ fn counters_tell_of_what_was_not_delivered() {
     assert_eq!(wait(&mut poller, 8), []);
     assert_eq!(poller.stats().stale, 1, "built anew without it");
     drop((duplicate, writer));
+}
+
+#[test]
+fn an_event_nobody_wants_does_not_end_a_wait() {
+    let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let reader = poller.own(reader, Interest::READABLE).unwrap();
+    assert_eq!(wait(&mut poller, 8), []);
+    poller.modify(reader.key(), Interest::NONE).unwrap();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(2));
+        writer.write_all(b"x").unwrap();
+        writer
+    });
+    let (start, timeout) = (Instant::now(), Duration::from_millis(40));
+    assert_eq!(poller.wait(&mut Events::with_limit(8), Some(timeout)).unwrap(), 0);
+    assert!(start.elapsed() >= timeout);
+    thread.join().unwrap();
+    assert_eq!(poller.stats().unwanted, 1, "it did come");
+}
+
+#[test]
+fn what_was_told_of_an_ended_registration_is_stale() {
+    each(|name, poller| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let key = poller.register(&reader, Interest::READABLE).unwrap();
+        poller.tell_ready(key, Readiness::READABLE).unwrap();
+        poller.tell_ready(key, Readiness::WRITABLE).unwrap();
+        poller.deregister(key).unwrap();
+        assert_eq!(wait(poller, 8), [], "{name}");
+        assert_eq!((poller.stats().stale, poller.stats().unwanted), (1, 0), "{name}");
+        let key = poller.register(&reader, Interest::READABLE).unwrap();
+        poller.tell_ready(key, Readiness::WRITABLE).unwrap();
+        assert_eq!(wait(poller, 8), [], "{name}: not asked for");
+        assert_eq!((poller.stats().stale, poller.stats().unwanted), (1, 1), "{name}");
+        poller.deregister(key).unwrap();
+    });
 }
 
 #[test]
