@@ -240,8 +240,8 @@ impl Context<'_> {
         self.delivery.invalid.push(key);
     }
 
-    /// How many events a back-end need not fetch more of, because its kernel object gives out what
-    /// is ready in turn: `None` if it must fetch all there are.
+    /// How many events are enough for a back-end whose kernel object gives out what is ready in
+    /// turn; `None` if it must fetch all there are, because others take turns with it.
     pub(crate) fn room_in_turn(&self) -> Option<usize> {
         (!self.delivery.all && self.table.always_ready().is_empty())
             .then(|| self.events.limit - self.events.list.len())
