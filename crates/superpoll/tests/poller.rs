@@ -198,3 +198,30 @@ fn memory_is_small_and_told_apart_from_mirrors() {
         }
     }
 }
+
+#[test]
+fn a_change_undone_is_counted_as_saved() {
+    let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    for saved in 1..=3 {
+        let key = poller.register(&reader, Interest::READABLE).unwrap();
+        poller.deregister(key).unwrap();
+        assert_eq!(poller.stats().changes_saved, saved);
+    }
+    poller.wait(&mut Events::with_limit(1), NOW).unwrap();
+    assert_eq!(poller.stats().calls.epoll_ctl(), 0);
+}
+
+#[test]
+fn timer_slack_is_set_for_this_thread() {
+    std::thread::spawn(|| {
+        for nanoseconds in [12_345, 1] {
+            superpoll::set_timer_slack(Duration::from_nanos(nanoseconds)).unwrap();
+            // SAFETY: this option takes no further argument and touches no memory.
+            let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+            assert_eq!(slack, nanoseconds as i32);
+        }
+    })
+    .join()
+    .unwrap();
+}
