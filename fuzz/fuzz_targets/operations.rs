@@ -19,12 +19,14 @@ thread_local! {
     static BENCHES: OnceCell<Vec<Bench>> = const { OnceCell::new() };
 }
 
-fuzz_target!(
-    init: {
-        // SAFETY: no other thread runs yet, and ignoring a signal installs no handler.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    },
-    |bytes: &[u8]| {
+fuzz_target!(init: ignore_broken_pipes(), |bytes: &[u8]| run(bytes));
+
+fn ignore_broken_pipes() {
+    // SAFETY: no other thread runs yet, and ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+fn run(bytes: &[u8]) {
     let Some((&first, rest)) = bytes.split_first() else { return };
     BENCHES.with(|benches| {
         let benches = benches.get_or_init(all);
@@ -35,4 +37,4 @@ fuzz_target!(
             panic!("{}: {difference}; the steps are {steps:#?}", bench.name());
         }
     });
-});
+}
