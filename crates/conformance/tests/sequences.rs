@@ -1,6 +1,6 @@
 //! Random operation sequences: the model against the kernel, and every back-end against the model.
 
-use superpoll_conformance::sequence::{CASES, Limits, explore};
+use superpoll_conformance::sequence::{CASES, Limits, compare, decode, explore};
 use superpoll_conformance::subject::poller::RigEngine;
 use superpoll_conformance::subject::raw_epoll::RawEpoll;
 use superpoll_conformance::subject::raw_poll::RawPoll;
@@ -84,5 +84,23 @@ fn adaptive_with_random_moves_agrees_with_the_model() {
 fn adaptive_with_random_moves_agrees_with_the_model_when_waits_are_cut_off() {
     for seed in 1..=8 {
         agrees(&bench::chaotic(seed), Limits::Tight);
+    }
+}
+
+/// Sequences that a fuzzer found, in its own notation, each with the bench it failed on.
+#[test]
+fn what_fuzzing_found_stays_mended() {
+    let found: [(&str, &[u8]); 1] = [(
+        "adaptive-chaos-3",
+        b"\x02\xa9\xa9\x6f\x60\xa9\xa9\xab\x26\x02\xf0\xf0\xf0\xf0\xf0\x25\x3b\x3d\
+          \x00\x00\x00\x00\x00\x00\x00\x10\x3d\x25\xa9\x02\xa9\xa9\x6f\xf2\xf2\xf2\
+          \xf2\x98\xf2\xf2\xf2\xf2\xf2\xf2\xf2\xf2\xf2\x93",
+    )];
+    for (name, bytes) in found {
+        let bench = named(name);
+        let mut subject = Real::new(RigEngine::new(&bench));
+        if let Err(difference) = compare(&mut subject, bench.capabilities(), &decode(bytes)) {
+            panic!("{name}: {difference}");
+        }
     }
 }

@@ -93,9 +93,17 @@ impl Delivery {
         let wait = self.wait;
         let age =
             |event: &Event| table.get(event.key()).map_or(0, |slot| wait.wrapping_sub(slot.served));
-        self.backlog
-            .make_contiguous()
-            .sort_unstable_by_key(|event| (Reverse(age(event)), event.key().index()));
+        let mut found = Vec::from(std::mem::take(&mut self.backlog));
+        found.sort_unstable_by_key(|event| (Reverse(age(event)), event.key().index()));
+        // A back-end that had to ask the kernel twice has found some twice.
+        found.dedup_by(|second, first| {
+            let same = second.key() == first.key();
+            if same {
+                *first = Event::new(first.key(), first.readiness() | second.readiness());
+            }
+            same
+        });
+        self.backlog = found.into();
         if self.all {
             // What this wait has served already takes in what was found of it since.
             let fresh = self.backlog.iter().filter(|event| age(event) > 0).count();
