@@ -90,12 +90,19 @@ fn adaptive_with_random_moves_agrees_with_the_model_when_waits_are_cut_off() {
 /// Sequences that a fuzzer found, in its own notation, each with the bench it failed on.
 #[test]
 fn what_fuzzing_found_stays_mended() {
-    let found: [(&str, &[u8]); 1] = [(
-        "adaptive-chaos-3",
-        b"\x02\xa9\xa9\x6f\x60\xa9\xa9\xab\x26\x02\xf0\xf0\xf0\xf0\xf0\x25\x3b\x3d\
+    let found: [(&str, &[u8]); 2] = [
+        (
+            "adaptive-chaos-3",
+            b"\x02\xa9\xa9\x6f\x60\xa9\xa9\xab\x26\x02\xf0\xf0\xf0\xf0\xf0\x25\x3b\x3d\
           \x00\x00\x00\x00\x00\x00\x00\x10\x3d\x25\xa9\x02\xa9\xa9\x6f\xf2\xf2\xf2\
           \xf2\x98\xf2\xf2\xf2\xf2\xf2\xf2\xf2\xf2\xf2\x93",
-    )];
+        ),
+        (
+            "adaptive-chaos-2",
+            b"\x13\x01\x3d\x02\x01\x02\x01\x01\x02\x02\xec\xec\x12\x13\xdb\x01\x4f\x20\
+          \xdb\xec\x00\xdb\xdb\xdb\x28\xdb\xdb\xdb\xdb\xec",
+        ),
+    ];
     for (name, bytes) in found {
         let bench = named(name);
         let mut subject = Real::new(RigEngine::new(&bench));

@@ -202,6 +202,8 @@ impl Context<'_> {
         let slot = self.table.slot(index);
         let once = slot.watch().mode == Mode::OneShot;
         if found != 0 {
+            // Of a file that is always ready, this is the report that a change has made due.
+            self.table.slot_mut(index).set_due(false);
             self.report(key, Readiness::from_poll_bits(found));
         }
         // One that was served is to be disarmed where it is watched; one that the kernel has
