@@ -414,3 +414,37 @@ impl<P: Policy> Backend for Adaptive<P> {
         Some(&self.world.costs)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Fixed;
+
+    fn adaptive() -> Adaptive<Fixed> {
+        Adaptive::new(Fixed::new(Place::Cold), Costs::ASSUMED).unwrap()
+    }
+
+    #[test]
+    fn memory_is_that_of_both_sets_and_of_the_lists() {
+        let mut adaptive = adaptive();
+        let (cold, hot) = (adaptive.cold.memory(), adaptive.hot.memory());
+        adaptive.candidates.reserve_exact(100);
+        adaptive.retrigger.reserve_exact(10);
+        let memory = adaptive.memory();
+        assert_eq!(memory.own, cold.own + hot.own + 4 * (100 + 10));
+        assert_eq!(memory.mirrors, cold.mirrors + hot.mirrors);
+    }
+
+    #[test]
+    fn only_a_list_that_a_burst_has_made_long_is_given_back() {
+        for (capacity, kept) in [(1, true), (1023, true), (1024, true), (1025, false)] {
+            let mut adaptive = adaptive();
+            adaptive.candidates.reserve_exact(capacity);
+            adaptive.retrigger.reserve_exact(capacity);
+            adaptive.keep_lists_short();
+            let left = if kept { capacity } else { 0 };
+            assert_eq!(adaptive.candidates.capacity(), left);
+            assert_eq!(adaptive.retrigger.capacity(), left);
+        }
+    }
+}

@@ -208,9 +208,9 @@ impl Epoll {
                 _ => known,
             };
             let count = self.call(cx, deadline, room)?;
-            let before = active;
-            active += self.collect(cx, &mut on_active);
-            if count < room || active - before == count {
+            let wanted = self.collect(cx, &mut on_active);
+            active += wanted;
+            if count < room || wanted == count {
                 if alone {
                     cx.note_kernel_turn();
                 }
@@ -432,3 +432,6 @@ impl Backend for Epoll {
         Memory { own: 0, mirrors: self.buffer.capacity() * size_of::<Raw>() }
     }
 }
+
+#[cfg(test)]
+mod tests;
