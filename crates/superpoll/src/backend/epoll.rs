@@ -371,8 +371,7 @@ impl Backend for Epoll {
         match slot.told() {
             None if watch.interest.is_empty() => return Ok(Synced::Saved),
             Some(told) if !slot.is_renamed() => {
-                let same = told == (watch.interest, watch.mode)
-                    || told.0.is_empty() && watch.interest.is_empty();
+                let same = told == (watch.interest, watch.mode);
                 if same || (!slot.is_pressing() && Epoll::may_wait(told, watch)) {
                     return Ok(Synced::Saved);
                 }

@@ -297,28 +297,21 @@ fn only_a_narrower_level_without_writability_may_wait() {
 
 #[test]
 fn the_kernel_is_told_only_what_changes_something() {
-    let level = |interest| Watch::new(interest);
+    let (level, edge) = (Watch::new, |interest| Watch::new(interest).mode(Mode::Edge));
+    let (saved, modified) = ((0, 0, 0, 0), (0, 1, 0, 0));
+    let readable = |mode| Some((READABLE, mode));
     let cases = [
         // Told, wanted, the calls and the answer.
-        (None, level(Interest::NONE), (0, 0, 0, 0), Synced::Saved),
+        (None, level(Interest::NONE), saved, Synced::Saved),
         (None, level(READABLE), (1, 0, 0, 0), Synced::Told),
-        (Some((READABLE, Mode::Level)), level(READABLE), (0, 0, 0, 0), Synced::Saved),
-        (
-            Some((READABLE, Mode::Level)),
-            level(READABLE).mode(Mode::Edge),
-            (0, 1, 0, 0),
-            Synced::Told,
-        ),
-        (Some((READABLE, Mode::Level)), level(Interest::WRITABLE), (0, 1, 0, 0), Synced::Told),
-        (Some((READABLE, Mode::Level)), level(Interest::NONE), (0, 0, 0, 0), Synced::Saved),
-        (
-            Some((READABLE, Mode::Edge)),
-            level(Interest::NONE).mode(Mode::Edge),
-            (0, 1, 0, 0),
-            Synced::Told,
-        ),
-        (Some(PARKED), level(Interest::NONE), (0, 0, 0, 0), Synced::Saved),
-        (Some(PARKED), level(READABLE), (0, 1, 0, 0), Synced::Told),
+        (readable(Mode::Level), level(READABLE), saved, Synced::Saved),
+        (readable(Mode::Edge), edge(READABLE), saved, Synced::Saved),
+        (readable(Mode::Level), edge(READABLE), modified, Synced::Told),
+        (readable(Mode::Level), level(Interest::WRITABLE), modified, Synced::Told),
+        (readable(Mode::Level), level(Interest::NONE), saved, Synced::Saved),
+        (readable(Mode::Edge), edge(Interest::NONE), modified, Synced::Told),
+        (Some(PARKED), level(Interest::NONE), saved, Synced::Saved),
+        (Some(PARKED), level(READABLE), modified, Synced::Told),
     ];
     for (told, watch, calls, synced) in cases {
         let mut bench = Bench::new(8);
