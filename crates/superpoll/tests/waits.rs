@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
-use superpoll::{BackendKind, Error, Events, Interest, Mode, Owned, Poller, Watch};
+use superpoll::{BackendKind, Error, Events, Interest, Mode, Owned, Poller, Readiness, Watch};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -213,5 +213,77 @@ fn a_nested_poller_can_be_woken_after_a_wait_that_found_something() {
             assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
             assert!(events.woken());
         }
+    }
+}
+
+#[test]
+fn what_needs_no_kernel_does_not_let_a_wait_sleep() {
+    let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
+    let mut events = Events::with_limit(8);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let reader = poller.own(reader, Interest::READABLE).unwrap();
+    assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+    let soon = Some(Duration::from_millis(5));
+    let before = poller.stats().calls;
+    // Told, and always ready.
+    poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
+    assert_eq!(poller.wait(&mut events, soon).unwrap(), 1);
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let file = poller.own(file, Interest::READABLE).unwrap();
+    assert_eq!(poller.wait(&mut events, soon).unwrap(), 1);
+    assert_eq!(events.iter().next().unwrap().key(), file.key());
+    let calls = poller.stats().calls.since(&before);
+    // A wait with a time limit is another call.
+    assert_eq!((calls.epoll_wait, calls.waits()), (2, 2), "{calls}");
+}
+
+#[test]
+fn a_one_shot_that_was_told_to_be_ready_is_disarmed_in_the_kernel() {
+    for (mode, told) in [(Mode::OneShot, 1), (Mode::Level, 0), (Mode::Edge, 0)] {
+        let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
+        let mut events = Events::with_limit(8);
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = poller.own(reader, Watch::new(Interest::READABLE).mode(mode)).unwrap();
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+        poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1, "{mode:?}");
+        let before = poller.stats().calls;
+        writer.write_all(b"x").unwrap();
+        let again = usize::from(mode != Mode::OneShot);
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), again, "{mode:?}");
+        assert_eq!(poller.stats().unwanted, 0, "{mode:?}: the kernel does not even report it");
+        assert_eq!(poller.stats().calls.since(&before).epoll_ctl(), told, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_file_is_ready_as_asked_for_and_with_an_edge_once_for_each_change() {
+    for kind in [BackendKind::Epoll, BackendKind::Adaptive] {
+        let mut poller = Poller::builder().backend(kind).build().unwrap();
+        let mut events = Events::with_limit(8);
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let readable = Interest::READABLE | Interest::PRIORITY;
+        let key = poller.register(&file, readable).unwrap();
+        let mut found = |poller: &mut Poller| {
+            poller.wait(&mut events, NOW).unwrap();
+            events.iter().map(|event| event.readiness()).collect::<Vec<_>>()
+        };
+        for _ in 0..3 {
+            assert_eq!(found(&mut poller), [Readiness::READABLE], "{kind}");
+        }
+        poller.modify(key, Interest::WRITABLE).unwrap();
+        assert_eq!(found(&mut poller), [Readiness::WRITABLE], "{kind}");
+        poller.modify(key, Interest::NONE).unwrap();
+        assert_eq!(found(&mut poller), [], "{kind}");
+        for mode in [Mode::Edge, Mode::Auto] {
+            for interest in [Interest::READABLE, Interest::WRITABLE] {
+                poller.modify_watch(key, Watch::new(interest).mode(mode)).unwrap();
+                assert_eq!(found(&mut poller).len(), 1, "{kind} {mode:?}");
+                assert_eq!(found(&mut poller), [], "{kind} {mode:?}");
+            }
+        }
+        poller.modify_watch(key, Watch::new(Interest::NONE).mode(Mode::Edge)).unwrap();
+        assert_eq!(found(&mut poller), [], "{kind}");
+        poller.deregister(key).unwrap();
     }
 }
