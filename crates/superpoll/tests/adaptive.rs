@@ -158,6 +158,25 @@ fn with_an_empty_array_a_wait_is_one_epoll_wait() {
 }
 
 #[test]
+fn with_an_empty_array_the_kernel_gives_out_turns() {
+    let mut bench = Bench::new(0, level());
+    bench.events = Events::with_limit(1);
+    bench.pipes = pipes(&mut bench.poller, 50, level());
+    bench.write(0..50);
+    let mut keys: Vec<_> = (0..50)
+        .map(|_| {
+            assert_eq!(bench.look(), 1);
+            bench.events.iter().next().unwrap().key()
+        })
+        .collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 50);
+    // It is never asked for more than one, so there is no room for fifty.
+    assert!(bench.poller.memory().mirrors < 50 * 12, "{:?}", bench.poller.memory());
+}
+
+#[test]
 fn a_promotion_parks_and_a_demotion_modifies() {
     let mut bench = Bench::new(4, level());
     let calls = bench.calls(Bench::heat);
