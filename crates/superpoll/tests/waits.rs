@@ -217,6 +217,73 @@ fn a_nested_poller_can_be_woken_after_a_wait_that_found_something() {
 }
 
 #[test]
+fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
+    for kind in [BackendKind::Epoll, BackendKind::Adaptive] {
+        let nested = || {
+            let mut poller = Poller::builder().backend(kind).build().unwrap();
+            let outer = poller.nest().unwrap().try_clone_to_owned().unwrap();
+            (poller, outer, Events::with_limit(1))
+        };
+        // What the caller has told.
+        let (mut poller, outer, mut events) = nested();
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let reader = poller.own(reader, Interest::READABLE).unwrap();
+        assert!(!readable(&outer), "{kind}");
+        poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
+        assert!(readable(&outer), "{kind}");
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+        assert!(!readable(&outer), "{kind}");
+
+        // A file that is always ready, until nobody wants to hear of it.
+        let (mut poller, outer, mut events) = nested();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let file = poller.own(file, Interest::READABLE).unwrap();
+        assert!(readable(&outer), "{kind}");
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
+        assert!(readable(&outer), "{kind}");
+        poller.modify(file.key(), Interest::NONE).unwrap();
+        poller.wait(&mut events, NOW).unwrap();
+        assert!(!readable(&outer), "{kind}");
+
+        // The same with an edge, once.
+        let (mut poller, outer, mut events) = nested();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let edge = Watch::new(Interest::READABLE).mode(Mode::Edge);
+        let _file = poller.own(file, edge).unwrap();
+        assert!(readable(&outer), "{kind}");
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+        assert!(!readable(&outer), "{kind}");
+
+        // A refusal: the kernel does not let a set watch itself.
+        let (mut poller, outer, mut events) = nested();
+        let itself = poller.register(&outer, Interest::READABLE).unwrap();
+        assert!(readable(&outer), "{kind}");
+        assert_eq!(poller.wait(&mut events, None).unwrap(), 0);
+        assert_eq!((events.refusals().len(), events.refusals()[0].0), (1, itself), "{kind}");
+        poller.wait(&mut events, NOW).unwrap();
+        assert!(!readable(&outer), "{kind}");
+
+        // What a limit has cut off.
+        let (mut poller, outer, mut events) = nested();
+        let edges: Vec<_> = (0..3)
+            .map(|_| {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                writer.write_all(b"x").unwrap();
+                (poller.own(reader, edge).unwrap(), writer)
+            })
+            .collect();
+        for _ in &edges {
+            assert!(readable(&outer), "{kind}");
+            assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
+        }
+        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+        assert!(!readable(&outer), "{kind}");
+    }
+}
+
+#[test]
 fn what_needs_no_kernel_does_not_let_a_wait_sleep() {
     let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
     let mut events = Events::with_limit(8);
