@@ -314,7 +314,8 @@ mod tests {
     #[test]
     fn memory_is_four_bytes_for_itself_and_eight_for_the_kernel() {
         let (_, mut array, _) = three(1, Mode::Level);
-        (array.slots.shrink_to_fit(), array.indices.shrink_to_fit());
+        array.slots.shrink_to_fit();
+        array.indices.shrink_to_fit();
         assert_eq!(array.memory(), Memory { own: 4 * 4, mirrors: 4 * 8 });
     }
 }
