@@ -308,8 +308,9 @@ mod tests {
             let mut stage = Stage::new(limit);
             let keys: Vec<_> =
                 (0..registered).map(|fd| stage.add(fd, Interest::READABLE)).collect();
-            for &key in &keys[..delivered] {
+            for (n, &key) in keys[..delivered].iter().enumerate() {
                 stage.cx().deliver_plain(key, Readiness::READABLE);
+                assert_eq!(stage.cx().room_at_once(), limit - n - 1);
             }
             stage.delivery.all = all;
             stage.cx().note_kernel_turn();
@@ -332,6 +333,7 @@ mod tests {
         assert!(stage.delivery.all);
         stage.delivery = Delivery::default();
         stage.delivery.begin_wait();
+        assert_eq!(stage.cx().room_at_once(), 4);
         stage.cx().collect_all();
         assert_eq!(stage.cx().room_at_once(), 0);
         stage.cx().report(key, Readiness::READABLE);
