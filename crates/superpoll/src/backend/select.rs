@@ -79,9 +79,9 @@ impl Select {
         which: impl Fn(RawFd) -> bool,
     ) -> io::Result<()> {
         self.found.clear();
-        for fd in 0..self.end {
+        for fd in (0..self.end).filter(|&fd| which(fd)) {
             // The waker's is not in the table.
-            if let Some(key) = cx.table.find(fd).filter(|_| which(fd)) {
+            if let Some(key) = cx.table.find(fd) {
                 let events = cx.table.slot(key.index()).interest().poll_bits();
                 self.found.push(Slot { fd, events, revents: 0 });
             }
