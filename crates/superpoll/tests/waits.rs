@@ -320,6 +320,7 @@ fn a_one_shot_that_was_told_to_be_ready_is_disarmed_in_the_kernel() {
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), again, "{mode:?}");
         assert_eq!(poller.stats().unwanted, 0, "{mode:?}: the kernel does not even report it");
         assert_eq!(poller.stats().calls.since(&before).epoll_ctl(), told, "{mode:?}");
+        assert_eq!(poller.stats().changes_saved, 0, "{mode:?}: there was no other change");
     }
 }
 
