@@ -207,17 +207,18 @@ mod tests {
             let outcome = wait_nanoseconds(&mut calls, fd, &mut buffer, 1, soon, unknown);
             (outcome, calls.epoll_pwait2, calls.epoll_wait)
         };
-        let (outcome, exact, _) = wait(set.as_raw_fd(), &AtomicBool::new(false));
+        let unknown = AtomicBool::new(false);
+        let (outcome, exact, _) = wait(set.as_raw_fd(), &unknown);
         assert_eq!((outcome.unwrap(), exact), (0, 1));
+        let known = !unknown.into_inner();
         let (outcome, exact, coarse) = wait(set.as_raw_fd(), &AtomicBool::new(true));
         assert_eq!((outcome.unwrap(), exact, coarse), (0, 0, 1));
         // Another failure is told, and is no reason to do without from now on.
         let unknown = AtomicBool::new(false);
         let (outcome, exact, coarse) = wait(reader.as_raw_fd(), &unknown);
-        if !unknown.into_inner() {
-            assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EINVAL));
-            assert_eq!((exact, coarse), (1, 0));
-        }
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!((exact, coarse), (1, u64::from(!known)));
+        assert_eq!(unknown.into_inner(), !known);
         let errors = [libc::ENOSYS, libc::EPERM, libc::EINTR, libc::EINVAL, libc::EBADF];
         let unknown = errors.map(|number| is_unknown_call(&io::Error::from_raw_os_error(number)));
         assert_eq!(unknown, [true, true, false, false, false]);
