@@ -247,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn kinds_are_named_and_nothing_saved_is_never_even() {
+        let names = [Kind::Unknown, Kind::Pipe, Kind::Unix, Kind::Tcp].map(Kind::name);
+        assert_eq!(names, ["unknown", "pipe", "unix", "tcp"]);
+        let mut costs = Costs::ASSUMED;
+        (costs.unix.scan, costs.unix.event, costs.unix.ready) = (0.0, 11.0, 11.0);
+        assert_eq!(costs.break_even(Kind::Unix).own, f32::INFINITY);
+    }
+
+    #[test]
     fn the_table_names_each_kind_and_says_what_was_not_measured() {
         let table = Costs::ASSUMED.to_string();
         for word in ["pipe ", "unix ", "tcp ", "0.32 (0.13)", "assumed", "poll call 234"] {

@@ -179,3 +179,26 @@ impl fmt::Debug for Registrar {
         f.debug_struct("Registrar").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_taken_once_and_vacant_keys_given_back() {
+        let shared = Shared::new();
+        assert!(!shared.has_commands());
+        let [first, second] = [0, 1].map(|index| Key::new(index, 0));
+        shared.push(Command::Deregister { key: first });
+        shared.push(Command::Closed { key: second });
+        assert!(shared.has_commands());
+        let mut commands = Vec::new();
+        shared.take(&mut commands, [second].into_iter());
+        assert!(matches!(commands[..], [Command::Deregister { .. }, Command::Closed { .. }]));
+        assert!(!shared.has_commands());
+        assert_eq!(shared.queue().vacant, [second]);
+        commands.clear();
+        shared.take(&mut commands, std::iter::empty());
+        assert!(commands.is_empty());
+    }
+}

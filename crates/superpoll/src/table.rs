@@ -660,6 +660,28 @@ mod tests {
         slot.set_watch(Watch::new(Interest::NONE).mode(Mode::Edge));
         slot.set_told(Some((Interest::NONE, Mode::Edge)));
         assert!(!slot.is(PLAIN), "disarmed");
+        // An auto registration may have been told with either trigger.
+        slot.set_watch(readable().mode(Mode::Auto));
+        for (mode, plain) in [(Mode::Auto, true), (Mode::Level, true), (Mode::Edge, false)] {
+            slot.set_told(Some((Interest::READABLE, mode)));
+            assert_eq!(slot.is(PLAIN), plain, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_under_an_old_name_needs_a_second_look() {
+        let mut table = table();
+        let old = table.insert(7, readable(), None);
+        assert!(!table.is_plain(old), "not told yet");
+        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        assert!(table.is_plain(old));
+        table.end(old.index(), false);
+        assert!(!table.is_plain(old));
+        let new = table.insert(7, readable(), None);
+        assert_eq!(new.index(), old.index());
+        table.slot_mut(new.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        assert!(table.is_plain(new) && !table.is_plain(old));
+        assert!(!table.is_plain(Key::new(1000, 0)), "no such slot");
     }
 
     #[test]

@@ -193,6 +193,141 @@ impl fmt::Debug for Waker {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sys::poll::{self, Slot};
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    #[test]
+    fn a_wake_is_written_only_if_it_is_the_first_of_a_sleep() {
+        for (first, second) in [(WOKEN, KICKED), (KICKED, WOKEN), (WOKEN, WOKEN)] {
+            let state = State::new();
+            assert!(!state.signal(first), "nobody sleeps");
+            assert!(!state.begin(), "it has come already");
+            assert_eq!(state.take(), first);
+            assert!(state.begin());
+            assert!(state.signal(first));
+            assert!(!state.signal(second), "the first has written");
+            assert_eq!(state.take(), ASLEEP | first | second);
+            assert_eq!(state.take(), 0);
+        }
+    }
+
+    #[test]
+    fn a_sleep_is_no_signal() {
+        let state = State::new();
+        assert!(!state.is_signalled());
+        assert!(state.begin() && !state.begin());
+        assert!(!state.is_signalled());
+        for bit in [WOKEN, KICKED] {
+            state.signal(bit);
+            assert!(state.is_signalled());
+            state.take();
+            assert!(!state.is_signalled());
+        }
+    }
+
+    fn sleep() -> Sleep {
+        let sleep = Sleep::new();
+        assert!(sleep.ensure(&mut Calls::default()).unwrap());
+        sleep
+    }
+
+    fn is_readable(sleep: &Sleep) -> bool {
+        let fd = sleep.fd().unwrap().as_raw_fd();
+        let mut slots = [Slot { fd, events: libc::POLLIN, revents: 0 }];
+        poll::wait(&mut Calls::default(), &mut slots, Some(Duration::ZERO)).unwrap() == 1
+    }
+
+    #[test]
+    fn there_is_one_descriptor_and_only_if_it_is_needed() {
+        let (sleep, mut calls) = (Sleep::new(), Calls::default());
+        assert!(sleep.fd().is_none());
+        sleep.wake().unwrap();
+        sleep.drain(&mut calls);
+        sleep.after_fork(&mut calls).unwrap();
+        assert_eq!((calls.total(), sleep.writes()), (0, 0));
+        assert!(sleep.ensure(&mut calls).unwrap());
+        let fd = sleep.fd().unwrap().as_raw_fd();
+        assert!(!sleep.ensure(&mut calls).unwrap());
+        assert_eq!((calls.eventfd, sleep.fd().unwrap().as_raw_fd()), (1, fd));
+    }
+
+    #[test]
+    fn wakes_and_kicks_are_told_apart() {
+        let sleep = sleep();
+        assert_eq!(sleep.take(), Signals::default());
+        assert!(!sleep.is_signalled());
+        sleep.wake().unwrap();
+        assert!(sleep.is_signalled());
+        assert_eq!(sleep.take(), Signals { woken: true, kicked: false });
+        sleep.kick().unwrap();
+        assert!(sleep.is_signalled());
+        assert_eq!(sleep.take(), Signals { woken: false, kicked: true });
+        assert!(sleep.begin());
+        assert_eq!(sleep.take(), Signals::default());
+        sleep.wake().unwrap();
+        sleep.kick().unwrap();
+        assert_eq!(sleep.take(), Signals { woken: true, kicked: true });
+        assert_eq!((sleep.writes(), is_readable(&sleep)), (0, false));
+    }
+
+    #[test]
+    fn a_sleep_is_ended_by_one_write_and_drained_by_one_read() {
+        let (sleep, mut calls) = (sleep(), Calls::default());
+        for writes in [1, 2] {
+            assert!(sleep.begin());
+            sleep.kick().unwrap();
+            sleep.wake().unwrap();
+            assert_eq!((sleep.writes(), is_readable(&sleep)), (writes, true));
+            sleep.take();
+            sleep.drain(&mut calls);
+            assert_eq!((calls.waker_read, is_readable(&sleep)), (writes, false));
+        }
+    }
+
+    #[test]
+    fn an_outer_loop_is_woken_for_what_has_come_before_its_sleep() {
+        // Known to be ready, woken before: one write if either holds.
+        for (known, woken, writes) in [(false, false, 0), (true, false, 1), (false, true, 1)] {
+            let sleep = sleep();
+            if woken {
+                sleep.wake().unwrap();
+            }
+            sleep.rest(known);
+            assert_eq!(sleep.writes(), writes, "{known} {woken}");
+            assert_eq!(is_readable(&sleep), writes == 1);
+        }
+        // At rest already; a wake after that writes by itself.
+        let sleep = sleep();
+        sleep.rest(false);
+        sleep.rest(false);
+        assert_eq!(sleep.writes(), 0);
+        sleep.wake().unwrap();
+        assert_eq!((sleep.writes(), is_readable(&sleep)), (1, true));
+    }
+
+    #[test]
+    fn a_child_has_a_descriptor_of_its_own_and_no_signals_of_its_parent() {
+        let (sleep, mut calls) = (sleep(), Calls::default());
+        let fd = sleep.fd().unwrap();
+        let (number, parents) = (fd.as_raw_fd(), fd.try_clone_to_owned().unwrap());
+        assert!(sleep.begin());
+        sleep.wake().unwrap();
+        sleep.after_fork(&mut calls).unwrap();
+        assert_eq!((calls.eventfd, sleep.fd().unwrap().as_raw_fd()), (1, number));
+        assert_eq!((sleep.take(), is_readable(&sleep)), (Signals::default(), false));
+        let mut slots = [Slot { fd: parents.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        let ready = poll::wait(&mut calls, &mut slots, Some(Duration::ZERO));
+        assert_eq!(ready.unwrap(), 1, "the parent's is as it was");
+        assert!(sleep.begin());
+        sleep.wake().unwrap();
+        assert!(is_readable(&sleep));
+    }
+}
+
 #[cfg(all(test, loom))]
 mod model {
     use super::*;

@@ -4,7 +4,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use superpoll::costs::Kind;
+use superpoll::costs::{Costs, Kind};
 use superpoll::policy::{Account, Governed, Place, Policy, Quiet, Tally, Verdict, View};
 use superpoll::{Calls, Events, Hint, Interest, Mode, Owned, Poller, Watch};
 
@@ -20,6 +20,8 @@ struct Script {
     verdict: Option<Verdict>,
     linger: Option<Duration>,
     tallies: Vec<Tally>,
+    /// What the last pass saw.
+    scan_factor: f32,
 }
 
 impl Scripted {
@@ -57,8 +59,10 @@ impl Policy for Scripted {
         view.hot
     }
     fn moved_to_cold(&mut self, _: &mut Account, _: bool, _: &View<'_>) {}
-    fn pass(&mut self, tally: Tally, _: &View<'_>) {
-        self.0.lock().unwrap().tallies.push(tally);
+    fn pass(&mut self, tally: Tally, view: &View<'_>) {
+        let mut script = self.0.lock().unwrap();
+        script.tallies.push(tally);
+        script.scan_factor = view.scan_factor;
     }
     fn quiet(&mut self, _: &View<'_>) -> Quiet {
         match self.0.lock().unwrap().linger {
@@ -77,8 +81,12 @@ struct Bench {
 
 impl Bench {
     fn new(count: usize, watch: Watch) -> Bench {
+        Bench::with_costs(count, watch, Costs::ASSUMED)
+    }
+
+    fn with_costs(count: usize, watch: Watch, costs: Costs) -> Bench {
         let script = Scripted::default();
-        let mut poller = Poller::builder().policy(script.clone()).build().unwrap();
+        let mut poller = Poller::builder().policy(script.clone()).costs(costs).build().unwrap();
         let pipes = pipes(&mut poller, count, watch);
         let mut bench = Bench { poller, script, pipes, events: Events::with_limit(1000) };
         assert_eq!(bench.look(), 0);
@@ -147,6 +155,25 @@ fn with_an_empty_array_a_wait_is_one_epoll_wait() {
     bench.write([1]);
     let calls = bench.calls(|bench| assert_eq!(bench.look(), 1));
     assert_eq!((calls.epoll_wait, calls.total()), (1, 1));
+}
+
+#[test]
+fn with_an_empty_array_the_kernel_gives_out_turns() {
+    let mut bench = Bench::new(0, level());
+    bench.events = Events::with_limit(1);
+    bench.pipes = pipes(&mut bench.poller, 50, level());
+    bench.write(0..50);
+    let mut keys: Vec<_> = (0..50)
+        .map(|_| {
+            assert_eq!(bench.look(), 1);
+            bench.events.iter().next().unwrap().key()
+        })
+        .collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 50);
+    // It is never asked for more than one, so there is no room for fifty.
+    assert!(bench.poller.memory().mirrors < 50 * 12, "{:?}", bench.poller.memory());
 }
 
 #[test]
@@ -397,6 +424,21 @@ fn a_hand_over_does_not_keep_a_wakeable_poller_awake() {
 }
 
 #[test]
+fn what_happens_while_it_lingers_keeps_the_array() {
+    let mut bench = Bench::new(6, level());
+    bench.heat();
+    bench.script.set(|script| script.linger = Some(Duration::from_secs(20)));
+    let mut writer = bench.pipes[0].1.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(2));
+        writer.write_all(b"x").unwrap();
+    });
+    assert_eq!(bench.poller.wait(&mut bench.events, None).unwrap(), 1);
+    writing.join().unwrap();
+    assert_eq!((bench.lengths(), bench.poller.stats().handoffs), ((6, 0), 0));
+}
+
+#[test]
 fn a_short_wait_is_not_worth_a_hand_over() {
     let mut bench = Bench::new(6, level());
     bench.heat();
@@ -423,6 +465,67 @@ fn both_sets_are_seen_by_one_blocking_wait() {
     assert_eq!(bench.poller.wait(&mut bench.events, None).unwrap(), 1);
     assert_eq!(bench.events.iter().next().unwrap().key(), cold.key());
     writing.join().unwrap();
+}
+
+#[test]
+fn the_array_is_put_into_order_every_64_passes() {
+    let mut bench = Bench::new(3, level());
+    bench.script.set(|script| script.promote = true);
+    let keys: Vec<_> = bench.pipes.iter().map(|(reader, _)| reader.key()).collect();
+    for place in [2, 0, 1] {
+        bench.write([place]);
+        assert!(bench.look() > 0);
+    }
+    let order = |bench: &mut Bench| -> Vec<_> {
+        assert_eq!(bench.look(), 3);
+        bench.events.iter().map(|event| event.key()).collect()
+    };
+    // One pass to begin with, three to heat them, and 61 more.
+    for _ in 4..65 {
+        assert_eq!(order(&mut bench), [keys[2], keys[0], keys[1]]);
+    }
+    assert_eq!(order(&mut bench), keys);
+}
+
+#[test]
+fn a_timed_pass_corrects_the_cost_of_a_scan() {
+    let mut costs = Costs::ASSUMED;
+    // However long a pass takes, it is taken for half of that.
+    costs.pipe.scan = 1e12;
+    let mut bench = Bench::with_costs(16, level(), costs);
+    bench.heat();
+    let factor_after = |bench: &mut Bench, passes: u32| {
+        (0..passes).for_each(|_| assert_eq!(bench.look(), 0));
+        let mut factor = 0.0;
+        bench.script.set(|script| factor = script.scan_factor);
+        factor
+    };
+    // The fourth pass is timed, and then each fourth.
+    assert_eq!(factor_after(&mut bench, 1), 1.0);
+    assert_eq!(factor_after(&mut bench, 1), 0.9375);
+    assert_eq!(factor_after(&mut bench, 3), 0.9375);
+    assert_eq!(factor_after(&mut bench, 1), 0.9375 - 0.4375 / 8.0);
+}
+
+#[test]
+fn a_child_has_an_epoll_set_of_its_own() {
+    let mut bench = Bench::new(3, level());
+    let _waker = bench.poller.waker().unwrap();
+    bench.heat();
+    let (reader, writer) = std::io::pipe().unwrap();
+    bench.pipes.push((bench.poller.own(reader, level()).unwrap(), writer));
+    assert_eq!(bench.look(), 0);
+    let calls = bench.calls(|bench| bench.poller.after_fork().unwrap());
+    assert_eq!((calls.epoll_create, calls.eventfd), (1, 1), "{calls}");
+    // Only the waker so far; the registrations follow with the next wait.
+    assert_eq!((calls.epoll_ctl_add, calls.total()), (1, 3), "{calls}");
+    bench.write(0..4);
+    assert_eq!(bench.look(), 4);
+    assert_eq!(bench.lengths(), (3, 1));
+    // In the array they are not parked any more, so there is nothing to remove.
+    bench.script.set(|script| script.verdict = Some(Verdict::Settle));
+    let calls = bench.calls(|bench| assert_eq!(bench.look(), 4));
+    assert_eq!(calls.epoll_ctl(), 0, "{calls}");
 }
 
 #[test]

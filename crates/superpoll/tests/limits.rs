@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use superpoll::policy::{Fixed, Place};
-use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Owned, Poller, Readiness, Watch};
+use superpoll::{
+    BackendKind, Error, Events, Hint, Interest, Key, Mode, Owned, Poller, Readiness, Watch,
+};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -15,16 +17,20 @@ fn each(test: impl Fn(&str, &mut Poller)) {
     }
     let hot = Poller::builder().policy(Fixed::new(Place::Hot));
     test("adaptive, all hot", &mut hot.build().unwrap());
+    // Each second pipe is expected to be busy.
+    let split = Poller::builder().policy(Fixed::new(Place::Cold));
+    test("adaptive, half hot", &mut split.build().unwrap());
 }
 
 type Pipe = (Owned<PipeReader>, PipeWriter);
 
 fn ready_pipes(poller: &mut Poller, count: usize, watch: Watch) -> Vec<Pipe> {
     (0..count)
-        .map(|_| {
+        .map(|n| {
             let (reader, mut writer) = std::io::pipe().unwrap();
             writer.write_all(b"x").unwrap();
-            (poller.own(reader, watch).unwrap(), writer)
+            let hint = if n % 2 == 1 { Hint::Busy } else { Hint::None };
+            (poller.own(reader, watch.hint(hint)).unwrap(), writer)
         })
         .collect()
 }

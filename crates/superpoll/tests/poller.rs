@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
@@ -74,8 +76,9 @@ fn the_environment_chooses_where_the_program_does_not() {
     assert!(refused.contains("select, poll, epoll, adaptive"), "{refused}");
 }
 
-/// A back-end of somebody else's, which is the poll back-end under another name.
-struct Foreign(Poll);
+/// A back-end of somebody else's, which is the poll back-end under another name. It can refuse
+/// whatever it is told.
+struct Foreign(Poll, Arc<AtomicBool>);
 
 impl Backend for Foreign {
     fn name(&self) -> &'static str {
@@ -85,7 +88,12 @@ impl Backend for Foreign {
         self.0.admit(fd, watch)
     }
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> superpoll::Result<Synced> {
-        self.0.sync(cx, index)
+        let synced = self.0.sync(cx, index)?;
+        if self.1.load(Ordering::Relaxed) {
+            let (what, instead) = ("anything", "ask another one");
+            return Err(Error::Unsupported { backend: "foreign", what, instead });
+        }
+        Ok(synced)
     }
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> std::io::Result<()> {
         self.0.wait(cx, deadline)
@@ -109,7 +117,8 @@ impl Backend for Foreign {
 
 #[test]
 fn a_back_end_of_the_callers_own_is_used() {
-    let mut poller = Poller::builder().custom(Foreign(Poll::new())).build().unwrap();
+    let mut poller =
+        Poller::builder().custom(Foreign(Poll::new(), Arc::default())).build().unwrap();
     assert_eq!(poller.backend(), "foreign");
     let (reader, mut writer) = std::io::pipe().unwrap();
     let reader = poller.own(reader, Interest::READABLE).unwrap();
@@ -119,6 +128,34 @@ fn a_back_end_of_the_callers_own_is_used() {
     assert_eq!(events.iter().next().unwrap().key(), reader.key());
     assert_eq!((poller.stats().hot.len, poller.stats().cold.len), (1, 0));
     assert!(poller.costs().is_none());
+}
+
+#[test]
+fn a_refusal_ends_a_registration_and_one_of_a_removal_is_none() {
+    let refuses = Arc::new(AtomicBool::new(false));
+    let backend = Foreign(Poll::new(), refuses.clone());
+    let mut poller = Poller::builder().custom(backend).build().unwrap();
+    let mut events = Events::with_limit(1);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let key = poller.register(&reader, Interest::READABLE).unwrap();
+    assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+    refuses.store(true, Ordering::Relaxed);
+    poller.deregister(key).unwrap();
+    assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+    assert!(events.refusals().is_empty());
+    assert_eq!((poller.stats().refused, poller.stats().hot.len), (0, 0));
+
+    let key = poller.register(&reader, Interest::READABLE).unwrap();
+    assert_eq!(poller.wait(&mut events, None).unwrap(), 0, "it returns for the refusal");
+    let (refused, error) = &events.refusals()[0];
+    assert!(*refused == key && matches!(error, Error::Unsupported { .. }), "{error}");
+    assert_eq!((poller.len(), poller.stats().refused, poller.stats().hot.len), (0, 1, 0));
+    // The slot is free again, and so is the number.
+    refuses.store(false, Ordering::Relaxed);
+    let again = poller.register(&reader, Interest::READABLE).unwrap();
+    assert_eq!(again.index(), key.index());
+    assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
+    assert_eq!((poller.len(), poller.stats().hot.len), (1, 1));
 }
 
 #[test]
@@ -182,7 +219,7 @@ fn raw_descriptors_are_checked() {
 
 #[test]
 fn memory_is_small_and_told_apart_from_mirrors() {
-    for kind in BackendKind::ALL {
+    let own = BackendKind::ALL.map(|kind| {
         let mut poller = Poller::builder().backend(kind).build().unwrap();
         let pipes: Vec<_> = (0..200)
             .map(|_| {
@@ -196,7 +233,11 @@ fn memory_is_small_and_told_apart_from_mirrors() {
         if kind == BackendKind::Poll {
             assert!(memory.mirrors >= 8 * pipes.len(), "{memory:?}");
         }
-    }
+        (kind, memory.own)
+    });
+    // Beside the registrations, which cost the same everywhere, an array has an index to each slot.
+    let of = |kind| own.iter().find(|own| own.0 == kind).unwrap().1;
+    assert!(of(BackendKind::Poll) >= of(BackendKind::Epoll) + 4 * 200, "{own:?}");
 }
 
 #[test]

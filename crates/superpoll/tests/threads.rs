@@ -182,6 +182,25 @@ fn a_duplicate_of_a_registrar_is_refused_and_loses_nothing() {
 }
 
 #[test]
+fn a_registrar_takes_over_a_number_whose_removal_is_not_told_yet() {
+    each(|poller, events| {
+        let registrar = poller.registrar().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let old = poller.register(&reader, Interest::READABLE).unwrap();
+        assert_eq!(poller.wait(events, NOW).unwrap(), 0);
+        poller.deregister(old).unwrap();
+        let new = registrar.register(&reader, Interest::READABLE).unwrap();
+        writer.write_all(b"x").unwrap();
+        for _ in 0..2 {
+            assert_eq!(poller.wait(events, NOW).unwrap(), 1);
+            assert_eq!(events.iter().next().unwrap().key(), new);
+        }
+        poller.deregister(new).unwrap();
+        assert_eq!(poller.wait(events, NOW).unwrap(), 0);
+    });
+}
+
+#[test]
 fn an_owner_dropped_elsewhere_delivers_nothing_more() {
     each(|poller, events| {
         let waker = poller.waker().unwrap();

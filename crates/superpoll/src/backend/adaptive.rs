@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use crate::backend::array::Array;
 use crate::backend::epoll::Epoll;
+use crate::backend::scan_clock::ScanClock;
 use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
@@ -31,11 +32,8 @@ use crate::interest::{Interest, Mode, Watch};
 use crate::policy::{Place, Policy, Quiet, Tally, Verdict, View};
 use crate::sys;
 
-/// Every so many passes one is timed, to correct the calibrated cost of a scan.
-const TIMED_EVERY: u32 = 64;
-
-/// The first so many are timed sixteen times as often.
-const TIMED_OFTEN: u32 = 32;
+/// Every so many passes the array is put into order again.
+const SORTED_EVERY: u32 = 64;
 
 /// A list of candidates longer than this is not kept for the next wait.
 const KEPT_CANDIDATES: usize = 1024;
@@ -43,15 +41,15 @@ const KEPT_CANDIDATES: usize = 1024;
 /// What a policy sees, but for the lengths of the sets.
 struct World {
     costs: Costs,
-    scan_factor: f32,
+    clock: ScanClock,
     passes: u32,
     blocks: u32,
 }
 
 impl World {
     fn view(&self, hot: usize, cold: usize) -> View<'_> {
-        let World { ref costs, scan_factor, passes, blocks } = *self;
-        View { costs, scan_factor, passes, blocks, hot, cold }
+        let World { ref costs, ref clock, passes, blocks } = *self;
+        View { costs, scan_factor: clock.factor(), passes, blocks, hot, cold }
     }
 }
 
@@ -62,8 +60,6 @@ pub struct Adaptive<P> {
     cold: Epoll,
     hot: Array,
     hand: usize,
-    /// Passes that were timed.
-    timed: u32,
     /// Table indices of this wait's candidates for the array.
     candidates: Vec<u32>,
     /// Those that epoll should watch with another trigger.
@@ -95,11 +91,10 @@ impl<P: Policy> Adaptive<P> {
     pub fn new(policy: P, costs: Costs) -> Result<Adaptive<P>> {
         Ok(Adaptive {
             policy,
-            world: World { costs, scan_factor: 1.0, passes: 0, blocks: 0 },
+            world: World { costs, clock: ScanClock::new(), passes: 0, blocks: 0 },
             cold: Epoll::new()?,
             hot: Array::new(),
             hand: 0,
-            timed: 0,
             candidates: Vec::new(),
             retrigger: Vec::new(),
             pinned: false,
@@ -241,9 +236,12 @@ impl<P: Policy> Adaptive<P> {
     fn set_trigger(&mut self, cx: &mut Context<'_>, index: u32, mode: Mode) {
         let slot = cx.table.slot(index);
         let (watch, told) = (slot.watch(), slot.told());
-        let may = slot.is_live() && slot.place().is_none() && watch.mode == Mode::Auto;
+        // What has been moved meanwhile is parked: told, but without its interest.
         let other = |&(interest, before): &(Interest, Mode)| {
-            may && interest == watch.interest && !interest.is_empty() && before != mode
+            watch.mode == Mode::Auto
+                && interest == watch.interest
+                && !interest.is_empty()
+                && before != mode
         };
         if let Some((interest, _)) = told.filter(other) {
             // A refusal leaves the trigger as it was, which is right as well.
@@ -254,24 +252,15 @@ impl<P: Policy> Adaptive<P> {
     /// Looks at the array without blocking, timing it now and then.
     #[inline(always)]
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
-        let every = if self.timed < TIMED_OFTEN { TIMED_EVERY / 16 } else { TIMED_EVERY };
-        if !self.world.passes.is_multiple_of(every) || self.hot.len() < 16 {
+        if !self.world.clock.is_due(self.world.passes, self.hot.len()) {
             return self.hot.poll(cx.stats, Deadline::Now.left());
         }
-        self.timed = self.timed.saturating_add(1);
         let before = Instant::now();
         let ready = self.hot.poll(cx.stats, Deadline::Now.left())?;
         let took = before.elapsed().as_nanos() as f32;
-        let mut expected = self.world.costs.pass + self.world.costs.cold_wait;
-        for place in 0..self.hot.len() {
-            let kind = cx.table.slot(self.hot.index(place)).account.kind;
-            expected += self.world.costs.of(kind).scan;
-        }
-        // A preempted pass says nothing about the cost of a scan.
-        let seen = (took / expected).clamp(0.5, 4.0);
-        if seen < 4.0 {
-            self.world.scan_factor += (seen - self.world.scan_factor) * 0.125;
-        }
+        let kind = |place| cx.table.slot(self.hot.index(place)).account.kind;
+        let expected = ScanClock::expected(&self.world.costs, (0..self.hot.len()).map(kind));
+        self.world.clock.correct(took, expected);
         Ok(ready)
     }
 
@@ -383,7 +372,7 @@ impl<P: Policy> Backend for Adaptive<P> {
         }
         self.end_pass(tally);
         self.turn_hand(cx);
-        if self.world.passes % TIMED_EVERY == 1 {
+        if self.world.passes % SORTED_EVERY == 1 {
             self.hot.sort(cx.table);
         }
         Ok(())
@@ -423,5 +412,39 @@ impl<P: Policy> Backend for Adaptive<P> {
 
     fn costs(&self) -> Option<&Costs> {
         Some(&self.world.costs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Fixed;
+
+    fn adaptive() -> Adaptive<Fixed> {
+        Adaptive::new(Fixed::new(Place::Cold), Costs::ASSUMED).unwrap()
+    }
+
+    #[test]
+    fn memory_is_that_of_both_sets_and_of_the_lists() {
+        let mut adaptive = adaptive();
+        let (cold, hot) = (adaptive.cold.memory(), adaptive.hot.memory());
+        adaptive.candidates.reserve_exact(100);
+        adaptive.retrigger.reserve_exact(10);
+        let memory = adaptive.memory();
+        assert_eq!(memory.own, cold.own + hot.own + 4 * (100 + 10));
+        assert_eq!(memory.mirrors, cold.mirrors + hot.mirrors);
+    }
+
+    #[test]
+    fn only_a_list_that_a_burst_has_made_long_is_given_back() {
+        for (capacity, kept) in [(1, true), (1023, true), (1024, true), (1025, false)] {
+            let mut adaptive = adaptive();
+            adaptive.candidates.reserve_exact(capacity);
+            adaptive.retrigger.reserve_exact(capacity);
+            adaptive.keep_lists_short();
+            let left = if kept { capacity } else { 0 };
+            assert_eq!(adaptive.candidates.capacity(), left);
+            assert_eq!(adaptive.retrigger.capacity(), left);
+        }
     }
 }

@@ -177,7 +177,9 @@ impl Array {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::stage::Stage;
     use crate::interest::{Interest, Watch};
+    use crate::key::Key;
     use std::sync::Arc;
 
     fn table_with(fds: &[RawFd]) -> (Table, Vec<u32>) {
@@ -235,5 +237,85 @@ mod tests {
         table.slot_mut(indices[0]).set_watch(Watch::new(Interest::WRITABLE));
         array.put(&mut table, indices[0]);
         assert_eq!((array.slots[1].fd, array.slots[1].events), (0, libc::POLLOUT));
+    }
+
+    /// An array of three, and the registrations behind it.
+    fn three(limit: usize, mode: Mode) -> (Stage, Array, Vec<Key>) {
+        let (mut stage, mut array) = (Stage::new(limit), Array::new());
+        let watch = Watch::new(Interest::READABLE).mode(mode);
+        let keys: Vec<_> = [10, 11, 12].map(|fd| stage.add(fd, watch)).into();
+        for key in &keys {
+            array.put(&mut stage.table, key.index());
+        }
+        (stage, array, keys)
+    }
+
+    /// Collects as if `poll` had found this; returns what is active, by table index.
+    fn collect(stage: &mut Stage, array: &mut Array, ready: usize, found: [i16; 4]) -> Vec<u32> {
+        for (slot, found) in array.slots.iter_mut().zip(found) {
+            slot.revents = found;
+        }
+        let mut active = Vec::new();
+        let count = array.collect(&mut stage.cx(), ready, |_, index| active.push(index));
+        assert_eq!(count, active.len());
+        active
+    }
+
+    #[test]
+    fn a_scan_stops_when_it_has_seen_what_the_kernel_found() {
+        const IN: i16 = libc::POLLIN;
+        for (ready, found, expected) in [
+            (0, [0, IN, IN, IN], 0..0),
+            (1, [0, IN, IN, IN], 0..1),
+            (2, [0, IN, IN, IN], 0..2),
+            (2, [IN, IN, IN, IN], 0..1),
+            (3, [0, IN, IN, IN], 0..3),
+        ] {
+            let (mut stage, mut array, keys) = three(8, Mode::Level);
+            let active = collect(&mut stage, &mut array, ready, found);
+            assert_eq!(stage.keys().0, keys[expected.clone()], "{ready} {found:?}");
+            assert_eq!(active, keys[expected].iter().map(|key| key.index()).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_closed_descriptor_is_told_once_and_watched_no_more() {
+        let (mut stage, mut array, keys) = three(8, Mode::Level);
+        let found = [0, libc::POLLIN, libc::POLLNVAL, libc::POLLIN];
+        assert_eq!(collect(&mut stage, &mut array, 3, found), [keys[0].index(), keys[2].index()]);
+        assert_eq!(stage.keys().0, [keys[0], keys[2]]);
+        assert_eq!((stage.delivery.invalid, stage.stats.invalid), (vec![keys[1]], 1));
+        let fds: Vec<_> = array.slots.iter().map(|slot| slot.fd).collect();
+        assert_eq!(fds, [-1, 10, !11, 12]);
+    }
+
+    #[test]
+    fn a_one_shot_is_skipped_after_its_event_and_what_has_to_wait_is_not() {
+        let (mut stage, mut array, keys) = three(1, Mode::OneShot);
+        let found = [0, libc::POLLIN, 0, libc::POLLIN];
+        assert_eq!(collect(&mut stage, &mut array, 2, found), [keys[0].index(), keys[2].index()]);
+        assert_eq!(stage.keys(), (vec![keys[0]], vec![keys[2]]));
+        let fds: Vec<_> = array.slots.iter().map(|slot| slot.fd).collect();
+        assert_eq!(fds, [-1, !10, 11, 12]);
+    }
+
+    #[test]
+    fn each_poll_counts_its_slots() {
+        let (mut stage, mut array, _) = three(1, Mode::Level);
+        for slot in &mut array.slots {
+            slot.fd = -1;
+        }
+        for scanned in [3, 6] {
+            array.poll(&mut stage.stats, Some(Duration::ZERO)).unwrap();
+            assert_eq!(stage.stats.slots_scanned, scanned);
+        }
+    }
+
+    #[test]
+    fn memory_is_four_bytes_for_itself_and_eight_for_the_kernel() {
+        let (_, mut array, _) = three(1, Mode::Level);
+        array.slots.shrink_to_fit();
+        array.indices.shrink_to_fit();
+        assert_eq!(array.memory(), Memory { own: 4 * 4, mirrors: 4 * 8 });
     }
 }

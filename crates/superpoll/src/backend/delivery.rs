@@ -213,3 +213,143 @@ impl Context<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::stage::Stage;
+    use crate::interest::{Interest, Watch};
+    use std::io::{PipeReader, PipeWriter, Read, Write};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn it_is_idle_if_nobody_waits_and_nothing_was_cut_off() {
+        let key = Key::new(0, 0);
+        assert!(Delivery { wait: 7, ..Delivery::default() }.is_idle());
+        let busy = [
+            Delivery { all: true, ..Delivery::default() },
+            Delivery { cut: true, ..Delivery::default() },
+            Delivery { kernel_cut: true, ..Delivery::default() },
+            Delivery { invalid: vec![key], ..Delivery::default() },
+            Delivery { backlog: [Event::new(key, Readiness::NONE)].into(), ..Delivery::default() },
+        ];
+        for delivery in busy {
+            assert!(!delivery.is_idle(), "{delivery:?}");
+        }
+    }
+
+    /// Registers the reading ends of ready pipes; they wait for their turn.
+    fn backlog(stage: &mut Stage, count: usize, mode: Mode) -> Vec<(PipeReader, PipeWriter, Key)> {
+        let pipes: Vec<_> = (0..count)
+            .map(|_| {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                writer.write_all(b"x").unwrap();
+                let watch = Watch::new(Interest::READABLE).mode(mode);
+                let key = stage.add(reader.as_raw_fd(), watch);
+                (reader, writer, key)
+            })
+            .collect();
+        stage.delivery.all = true;
+        for (_, _, key) in &pipes {
+            assert_eq!(stage.cx().report(*key, Readiness::READABLE), crate::backend::Report::Later);
+        }
+        stage.delivery.all = false;
+        pipes
+    }
+
+    #[test]
+    fn the_backlog_is_served_in_order_and_as_far_as_it_is_still_true() {
+        let mut stage = Stage::new(2);
+        let mut pipes = backlog(&mut stage, 5, Mode::Level);
+        pipes[0].0.read_exact(&mut [0]).unwrap();
+        let keys: Vec<_> = pipes.iter().map(|pipe| pipe.2).collect();
+        stage.cx().serve_backlog().unwrap();
+        assert_eq!(stage.keys(), (vec![keys[1], keys[2]], vec![keys[3], keys[4]]));
+        // The first two, and then one more for the one that was drained.
+        assert_eq!(stage.stats.calls.poll, 2);
+        assert_eq!(stage.stats.unwanted, 0, "what is not ready is not reported at all");
+        assert!(!stage.table.slot(keys[1].index()).is_queued());
+        assert!(stage.table.slot(keys[3].index()).is_queued());
+        assert!(!stage.table.has_changes());
+    }
+
+    #[test]
+    fn who_was_disarmed_or_told_again_has_lost_its_turn() {
+        let mut stage = Stage::new(4);
+        let pipes = backlog(&mut stage, 3, Mode::Level);
+        stage.table.slot_mut(pipes[0].2.index()).set_queued(false);
+        stage.table.slot_mut(pipes[1].2.index()).disarm();
+        stage.table.end(pipes[2].2.index(), false);
+        stage.cx().serve_backlog().unwrap();
+        assert_eq!(stage.keys(), (vec![], vec![]));
+        assert_eq!(stage.stats.calls.total(), 0, "the kernel is not even asked");
+    }
+
+    #[test]
+    fn a_one_shot_that_had_its_turn_is_told_to_the_back_end() {
+        let mut stage = Stage::new(4);
+        let mut pipes = backlog(&mut stage, 2, Mode::OneShot);
+        pipes[0].0.read_exact(&mut [0]).unwrap();
+        let keys: Vec<_> = pipes.iter().map(|pipe| pipe.2).collect();
+        stage.cx().serve_backlog().unwrap();
+        assert_eq!(stage.delivered(), [(keys[1], Readiness::READABLE)]);
+        // One to be armed again, for its event is gone; one to be disarmed.
+        let changed = stage.table.take_changed();
+        assert_eq!(changed, [keys[0].index(), keys[1].index()]);
+        let interests = [keys[0], keys[1]].map(|key| stage.table.slot(key.index()).interest());
+        assert_eq!(interests, [Interest::READABLE, Interest::NONE]);
+    }
+
+    #[test]
+    fn what_was_closed_while_it_waited_is_found_invalid() {
+        let mut stage = Stage::new(4);
+        // A number that nothing here comes near.
+        let key = stage.add(1_000_000, Interest::READABLE);
+        stage.delivery.all = true;
+        stage.cx().report(key, Readiness::READABLE);
+        stage.cx().serve_backlog().unwrap();
+        assert_eq!(stage.keys(), (vec![], vec![]));
+        assert_eq!((stage.delivery.invalid, stage.stats.invalid), (vec![key], 1));
+    }
+
+    #[test]
+    fn the_kernel_has_cut_off_somebody_if_it_filled_the_room_and_there_are_more() {
+        let cut = |registered: i32, limit: usize, delivered: usize, all: bool| {
+            let mut stage = Stage::new(limit);
+            let keys: Vec<_> =
+                (0..registered).map(|fd| stage.add(fd, Interest::READABLE)).collect();
+            for (n, &key) in keys[..delivered].iter().enumerate() {
+                stage.cx().deliver_plain(key, Readiness::READABLE);
+                assert_eq!(stage.cx().room_at_once(), limit - n - 1);
+            }
+            stage.delivery.all = all;
+            stage.cx().note_kernel_turn();
+            stage.delivery.kernel_cut
+        };
+        assert!(cut(3, 2, 2, false));
+        assert!(!cut(3, 2, 1, false), "there was room left");
+        assert!(!cut(2, 2, 2, false), "all there are have been served");
+        assert!(!cut(3, 2, 2, true), "everything there was went to the backlog");
+    }
+
+    #[test]
+    fn after_a_cut_everything_is_collected_before_anything_is_delivered() {
+        let mut stage = Stage::new(4);
+        let key = stage.add(0, Interest::READABLE);
+        stage.cx().end_kernel_turns();
+        assert!(!stage.delivery.all, "nobody was cut off");
+        stage.delivery.kernel_cut = true;
+        stage.cx().end_kernel_turns();
+        assert!(stage.delivery.all);
+        stage.delivery = Delivery::default();
+        stage.delivery.begin_wait();
+        assert_eq!(stage.cx().room_at_once(), 4);
+        stage.cx().collect_all();
+        assert_eq!(stage.cx().room_at_once(), 0);
+        stage.cx().report(key, Readiness::READABLE);
+        assert_eq!(stage.keys(), (vec![], vec![key]));
+        stage.delivery.end_collection(&mut stage.events, &mut stage.table);
+        assert_eq!(stage.keys(), (vec![key], vec![]));
+        assert!(stage.delivery.is_idle());
+    }
+}

@@ -208,9 +208,9 @@ impl Epoll {
                 _ => known,
             };
             let count = self.call(cx, deadline, room)?;
-            let before = active;
-            active += self.collect(cx, &mut on_active);
-            if count < room || active - before == count {
+            let wanted = self.collect(cx, &mut on_active);
+            active += wanted;
+            if count < room || wanted == count {
                 if alone {
                     cx.note_kernel_turn();
                 }
@@ -371,8 +371,7 @@ impl Backend for Epoll {
         match slot.told() {
             None if watch.interest.is_empty() => return Ok(Synced::Saved),
             Some(told) if !slot.is_renamed() => {
-                let same = told == (watch.interest, watch.mode)
-                    || told.0.is_empty() && watch.interest.is_empty();
+                let same = told == (watch.interest, watch.mode);
                 if same || (!slot.is_pressing() && Epoll::may_wait(told, watch)) {
                     return Ok(Synced::Saved);
                 }
@@ -432,3 +431,6 @@ impl Backend for Epoll {
         Memory { own: 0, mirrors: self.buffer.capacity() * size_of::<Raw>() }
     }
 }
+
+#[cfg(test)]
+mod tests;

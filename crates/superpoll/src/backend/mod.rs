@@ -28,7 +28,10 @@ mod array;
 mod delivery;
 pub(crate) mod epoll;
 pub(crate) mod poll;
+mod scan_clock;
 pub(crate) mod select;
+#[cfg(test)]
+mod stage;
 
 pub use adaptive::Adaptive;
 pub(crate) use delivery::Delivery;

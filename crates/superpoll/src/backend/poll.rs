@@ -117,3 +117,53 @@ impl Backend for Poll {
         self.array.memory()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::stage::Stage;
+    use crate::interest::Interest;
+    use std::io::{PipeReader, PipeWriter, Write};
+    use std::time::Duration;
+
+    fn bench(count: usize) -> (Poll, Stage, Vec<(PipeReader, PipeWriter)>) {
+        let (mut poll, mut stage) = (Poll::new(), Stage::new(8));
+        let pipes: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();
+        for (reader, _) in &pipes {
+            let key = stage.add(reader.as_raw_fd(), Interest::READABLE);
+            assert_eq!(poll.sync(&mut stage.cx(), key.index()).unwrap(), Synced::Saved);
+        }
+        (poll, stage, pipes)
+    }
+
+    #[test]
+    fn a_wait_looks_first_unless_there_are_one_or_two() {
+        for (count, looks) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
+            let (mut poll, mut stage, mut pipes) = bench(count);
+            let soon = Deadline::after(Some(Duration::from_millis(1)));
+            poll.wait(&mut stage.cx(), soon).unwrap();
+            let calls = stage.stats.calls;
+            assert_eq!((calls.poll, calls.ppoll), (looks, 1), "{count}: {calls}");
+            // It does not block if it may not, or if something is ready.
+            poll.wait(&mut stage.cx(), Deadline::Now).unwrap();
+            let calls = stage.stats.calls;
+            assert_eq!((calls.poll, calls.ppoll), (looks + 1, 1), "{count}: {calls}");
+            pipes[0].1.write_all(b"x").unwrap();
+            poll.wait(&mut stage.cx(), Deadline::Never).unwrap();
+            let calls = stage.stats.calls;
+            assert_eq!((calls.poll, calls.ppoll), (looks + 2, 1), "{count}: {calls}");
+            assert_eq!(stage.events.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_wait_counts_what_is_watched_and_what_is_active() {
+        let (mut poll, mut stage, mut pipes) = bench(3);
+        pipes[0].1.write_all(b"x").unwrap();
+        pipes[2].1.write_all(b"x").unwrap();
+        for (watched, active) in [(3, 2), (6, 4)] {
+            poll.wait(&mut stage.cx(), Deadline::Now).unwrap();
+            assert_eq!((stage.stats.hot.watched, stage.stats.hot.active), (watched, active));
+        }
+    }
+}

@@ -79,10 +79,8 @@ impl Select {
         which: impl Fn(RawFd) -> bool,
     ) -> io::Result<()> {
         self.found.clear();
-        for fd in 0..self.end {
-            if Some(fd) == self.waker || !which(fd) {
-                continue;
-            }
+        for fd in (0..self.end).filter(|&fd| which(fd)) {
+            // The waker's is not in the table.
             if let Some(key) = cx.table.find(fd) {
                 let events = cx.table.slot(key.index()).interest().poll_bits();
                 self.found.push(Slot { fd, events, revents: 0 });
@@ -218,3 +216,6 @@ impl Backend for Select {
         Memory { own: 0, mirrors: self.found.capacity() * size_of::<Slot>() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,25 +57,34 @@ fn measure_until(stops: [Duration; 3]) -> Costs {
     let start = Instant::now();
     let mut costs = Costs::ASSUMED;
     for (kind, stop) in Kind::MEASURED.into_iter().zip(stops) {
-        let Ok(times) = measure_kind(kind, start + stop) else { continue };
-        let Some(of_kind) = times.per_descriptor() else { continue };
-        if kind == Kind::Pipe {
-            let Some((pass, poll_call, cold_wait)) = times.per_call() else { continue };
-            (costs.pass, costs.poll_call, costs.cold_wait) = (pass, poll_call, cold_wait);
+        if let Ok(times) = measure_kind(kind, start + stop) {
+            take_over(&mut costs, kind, &times);
         }
-        match kind {
-            Kind::Unix => costs.unix = of_kind,
-            Kind::Tcp => costs.tcp = of_kind,
-            Kind::Unknown | Kind::Pipe => costs.pipe = of_kind,
-        }
-        costs.measured = true;
     }
     costs
+}
+
+/// Takes over what follows for a kind; those of pipes also price the calls. If it makes no sense,
+/// all stays as it was.
+fn take_over(costs: &mut Costs, kind: Kind, times: &Times) {
+    let Some(of_kind) = times.per_descriptor() else { return };
+    if kind == Kind::Pipe {
+        let Some((pass, poll_call, cold_wait)) = times.per_call() else { return };
+        (costs.pass, costs.poll_call, costs.cold_wait) = (pass, poll_call, cold_wait);
+    }
+    match kind {
+        Kind::Unix => costs.unix = of_kind,
+        Kind::Tcp => costs.tcp = of_kind,
+        Kind::Unknown | Kind::Pipe => costs.pipe = of_kind,
+    }
+    costs.measured = true;
 }
 
 /// The shortest time of each step so far, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Times {
+    /// How often each step was done.
+    repetitions: u32,
     poll_one: f32,
     poll_idle: f32,
     poll_ready: f32,
@@ -97,6 +106,7 @@ struct Times {
 
 impl Times {
     const NONE: Times = Times {
+        repetitions: 0,
         poll_one: f32::INFINITY,
         poll_idle: f32::INFINITY,
         poll_ready: f32::INFINITY,
@@ -237,6 +247,7 @@ fn measure_kind(kind: Kind, stop: Instant) -> io::Result<Times> {
     let mut times = Times::NONE;
     for _ in 0..REPETITIONS {
         bench.repetition(&mut pairs, &mut times)?;
+        times.repetitions += 1;
         if Instant::now() >= stop {
             break;
         }
@@ -346,6 +357,7 @@ mod tests {
 
     fn plausible() -> Times {
         Times {
+            repetitions: 1,
             poll_one: 262.0,
             poll_idle: 262.0 + 15.0 * 28.0,
             poll_ready: 262.0 + 15.0 * 28.0 + 16.0 * 2.0,
@@ -406,13 +418,134 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_goes_through_all_steps_even_without_time() {
+    fn a_price_is_more_than_one_and_less_than_absurd() {
+        let sixteen = COUNT as f32;
+        let with = |change: fn(&mut Times, f32), cost: f32| {
+            let mut times = plausible();
+            change(&mut times, cost * sixteen);
+            times.per_descriptor().is_some()
+        };
+        for (cost, sensible) in
+            [(0.5, false), (1.0, false), (1.5, true), (49_999.0, true), (50_000.0, false)]
+        {
+            assert_eq!(with(|times, cost| times.add = cost, cost), sensible, "{cost}");
+            assert_eq!(with(|times, cost| times.modify = cost, cost), sensible, "{cost}");
+            assert_eq!(with(|times, cost| times.delete = cost, cost), sensible, "{cost}");
+            let event = |times: &mut Times, cost: f32| {
+                (times.wait_idle, times.wait_edge) = (0.0, cost);
+            };
+            assert_eq!(with(event, cost), sensible, "{cost}");
+            let wake = |times: &mut Times, cost: f32| {
+                (times.write_free, times.write_watched) = (0.0, cost);
+            };
+            assert_eq!(with(wake, cost), sensible, "{cost}");
+        }
+        // These may be nothing at all.
+        for (cost, sensible) in [(0.0, true), (49_999.0, true), (50_000.0, false)] {
+            let ready = |times: &mut Times, cost: f32| {
+                (times.poll_one, times.poll_idle, times.poll_ready) = (-150.0, 0.0, cost);
+            };
+            assert_eq!(with(ready, cost), sensible, "{cost}");
+            let level = |times: &mut Times, cost: f32| {
+                (times.wait_idle, times.wait_edge) = (-160.0, 0.0);
+                times.wait_level = cost;
+            };
+            assert_eq!(with(level, cost), sensible, "{cost}");
+            let recheck = |times: &mut Times, cost: f32| {
+                (times.wait_idle, times.wait_edge, times.wait_recheck) = (0.0, 160.0, cost);
+            };
+            assert_eq!(with(recheck, cost), sensible, "{cost}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_priced_within_the_same_bounds() {
+        // Without a scan: what a call costs alone, with epoll in it, and what an epoll_wait does.
+        let prices = |poll: f32, with_epoll: f32, wait: f32| {
+            let times = Times {
+                poll_one: poll,
+                poll_idle: poll,
+                poll_with_epoll: with_epoll,
+                wait_idle: wait,
+                ..plausible()
+            };
+            times.per_call()
+        };
+        assert_eq!(prices(30.0, 90.0, 20.0), Some((70.0, 30.0, 20.0)));
+        for (price, sensible) in
+            [(0.5, false), (1.0, false), (1.5, true), (49_999.0, true), (50_000.0, false)]
+        {
+            assert_eq!(prices(price, 90.0, 20.0).is_some(), sensible, "{price}");
+            assert_eq!(prices(30.0, price + 2.0, 2.0).is_some(), sensible, "{price}");
+            assert_eq!(prices(30.0, price + 2.0, price).is_some(), sensible, "{price}");
+        }
+    }
+
+    #[test]
+    fn each_kind_takes_over_its_own_and_pipes_the_calls() {
+        let of_kind = plausible().per_descriptor().unwrap();
         for kind in Kind::MEASURED {
-            let times = measure_kind(kind, Instant::now()).unwrap();
-            for time in [times.poll_one, times.wait_edge, times.write_queued, times.delete] {
-                assert!(time.is_finite() && time > 0.0, "{kind:?}: {times:?}");
+            let mut costs = Costs::ASSUMED;
+            take_over(&mut costs, kind, &plausible());
+            let mut expected = Costs { measured: true, ..Costs::ASSUMED };
+            match kind {
+                Kind::Unix => expected.unix = of_kind,
+                Kind::Tcp => expected.tcp = of_kind,
+                _ => (expected.pipe, expected.cold_wait) = (of_kind, 149.0),
+            }
+            assert_eq!(costs, expected, "{kind:?}");
+            for nonsense in [Times::NONE, Times { delete: 0.0, ..plausible() }] {
+                let mut costs = Costs::ASSUMED;
+                take_over(&mut costs, kind, &nonsense);
+                assert_eq!(costs, Costs::ASSUMED);
             }
         }
+        // Sensible for the descriptors, but not for the calls.
+        let nonsense = Times { poll_with_epoll: 100.0, ..plausible() };
+        let mut costs = Costs::ASSUMED;
+        take_over(&mut costs, Kind::Pipe, &nonsense);
+        assert_eq!(costs, Costs::ASSUMED);
+        take_over(&mut costs, Kind::Unix, &nonsense);
+        assert!(costs.measured && costs.unix == of_kind);
+    }
+
+    #[test]
+    fn each_kind_goes_through_all_steps_even_without_time() {
+        let now = Instant::now();
+        for kind in Kind::MEASURED {
+            let times = measure_kind(kind, now).unwrap();
+            assert_eq!(times.repetitions, 1, "the time was up");
+            let steps = [
+                [times.poll_one, times.poll_idle, times.poll_ready, times.poll_last_ready],
+                [times.poll_blocking, times.poll_with_epoll, times.wait_idle, times.wait_edge],
+                [times.wait_level, times.wait_recheck, times.write_free, times.write_watched],
+                [times.write_queued, times.write_parked, times.add, times.modify],
+                [times.delete; 4],
+            ];
+            for time in steps.as_flattened() {
+                assert!(time.is_finite() && *time > 0.0, "{kind:?}: {times:?}");
+            }
+        }
+        let times = measure_kind(Kind::Pipe, now + Duration::from_secs(3600)).unwrap();
+        assert_eq!(times.repetitions, REPETITIONS);
+    }
+
+    #[test]
+    fn a_step_that_found_something_else_is_no_measurement() {
+        assert!(expect(16, 16).is_ok() && expect(0, 0).is_ok());
+        assert!(expect(15, 16).is_err() && expect(17, 16).is_err());
+        let mut shortest = f32::INFINITY;
+        assert_eq!(time(&mut shortest, || Ok(7)).unwrap(), 7);
+        assert!(shortest.is_finite());
+        shortest = 0.0;
+        let longer = || {
+            std::thread::sleep(Duration::from_micros(1));
+            Ok(7)
+        };
+        assert_eq!(time(&mut shortest, longer).unwrap(), 7);
+        assert_eq!(shortest, 0.0, "the shorter one is kept");
+        let failed: io::Result<()> = time(&mut shortest, || Err(io::ErrorKind::Other.into()));
+        assert!(failed.is_err());
     }
 
     #[test]

@@ -198,3 +198,127 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
         (**self).quiet(view)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// What was asked of the policy below.
+        static ASKED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn asked(what: &'static str) {
+        ASKED.with_borrow_mut(|list| list.push(what));
+    }
+
+    /// Answers unlike the defaults.
+    struct Odd;
+
+    impl Policy for Odd {
+        fn name(&self) -> &'static str {
+            "odd"
+        }
+        fn start(&mut self, account: &mut Account, _: Hint, _: &View<'_>) -> Place {
+            account.since = 77;
+            Place::Hot
+        }
+        fn cold_event(&mut self, account: &mut Account, _: &View<'_>) -> bool {
+            account.events += 1;
+            account.events.is_multiple_of(2)
+        }
+        fn admit(&mut self, candidates: usize, _: &View<'_>) -> usize {
+            candidates / 3
+        }
+        fn prefers_level(&self, kind: Kind) -> bool {
+            kind == Kind::Unix
+        }
+        fn moved_to_hot(&mut self, _: &mut Account, _: &View<'_>) {
+            asked("moved_to_hot");
+        }
+        fn hot_event(&mut self, _: &mut Account, _: &View<'_>) {
+            asked("hot_event");
+        }
+        fn review(&mut self, _: &mut Account, _: &View<'_>) -> Verdict {
+            Verdict::Settle
+        }
+        fn hand(&self, view: &View<'_>) -> usize {
+            view.hot + 2
+        }
+        fn moved_to_cold(&mut self, _: &mut Account, handed_off: bool, _: &View<'_>) {
+            asked(if handed_off { "handed off" } else { "moved_to_cold" });
+        }
+        fn pass(&mut self, _: Tally, _: &View<'_>) {
+            asked("pass");
+        }
+        fn quiet(&mut self, _: &View<'_>) -> Quiet {
+            Quiet::HandOffAfter(Duration::from_nanos(7))
+        }
+    }
+
+    #[test]
+    fn a_boxed_policy_is_asked_everything() {
+        let costs = &Costs::ASSUMED;
+        let view = View { costs, scan_factor: 1.0, passes: 9, blocks: 0, hot: 40, cold: 1 };
+        let mut policy: Box<dyn Policy> = Box::new(Odd);
+        fn ask<P: Policy>(policy: &mut P, view: &View<'_>) {
+            let mut account = Account::default();
+            assert_eq!(policy.name(), "odd");
+            assert_eq!(policy.start(&mut account, Hint::None, view), Place::Hot);
+            assert_eq!(account.since, 77);
+            assert!(!policy.cold_event(&mut account, view));
+            assert!(policy.cold_event(&mut account, view));
+            assert_eq!(policy.admit(9, view), 3);
+            assert!(policy.prefers_level(Kind::Unix) && !policy.prefers_level(Kind::Pipe));
+            policy.moved_to_hot(&mut account, view);
+            policy.hot_event(&mut account, view);
+            assert_eq!(policy.review(&mut account, view), Verdict::Settle);
+            assert_eq!(policy.hand(view), 42);
+            policy.moved_to_cold(&mut account, false, view);
+            policy.moved_to_cold(&mut account, true, view);
+            policy.pass(Tally::default(), view);
+            assert_eq!(policy.quiet(view), Quiet::HandOffAfter(Duration::from_nanos(7)));
+        }
+        ask(&mut policy, &view);
+        let expected = ["moved_to_hot", "hot_event", "moved_to_cold", "handed off", "pass"];
+        assert_eq!(ASKED.take(), expected);
+    }
+
+    #[test]
+    fn by_default_all_candidates_move_edges_stay_and_a_sixteenth_is_looked_at() {
+        let costs = &Costs::ASSUMED;
+        let mut policy = Fixed::new(Place::Cold);
+        for (hot, looks) in [(0, 0), (1, 1), (16, 1), (17, 2), (160, 10)] {
+            let view = View { costs, scan_factor: 1.0, passes: 9, blocks: 0, hot, cold: 1 };
+            assert_eq!(Plain.hand(&view), looks);
+            assert_eq!((policy.admit(7, &view), policy.admit(0, &view)), (7, 0));
+        }
+        assert!(Kind::MEASURED.iter().all(|&kind| !policy.prefers_level(kind)));
+    }
+
+    /// Leaves to the trait what it can.
+    struct Plain;
+
+    impl Policy for Plain {
+        fn name(&self) -> &'static str {
+            "plain"
+        }
+        fn start(&mut self, _: &mut Account, _: Hint, _: &View<'_>) -> Place {
+            Place::Cold
+        }
+        fn cold_event(&mut self, _: &mut Account, _: &View<'_>) -> bool {
+            false
+        }
+        fn moved_to_hot(&mut self, _: &mut Account, _: &View<'_>) {}
+        fn hot_event(&mut self, _: &mut Account, _: &View<'_>) {}
+        fn review(&mut self, _: &mut Account, _: &View<'_>) -> Verdict {
+            Verdict::Stay
+        }
+        fn moved_to_cold(&mut self, _: &mut Account, _: bool, _: &View<'_>) {}
+        fn pass(&mut self, _: Tally, _: &View<'_>) {}
+        fn quiet(&mut self, _: &View<'_>) -> Quiet {
+            Quiet::Stay
+        }
+    }
+}

@@ -96,8 +96,8 @@ impl Window {
     }
 
     fn clear(&mut self) {
-        *self = Window { passes: std::mem::take(&mut self.passes), ..Window::new(self.length) };
         self.passes.clear();
+        (self.next, self.total, self.active) = (0, 0, 0);
     }
 
     /// The ratio; `None` until the window is full, and for an empty set.
@@ -326,5 +326,110 @@ mod tests {
         assert_eq!(policy.start(&mut account, Hint::None, &view(0, 0)), Place::Cold);
         let quiet = policy.quiet(&view(0, 10));
         assert_eq!(quiet, Quiet::HandOffAfter(Duration::from_nanos(8_400)));
+    }
+
+    #[test]
+    fn a_window_is_the_sum_of_its_passes() {
+        let passes =
+            [(10, 1), (20, 7), (30, 3), (5, 5), (0, 0), (40, 39), (7, 2), (100, 1), (3, 3)];
+        for length in 1..=4 {
+            let mut window = Window::new(length);
+            for end in 1..=passes.len() {
+                window.push(passes[end - 1].0, passes[end - 1].1);
+                let seen = &passes[end.saturating_sub(length)..end];
+                let total: usize = seen.iter().map(|pass| pass.0).sum();
+                let active: usize = seen.iter().map(|pass| pass.1).sum();
+                assert_eq!((window.total, window.active), (total as u64, active as u64));
+                let full = end >= length && total > 0;
+                assert_eq!(window.atr(), full.then(|| active as f64 / total as f64));
+            }
+            window.clear();
+            assert_eq!((window.total, window.active, window.atr()), (0, 0, None));
+            (0..length).for_each(|_| window.push(8, 2));
+            assert_eq!(window.atr(), Some(0.25));
+            window.push(16, 16);
+            assert_eq!(
+                (window.total, window.active),
+                (8 * length as u64 + 8, 2 * length as u64 + 14)
+            );
+        }
+        assert_eq!(Window::new(0).length, 1);
+    }
+
+    #[test]
+    fn each_knob_sets_itself_and_nothing_else() {
+        let knobs = |policy: &Threshold| {
+            (policy.hot_atr, policy.cold_atr, policy.hold, policy.hot.length, policy.cold.length)
+        };
+        let policy = Threshold::new();
+        assert_eq!(knobs(&policy), (0.6, 0.6, 32, 16, 16));
+        let policy = policy.hot_atr(0.25).unwrap();
+        assert_eq!(knobs(&policy), (0.25, 0.6, 32, 16, 16));
+        let policy = policy.cold_atr(0.75).unwrap();
+        assert_eq!(knobs(&policy), (0.25, 0.75, 32, 16, 16));
+        let policy = policy.hold(7);
+        assert_eq!(knobs(&policy), (0.25, 0.75, 7, 16, 16));
+        let policy = policy.window(3);
+        assert_eq!(knobs(&policy), (0.25, 0.75, 7, 3, 3));
+        assert_eq!(policy.name(), "threshold");
+    }
+
+    #[test]
+    fn what_is_active_gets_out_after_the_hold_and_the_next_ones_need_evidence_of_their_own() {
+        // How long the ratio has been high, and whether a candidate may go; with a hold of 3.
+        let mut account = Account::default();
+        for (high, out) in [(0, false), (2, false), (3, false), (4, true), (5, true)] {
+            let mut policy = Threshold { high, ..Threshold::new().window(1).hold(3) };
+            assert_eq!(policy.cold_event(&mut account, &view(1, 0)), out, "{high}");
+            // Nothing was active, so nothing went.
+            policy.pass(tally(0, 0, 10, 0), &view(1, 0));
+            assert_eq!((policy.high, policy.cold.passes.len()), (0, 1), "{high}");
+            // Something was, so the window starts afresh if it did go.
+            let mut policy = Threshold { high, ..Threshold::new().window(1).hold(3) };
+            policy.pass(tally(0, 0, 10, 9), &view(1, 0));
+            let (after, passes) = if out { (0, 0) } else { (high + 1, 1) };
+            assert_eq!((policy.high, policy.cold.passes.len()), (after, passes), "{high}");
+        }
+        // High, and nothing active in this pass: it stays high over a longer window.
+        let mut policy = Threshold { high: 4, ..Threshold::new().window(2).hold(3) };
+        policy.cold.push(10, 10);
+        policy.pass(tally(0, 0, 1, 0), &view(1, 0));
+        assert_eq!((policy.high, policy.cold.passes.len()), (5, 2));
+    }
+
+    #[test]
+    fn accounts_remember_the_last_pass_that_found_them_ready() {
+        let mut policy = Threshold::new();
+        let mut account = Account::default();
+        policy.start(&mut account, Hint::None, &view(3, 0));
+        assert_eq!(account.since, 3);
+        policy.moved_to_hot(&mut account, &view(4, 1));
+        assert_eq!(account.since, 4);
+        policy.hot_event(&mut account, &view(5, 1));
+        assert_eq!(account.since, 5);
+        // Whether this pass compacts, the pass, whether it is parked, and the verdict.
+        for (compacting, pass, parked, verdict) in [
+            (false, 5, false, Verdict::Stay),
+            (false, 6, false, Verdict::Stay),
+            (false, 6, true, Verdict::Settle),
+            (true, 5, false, Verdict::Stay),
+            (true, 5, true, Verdict::Settle),
+            (true, 6, false, Verdict::Demote),
+            (true, 6, true, Verdict::Demote),
+        ] {
+            (policy.compacting, account.parked) = (compacting, parked);
+            assert_eq!(policy.review(&mut account, &view(pass, 40)), verdict);
+            assert_eq!(policy.hand(&view(pass, 40)), if compacting { 40 } else { 3 });
+        }
+    }
+
+    #[test]
+    fn the_array_is_compacted_below_its_threshold() {
+        for (ready, compacts) in [(5, true), (6, false), (7, false)] {
+            let mut policy = Threshold::new().window(1);
+            policy.pass(tally(10, ready, 0, 0), &view(1, 10));
+            assert_eq!(policy.compacting, compacts, "{ready}");
+            assert_eq!(policy.hot.passes.len(), usize::from(!compacts));
+        }
     }
 }

@@ -253,3 +253,40 @@ fn merge(list: &mut Vec<Event>, told: usize) {
     }
     list.truncate(kept);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_takes_in_what_is_found_of_the_same_key() {
+        let event = |key: u32, readiness| Event::new(Key::new(key, 0), readiness);
+        let (readable, writable) = (Readiness::READABLE, Readiness::WRITABLE);
+        let cases = [
+            (0, vec![], vec![]),
+            (1, vec![(1, readable)], vec![(1, readable)]),
+            (1, vec![(1, readable), (1, writable)], vec![(1, readable | writable)]),
+            (1, vec![(1, readable), (2, writable)], vec![(1, readable), (2, writable)]),
+            (
+                2,
+                vec![(1, readable), (2, readable), (3, readable), (2, writable), (1, writable)],
+                vec![(1, readable | writable), (2, readable | writable), (3, readable)],
+            ),
+            (2, vec![(1, readable), (1, writable), (1, writable)], vec![(1, readable | writable)]),
+            // Of what was not told there may be several, for somebody else to unite.
+            (
+                1,
+                vec![(1, readable), (2, readable), (2, writable), (1, writable)],
+                vec![(1, readable | writable), (2, readable), (2, writable)],
+            ),
+            (0, vec![(1, readable), (1, writable)], vec![(1, readable), (1, writable)]),
+        ];
+        for (told, before, after) in cases {
+            let mut list: Vec<_> = before.iter().map(|&(key, found)| event(key, found)).collect();
+            merge(&mut list, told);
+            let left: Vec<_> =
+                list.iter().map(|event| (event.key().index(), event.readiness())).collect();
+            assert_eq!(left, after, "{told} of {before:?}");
+        }
+    }
+}

@@ -60,3 +60,57 @@ pub fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     })
     .map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    #[test]
+    fn each_descriptor_is_of_a_kind_and_questions_are_counted() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let (unix, _peer) = UnixStream::pair().unwrap();
+        let datagram = UnixDatagram::unbound().unwrap();
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // A number that nothing here comes near.
+        let closed = 1_000_000;
+        for (fd, expected, asked) in [
+            (reader.as_raw_fd(), Kind::Pipe, 0),
+            (file.as_raw_fd(), Kind::Pipe, 0),
+            (unix.as_raw_fd(), Kind::Unix, 1),
+            (datagram.as_raw_fd(), Kind::Unix, 1),
+            (tcp.as_raw_fd(), Kind::Tcp, 1),
+            (udp.as_raw_fd(), Kind::Tcp, 1),
+            (closed, Kind::Pipe, 0),
+        ] {
+            let mut calls = Calls::default();
+            assert_eq!(kind(&mut calls, fd), expected, "{fd}");
+            assert_eq!((calls.fstat, calls.getsockopt, calls.total()), (1, asked, 1 + asked));
+            assert_eq!(is_open(&mut calls, fd), fd != closed, "{fd}");
+            assert_eq!((calls.fcntl, calls.total()), (1, 2 + asked));
+        }
+    }
+
+    #[test]
+    fn a_close_resets_the_connection_if_it_was_told_to() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for resets in [false, true] {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            if resets {
+                reset_on_close(server.as_fd()).unwrap();
+            }
+            drop(server);
+            let outcome = client.read(&mut [0]).map_err(|error| error.kind());
+            let reset = Err(io::ErrorKind::ConnectionReset);
+            assert_eq!(outcome, if resets { reset } else { Ok(0) });
+        }
+        let (reader, _writer) = io::pipe().unwrap();
+        assert!(reset_on_close(reader.as_fd()).is_err(), "it is no socket");
+    }
+}

@@ -63,3 +63,26 @@ pub fn replace(old: BorrowedFd<'_>, new: OwnedFd) -> io::Result<()> {
     super::check(unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) })?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+
+    #[test]
+    fn a_full_counter_is_as_good_as_written_and_any_other_failure_is_told() {
+        let mut calls = Calls::default();
+        let eventfd = EventFd::new(&mut calls).unwrap();
+        let mut file = File::from(eventfd.as_fd().try_clone_to_owned().unwrap());
+        file.write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+        assert!(eventfd.write().is_ok());
+        eventfd.drain(&mut calls);
+        eventfd.drain(&mut calls);
+        assert_eq!((calls.eventfd, calls.waker_read, calls.total()), (1, 2, 3));
+        // The reading end of a pipe cannot be written to.
+        let (reader, _writer) = io::pipe().unwrap();
+        let error = EventFd(reader.into()).write().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    }
+}

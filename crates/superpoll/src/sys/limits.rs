@@ -27,3 +27,25 @@ pub fn raise_descriptors() -> io::Result<u64> {
     }
     Ok(hard)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_is_raised_to_the_hard_one() {
+        let (soft, hard) = descriptors();
+        let text = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = text.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!((words[3], words[4]), (&*soft.to_string(), &*hard.to_string()));
+        // Lower by little, which other tests do not notice.
+        let limit = libc::rlimit { rlim_cur: hard - 1, rlim_max: hard };
+        // SAFETY: the kernel reads one rlimit structure, which outlives the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+        for _ in 0..2 {
+            assert_eq!(raise_descriptors().unwrap(), hard);
+            assert_eq!(descriptors(), (hard, hard));
+        }
+    }
+}

@@ -98,10 +98,11 @@ pub(super) struct Governor {
     parked_wake: f32,
     /// What an event and its scan save while the descriptor is parked.
     net: f32,
-    rises: [f32; RISE.len()],
-    falls: [f32; FALL.len()],
-    falls_settled: [f32; FALL.len()],
-    settles: [f32; SETTLE.len()],
+    /// What each threshold would have earned, and what each patience would have cost.
+    pub rises: [f32; RISE.len()],
+    pub falls: [f32; FALL.len()],
+    pub falls_settled: [f32; FALL.len()],
+    pub settles: [f32; SETTLE.len()],
     rise_at: usize,
     fall_at: usize,
     fall_settled_at: usize,
@@ -189,12 +190,8 @@ impl Governor {
         self.all_events *= FADE;
         self.all_in_a_row *= FADE;
         let share = self.level_share;
-        let cheaper = |level: bool, events: f32, in_a_row: f32| {
-            let margin = if level { -HYSTERESIS } else { HYSTERESIS };
-            if events < ENOUGH { level } else { in_a_row > (share + margin) * events }
-        };
-        self.level = cheaper(self.level, self.cold_events, self.in_a_row);
-        self.level_for_all = cheaper(self.level_for_all, self.all_events, self.all_in_a_row);
+        self.level = level(self.level, share, self.cold_events, self.in_a_row);
+        self.level_for_all = level(self.level_for_all, share, self.all_events, self.all_in_a_row);
         let margin = self.parked;
         for level in 0..RISE.len() {
             if self.rises[level] > self.rises[self.rise_at] + margin {
@@ -289,181 +286,18 @@ impl Governor {
         }
     }
 
-    #[cfg(test)]
-    pub fn rise_scores(&self) -> [f32; RISE.len()] {
-        self.rises
-    }
-
     /// The depth, in nanoseconds, from which a lull is worth recording.
     pub fn shallow(&self) -> f32 {
         FALL[0] * self.parked
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::costs::Costs;
-
-    fn pipe() -> Governor {
-        Governor::new(&Costs::ASSUMED.pipe, 1.0)
-    }
-
-    #[test]
-    fn prices_follow_from_costs() {
-        let governor = pipe();
-        assert_eq!((governor.scan, governor.gain), (28.0, 211.0));
-        assert_eq!((governor.parked, governor.settled), (620.0, 1150.0));
-        assert_eq!((governor.rise, governor.fall, governor.fall_settled), (620.0, 310.0, 575.0));
-        assert_eq!((governor.settle, governor.worth), (20, 8));
-        assert_eq!((governor.share, governor.shallow()), (118.0 / 183.0, 38.75));
-        assert_eq!((governor.dense, governor.net, governor.gain_in_a_row), (183.0, 118.0, 211.0));
-        // 7 + 44 more to pay for an event that stays alone, 62 less and 44 for one that does not.
-        assert_eq!(governor.level_share, 51.0 / 106.0);
-    }
-
-    #[test]
-    fn nonsense_prices_do_no_harm() {
-        let mut costs = Costs::ASSUMED.pipe;
-        (costs.scan, costs.event, costs.wake, costs.modify) = (0.0, 0.0, 0.0, 0.0);
-        (costs.parked_wake, costs.add, costs.delete) = (0.0, 0.0, 0.0);
-        let governor = Governor::new(&costs, 1.0);
-        for price in [governor.scan, governor.gain, governor.parked, governor.settled] {
-            assert_eq!(price, 1.0);
-        }
-        assert_eq!((governor.gain_in_a_row, governor.level_share), (1.0, 51.0 / 44.0));
-        assert!(governor.rise.is_finite() && governor.settle >= 1 && governor.share == 0.0);
-    }
-
-    #[test]
-    fn a_burst_is_judged_at_each_threshold_below_its_reach() {
-        let mut governor = pipe();
-        governor.burst(1000.0);
-        let share = 118.0 / 183.0;
-        let price = 1.5 * 620.0 + 310.0 + 4.0 * 28.0;
-        let expected = [1000.0, 690.0, 380.0].map(|left| left * share - price);
-        assert_eq!(governor.rises[..3], expected);
-        assert_eq!(governor.rises[3..], [0.0; 3]);
-    }
-
-    #[test]
-    fn a_long_burst_pays_for_settling_and_no_more_for_parking() {
-        let mut governor = pipe();
-        // From 20 * 183 on: two moves and the removal, patience, and 20 events parked.
-        let price = 1.5 * (1150.0 + 730.0) + 575.0 + 4.0 * 28.0 + 20.0 * 65.0;
-        let parked = 1.5 * 620.0 + 310.0 + 4.0 * 28.0;
-        governor.burst(3970.0);
-        let share = 118.0 / 183.0;
-        assert_eq!(governor.rises[..2], [3970.0 - price, 3660.0 - price]);
-        assert_eq!(governor.rises[2], 3350.0 * share - parked);
-        assert_eq!(governor.rises[4..], [1490.0 * share - parked, 0.0]);
-    }
-
-    #[test]
-    fn an_event_in_a_row_saves_less_where_a_level_would_serve() {
-        let mut governor = pipe();
-        assert_eq!((governor.hot_event(true), governor.hot_event(false)), (211.0, 211.0));
-        for _ in 0..200 {
-            governor.hot_event(true);
-        }
-        governor.learn();
-        governor.reprice(&Costs::ASSUMED.pipe, 1.0);
-        // 62 less for the wake-up, 7 more for the event.
-        assert_eq!((governor.gain, governor.gain_in_a_row), (211.0, 156.0));
-        assert_eq!((governor.cold_event(true), governor.cold_event(false)), (156.0, 211.0));
-        assert_eq!((governor.dense, governor.net), (128.0, 63.0));
-        assert_eq!((governor.share, governor.worth), (63.0 / 128.0, 15));
-        // Nothing of that was in epoll, where the trigger is changed for what is there.
-        assert!(governor.level_for_all && !governor.level);
-        assert_eq!((governor.cold_events, governor.in_a_row), (2.0, 1.0));
-    }
-
-    #[test]
-    fn a_level_that_saves_nothing_changes_no_price() {
-        let costs = KindCosts { queued_wake: 120.0, ..Costs::ASSUMED.pipe };
-        let mut governor = Governor::new(&costs, 1.0);
-        assert_eq!(governor.level_share, 51.0 / 48.0);
-        for _ in 0..200 {
-            governor.cold_event(true);
-        }
-        governor.learn();
-        assert!(!governor.level && !governor.level_for_all);
-        governor.level_for_all = true;
-        governor.reprice(&costs, 1.0);
-        assert_eq!(governor.gain_in_a_row, 211.0);
-    }
-
-    #[test]
-    fn the_trigger_changes_beyond_the_even_share_and_not_on_a_few_events() {
-        let after = |level: bool, in_a_row: u32, alone: u32| {
-            let mut governor = pipe();
-            governor.level = level;
-            for n in 0..in_a_row + alone {
-                governor.cold_event(n < in_a_row);
-            }
-            governor.learn();
-            assert_eq!(governor.in_a_row, in_a_row as f32 * FADE);
-            assert_eq!(governor.cold_events, (in_a_row + alone) as f32 * FADE);
-            governor.level
-        };
-        // 51 / 106 = 0.481, more or less by 0.05; 68 events fade to 63.75.
-        assert_eq!((after(false, 53, 47), after(false, 54, 46)), (false, true));
-        assert_eq!((after(true, 43, 57), after(true, 44, 56)), (false, true));
-        assert_eq!((after(false, 68, 0), after(false, 69, 0)), (false, true));
-        assert_eq!((after(true, 0, 68), after(true, 0, 69)), (true, false));
-    }
-
-    #[test]
-    fn a_lull_costs_its_depth_or_the_patience_and_the_way_back() {
-        let mut governor = pipe();
-        governor.lull(400.0, false);
-        let back = 620.0 + 620.0;
-        let expected = [38.75, 155.0, 310.0].map(|patience| patience + back - 400.0);
-        assert_eq!((&governor.falls[..3], governor.falls[3..].iter().sum()), (&expected[..], 0.0));
-        assert_eq!(governor.falls_settled, [0.0; 6]);
-        governor.lull(400.0, true);
-        let back = 1150.0 + 730.0 + 620.0;
-        assert_eq!(governor.falls_settled[0], 71.875 + back - 400.0);
-        assert_eq!(governor.falls_settled[2..], [0.0; 4]);
-    }
-
-    #[test]
-    fn a_stay_costs_its_events_parked_or_settling() {
-        let mut governor = pipe();
-        governor.stay(30);
-        let even = governor.even;
-        assert_eq!(governor.settles, [1.5 * even, 2.0 * even, 30.0, 30.0]);
-    }
-
-    #[test]
-    fn what_would_have_served_best_is_used_and_the_past_fades() {
-        let mut governor = pipe();
-        for _ in 0..10 {
-            governor.burst(300.0);
-            governor.lull(5_000.0, false);
-            governor.lull(2_000.0, true);
-            governor.stay(30);
-        }
-        for _ in 0..5 {
-            governor.burst(3_000.0);
-        }
-        governor.learn();
-        assert_eq!((governor.rise, governor.fall), (310.0, 38.75));
-        assert_eq!(governor.fall_settled, 2300.0);
-        assert_eq!(governor.settle, (0.5 * governor.even).ceil() as u16);
-        let before = governor.rises[0];
-        governor.learn();
-        assert_eq!(governor.rises[0], before * FADE);
-        assert_eq!(governor.rise, 310.0);
-    }
-
-    #[test]
-    fn a_small_difference_changes_nothing() {
-        let mut governor = pipe();
-        governor.rises[0] = 500.0;
-        governor.falls[2] = 500.0;
-        governor.settles[1] = governor.even;
-        governor.learn();
-        assert_eq!((governor.rise, governor.fall, governor.settle), (620.0, 310.0, 20));
-    }
+/// Whether a level trigger is the cheaper one, where it was or was not before; `share` is the even
+/// point.
+fn level(before: bool, share: f32, events: f32, in_a_row: f32) -> bool {
+    let margin = if before { -HYSTERESIS } else { HYSTERESIS };
+    if events < ENOUGH { before } else { in_a_row > (share + margin) * events }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,430 @@
+//! What the kernel is told and asked, call by call.
+
+use super::*;
+use crate::backend::stage::Stage;
+use crate::stats::Calls;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+
+const READABLE: Interest = Interest::READABLE;
+
+struct Bench {
+    epoll: Epoll,
+    stage: Stage,
+    seen: Calls,
+}
+
+impl Bench {
+    fn new(limit: usize) -> Bench {
+        Bench { epoll: Epoll::new().unwrap(), stage: Stage::new(limit), seen: Calls::default() }
+    }
+
+    /// A pipe, registered and told.
+    fn pipe(&mut self, mode: Mode) -> (PipeReader, PipeWriter, Key) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let key = self.stage.add(reader.as_raw_fd(), Watch::new(READABLE).mode(mode));
+        self.sync(key);
+        (reader, writer, key)
+    }
+
+    fn ready(&mut self, mode: Mode) -> (PipeReader, PipeWriter, Key) {
+        let mut pipe = self.pipe(mode);
+        pipe.1.write_all(b"x").unwrap();
+        pipe
+    }
+
+    fn sync(&mut self, key: Key) -> Synced {
+        self.epoll.sync(&mut self.stage.cx(), key.index()).unwrap()
+    }
+
+    fn watch(&mut self, key: Key, watch: Watch) {
+        self.stage.table.slot_mut(key.index()).set_watch(watch);
+    }
+
+    fn fetch(&mut self, alone: bool) -> usize {
+        let mut indices = Vec::new();
+        let mut cx = self.stage.cx();
+        let active = self
+            .epoll
+            .fetch(&mut cx, Deadline::Now, alone, |_, index| indices.push(index))
+            .unwrap();
+        assert_eq!(active, indices.len());
+        active
+    }
+
+    /// Additions, modifications, removals and waits since it was asked last.
+    fn calls(&mut self) -> (u64, u64, u64, u64) {
+        let calls = self.stage.stats.calls.since(&self.seen);
+        self.seen = self.stage.stats.calls;
+        (calls.epoll_ctl_add, calls.epoll_ctl_mod, calls.epoll_ctl_del, calls.waits())
+    }
+
+    fn told(&self, key: Key) -> Option<(Interest, Mode)> {
+        self.stage.table.slot(key.index()).told()
+    }
+}
+
+#[test]
+fn a_set_is_idle_until_somebody_may_report() {
+    let mut bench = Bench::new(8);
+    assert!(bench.epoll.is_idle());
+    let pipe = bench.pipe(Mode::Level);
+    assert!(!bench.epoll.is_idle());
+    assert_eq!(bench.epoll.lengths(), Lengths { hot: 0, cold: 1 });
+    bench.epoll.park(&mut bench.stage.cx(), pipe.2.index()).unwrap();
+    assert!(bench.epoll.is_idle());
+    let (waker, _writer) = std::io::pipe().unwrap();
+    bench.epoll.attach_waker(&mut bench.stage.cx(), waker.as_fd()).unwrap();
+    assert!(!bench.epoll.is_idle());
+    assert_eq!(bench.epoll.lengths(), Lengths { hot: 0, cold: 0 });
+}
+
+#[test]
+fn an_exclusive_registration_is_removed_and_added_but_never_modified() {
+    let mut bench = Bench::new(8);
+    let (_reader, _writer, key) = bench.pipe(Mode::Exclusive);
+    assert_eq!(bench.calls(), (1, 0, 0, 0));
+    for mode in [Mode::Level, Mode::Exclusive] {
+        bench.watch(key, Watch::new(READABLE).mode(mode));
+        assert_eq!(bench.sync(key), Synced::Told);
+        assert_eq!((bench.calls(), bench.told(key)), ((1, 0, 1, 0), Some((READABLE, mode))));
+    }
+    // Parked, it is removed and nothing else.
+    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Told);
+    assert_eq!((bench.calls(), bench.told(key)), ((0, 0, 1, 0), None));
+}
+
+#[test]
+fn what_is_parked_already_need_not_be_told_unless_the_name_is_new() {
+    let mut bench = Bench::new(8);
+    let (reader, _writer, key) = bench.pipe(Mode::OneShot);
+    let fired = Some((Interest::NONE, Mode::OneShot));
+    bench.stage.table.slot_mut(key.index()).set_told(fired);
+    bench.calls();
+    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Saved);
+    assert_eq!((bench.calls(), bench.told(key)), ((0, 0, 0, 0), fired));
+
+    bench.stage.table.end(key.index(), false);
+    let again = bench.stage.add(reader.as_raw_fd(), READABLE);
+    assert_eq!(again.index(), key.index(), "it takes over what the kernel knows");
+    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Told);
+    assert_eq!((bench.calls(), bench.told(key)), ((0, 1, 0, 0), Some(PARKED)));
+}
+
+#[test]
+fn a_number_that_the_kernel_has_forgotten_is_added() {
+    let mut bench = Bench::new(8);
+    let (reader, _writer, key) = bench.pipe(Mode::Level);
+    let (other, _other_writer) = std::io::pipe().unwrap();
+    replace(reader.as_fd(), other.into()).unwrap();
+    bench.calls();
+    assert_eq!(bench.epoll.tell(&mut bench.stage.cx(), key.index(), PARKED).unwrap(), Synced::Told);
+    assert_eq!((bench.calls(), bench.told(key)), ((1, 1, 0, 0), Some(PARKED)));
+}
+
+#[test]
+fn a_number_that_the_kernel_still_knows_is_removed_and_added() {
+    let mut bench = Bench::new(8);
+    let (_reader, _writer, key) = bench.pipe(Mode::Exclusive);
+    bench.epoll.note(&mut bench.stage.cx(), key.index(), None);
+    bench.watch(key, Watch::new(READABLE));
+    bench.calls();
+    assert_eq!(bench.sync(key), Synced::Told);
+    assert_eq!((bench.calls(), bench.epoll.armed()), ((2, 0, 1, 0), 1));
+}
+
+#[test]
+fn any_other_refusal_is_told_without_a_second_try() {
+    let mut bench = Bench::new(8);
+    // A number that nothing here comes near.
+    let key = bench.stage.add(1_000_000, READABLE);
+    for told in [None, Some((READABLE, Mode::Edge))] {
+        bench.epoll.note(&mut bench.stage.cx(), key.index(), told);
+        let error = bench.epoll.sync(&mut bench.stage.cx(), key.index()).unwrap_err();
+        assert!(matches!(error, Error::BadDescriptor { fd: 1_000_000 }), "{error}");
+        let modified = u64::from(told.is_some());
+        assert_eq!(bench.calls(), (1 - modified, modified, 0, 0));
+        assert_eq!((bench.told(key), bench.epoll.armed()), (None, 0));
+    }
+}
+
+#[test]
+fn alone_it_asks_for_no_more_than_there_is_room_for() {
+    let mut bench = Bench::new(1);
+    let _pipes: Vec<_> = (0..3).map(|_| bench.ready(Mode::Level)).collect();
+    assert_eq!(bench.fetch(true), 1);
+    let (delivered, waiting) = bench.stage.keys();
+    assert_eq!((delivered.len(), waiting.len()), (1, 0));
+    assert!(!bench.stage.delivery.is_idle(), "the kernel was cut off");
+
+    let mut bench = Bench::new(1);
+    let _pipes: Vec<_> = (0..3).map(|_| bench.ready(Mode::Level)).collect();
+    assert_eq!(bench.fetch(false), 3);
+    let (delivered, waiting) = bench.stage.keys();
+    assert_eq!((delivered.len(), waiting.len()), (1, 2));
+}
+
+#[test]
+fn it_asks_again_only_if_what_nobody_wants_has_filled_the_buffer() {
+    // The first in the kernel's list is not wanted any more.
+    let narrowed = |limit: usize, wanted: usize| {
+        let mut bench = Bench::new(limit);
+        let first = bench.ready(Mode::Level);
+        let others: Vec<_> = (0..wanted).map(|_| bench.ready(Mode::Level)).collect();
+        bench.watch(first.2, Watch::new(Interest::NONE));
+        assert_eq!(bench.sync(first.2), Synced::Saved);
+        bench.calls();
+        let active = bench.fetch(true);
+        drop((first, others));
+        (active, bench.calls().3, bench.stage.keys().1.len())
+    };
+    assert_eq!(narrowed(2, 0), (0, 1, 0), "there was room for more");
+    // One and then the other, sorted before it is delivered.
+    assert_eq!(narrowed(1, 1), (1, 2, 1));
+    let mut bench = Bench::new(1);
+    let _pipes: Vec<_> = (0..2).map(|_| bench.ready(Mode::Level)).collect();
+    bench.calls();
+    assert_eq!((bench.fetch(true), bench.calls().3), (1, 1), "it is full of what is wanted");
+}
+
+#[test]
+fn all_descriptors_and_the_waker_are_fetched_by_one_call() {
+    let mut bench = Bench::new(8);
+    let _pipe = bench.ready(Mode::Level);
+    let (waker, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"x").unwrap();
+    bench.epoll.attach_waker(&mut bench.stage.cx(), waker.as_fd()).unwrap();
+    bench.calls();
+    assert_eq!((bench.fetch(true), bench.calls().3), (1, 1));
+}
+
+#[test]
+fn one_shots_are_counted_and_known_to_be_disarmed() {
+    let mut bench = Bench::new(8);
+    let pipes = [bench.ready(Mode::OneShot), bench.ready(Mode::OneShot)];
+    assert_eq!((bench.epoll.armed(), bench.fetch(true), bench.epoll.armed()), (2, 2, 0));
+    for (_, _, key) in &pipes {
+        assert_eq!(bench.told(*key), Some((Interest::NONE, Mode::OneShot)));
+    }
+}
+
+#[test]
+fn a_hang_up_of_what_is_parked_is_left_to_the_array() {
+    let mut bench = Bench::new(8);
+    let (_reader, writer, key) = bench.pipe(Mode::Level);
+    bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap();
+    bench.stage.table.slot_mut(key.index()).set_place(Some(1));
+    drop(writer);
+    assert_eq!(bench.fetch(true), 0);
+    assert_eq!((bench.stage.stats.unwanted, bench.stage.stats.stale), (1, 0));
+}
+
+#[test]
+fn a_set_that_is_built_anew_lacks_only_what_nobody_can_name() {
+    let mut bench = Bench::new(8);
+    let kept = [bench.pipe(Mode::Level), bench.pipe(Mode::Auto)];
+    let parked = bench.pipe(Mode::Level);
+    bench.epoll.park(&mut bench.stage.cx(), parked.2.index()).unwrap();
+    bench.stage.table.slot_mut(parked.2.index()).account_mut().parked = true;
+    let (waker, mut wake) = std::io::pipe().unwrap();
+    bench.epoll.attach_waker(&mut bench.stage.cx(), waker.as_fd()).unwrap();
+    let outer = bench.epoll.nest(&mut bench.stage.cx()).unwrap().try_clone_to_owned().unwrap();
+
+    let (orphan, mut orphan_writer, key) = bench.pipe(Mode::Level);
+    let duplicate = orphan.try_clone().unwrap();
+    bench.stage.table.end(key.index(), true);
+    assert_eq!(bench.sync(key), Synced::Saved);
+    bench.stage.table.take_changed();
+    drop(orphan);
+    orphan_writer.write_all(b"x").unwrap();
+    bench.calls();
+    assert_eq!(bench.fetch(true), 0);
+    assert_eq!((bench.stage.stats.stale, bench.stage.stats.rebuilds), (1, 1));
+    // The set in the outer one, the waker, and two of three: what was parked is told when it is
+    // due.
+    assert_eq!(bench.calls(), (4, 0, 1, 1));
+    assert_eq!(bench.epoll.armed(), 2);
+    assert!(kept.iter().all(|pipe| bench.told(pipe.2).is_some()));
+    assert_eq!(bench.told(parked.2), None);
+    assert!(!bench.stage.table.slot(parked.2.index()).account.parked);
+    assert_eq!(bench.stage.table.take_changed(), [parked.2.index()]);
+
+    let mut calls = Calls::default();
+    let mut is_readable = || {
+        let mut slot = [poll_slot(&outer)];
+        crate::sys::poll::wait(&mut calls, &mut slot, Some(std::time::Duration::ZERO)).unwrap() == 1
+    };
+    assert!(!is_readable(), "the orphan is gone");
+    wake.write_all(b"x").unwrap();
+    assert!(is_readable(), "the waker is not");
+    assert_eq!(bench.fetch(true), 0);
+    assert!(!is_readable());
+    drop(duplicate);
+}
+
+fn poll_slot(fd: &OwnedFd) -> crate::sys::poll::Slot {
+    crate::sys::poll::Slot { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+#[test]
+fn what_has_ended_is_not_told_to_a_new_set() {
+    let mut bench = Bench::new(8);
+    let (_reader, _writer, key) = bench.pipe(Mode::Level);
+    bench.stage.table.end(key.index(), false);
+    bench.calls();
+    bench.epoll.rebuild(&mut bench.stage.cx()).unwrap();
+    assert_eq!((bench.calls(), bench.epoll.armed(), bench.told(key)), ((0, 0, 0, 0), 0, None));
+}
+
+#[test]
+fn only_a_narrower_level_without_writability_may_wait() {
+    let all = Interest::READABLE | Interest::WRITABLE;
+    let cases = [
+        ((READABLE, Mode::Level), Interest::NONE, Mode::Level, true),
+        ((READABLE | Interest::PRIORITY, Mode::Level), READABLE, Mode::Level, true),
+        ((all, Mode::Level), Interest::WRITABLE, Mode::Level, true),
+        ((all, Mode::Level), READABLE, Mode::Level, false),
+        ((READABLE, Mode::Level), all, Mode::Level, false),
+        ((READABLE, Mode::Level), Interest::PRIORITY, Mode::Level, false),
+        ((READABLE, Mode::Edge), Interest::NONE, Mode::Level, false),
+        ((READABLE, Mode::Level), Interest::NONE, Mode::Edge, false),
+        ((READABLE, Mode::Edge), Interest::NONE, Mode::Edge, false),
+    ];
+    for (told, interest, mode, may) in cases {
+        let watch = Watch::new(interest).mode(mode);
+        assert_eq!(Epoll::may_wait(told, watch), may, "{told:?} to {watch:?}");
+    }
+}
+
+#[test]
+fn the_kernel_is_told_only_what_changes_something() {
+    let (level, edge) = (Watch::new, |interest| Watch::new(interest).mode(Mode::Edge));
+    let (saved, modified) = ((0, 0, 0, 0), (0, 1, 0, 0));
+    let readable = |mode| Some((READABLE, mode));
+    let cases = [
+        // Told, wanted, the calls and the answer.
+        (None, level(Interest::NONE), saved, Synced::Saved),
+        (None, level(READABLE), (1, 0, 0, 0), Synced::Told),
+        (readable(Mode::Level), level(READABLE), saved, Synced::Saved),
+        (readable(Mode::Edge), edge(READABLE), saved, Synced::Saved),
+        (readable(Mode::Level), edge(READABLE), modified, Synced::Told),
+        (readable(Mode::Level), level(Interest::WRITABLE), modified, Synced::Told),
+        (readable(Mode::Level), level(Interest::NONE), saved, Synced::Saved),
+        (readable(Mode::Edge), edge(Interest::NONE), modified, Synced::Told),
+        (Some(PARKED), level(Interest::NONE), saved, Synced::Saved),
+        (Some(PARKED), level(READABLE), modified, Synced::Told),
+    ];
+    for (told, watch, calls, synced) in cases {
+        let mut bench = Bench::new(8);
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let key = bench.stage.add(reader.as_raw_fd(), watch);
+        if let Some(told) = told {
+            bench.epoll.tell(&mut bench.stage.cx(), key.index(), told).unwrap();
+        }
+        bench.calls();
+        assert_eq!(bench.sync(key), synced, "{told:?} to {watch:?}");
+        assert_eq!(bench.calls(), calls, "{told:?} to {watch:?}");
+    }
+}
+
+#[test]
+fn what_has_come_up_and_a_new_name_are_told_even_if_they_might_wait() {
+    let mut bench = Bench::new(8);
+    let (reader, _writer, key) = bench.pipe(Mode::Level);
+    bench.watch(key, Watch::new(Interest::NONE));
+    bench.calls();
+    assert_eq!(bench.sync(key), Synced::Saved);
+    bench.stage.table.slot_mut(key.index()).set_pressing(true);
+    assert_eq!(bench.sync(key), Synced::Told);
+    assert_eq!((bench.calls(), bench.told(key)), ((0, 1, 0, 0), Some(PARKED)));
+    // The same interest and mode, but another key.
+    bench.watch(key, Watch::new(READABLE));
+    bench.sync(key);
+    bench.stage.table.end(key.index(), false);
+    let again = bench.stage.add(reader.as_raw_fd(), READABLE);
+    bench.calls();
+    assert_eq!(bench.sync(again), Synced::Told);
+    assert_eq!(bench.calls(), (0, 1, 0, 0));
+}
+
+#[test]
+fn a_removal_is_told_unless_a_close_has_made_it_needless() {
+    for (closed, known, calls, synced) in [
+        (false, true, (0, 0, 1, 0), Synced::Told),
+        (true, true, (0, 0, 0, 0), Synced::Saved),
+        (false, false, (0, 0, 0, 0), Synced::Saved),
+    ] {
+        let mut bench = Bench::new(8);
+        let (_reader, _writer, key) = bench.pipe(Mode::Level);
+        if !known {
+            bench.epoll.forget(&mut bench.stage.cx(), key.index());
+        }
+        bench.stage.table.end(key.index(), closed);
+        bench.calls();
+        assert_eq!(bench.sync(key), synced);
+        assert_eq!((bench.calls(), bench.told(key), bench.epoll.armed()), (calls, None, 0));
+    }
+}
+
+#[test]
+fn a_wait_counts_what_is_watched_and_what_is_active() {
+    let mut bench = Bench::new(8);
+    let mut ready = bench.ready(Mode::Level);
+    let _idle = bench.pipe(Mode::Level);
+    for (watched, active) in [(2, 1), (4, 2)] {
+        bench.epoll.wait(&mut bench.stage.cx(), Deadline::Now).unwrap();
+        let cold = bench.stage.stats.cold;
+        assert_eq!((cold.watched, cold.active), (watched, active));
+    }
+    ready.0.read_exact(&mut [0]).unwrap();
+    bench.epoll.wait(&mut bench.stage.cx(), Deadline::Now).unwrap();
+    let cold = bench.stage.stats.cold;
+    assert_eq!((cold.watched, cold.active), (6, 2));
+}
+
+#[test]
+fn a_child_gets_sets_of_its_own_under_the_same_numbers() {
+    let mut bench = Bench::new(8);
+    let (_reader, _writer, key) = bench.ready(Mode::Level);
+    let outer = bench.epoll.nest(&mut bench.stage.cx()).unwrap().as_raw_fd();
+    let number = bench.epoll.as_fd().as_raw_fd();
+    let theirs = bench.epoll.as_fd().try_clone_to_owned().unwrap();
+    let before = bench.stage.stats.calls;
+    bench.epoll.after_fork(&mut bench.stage.cx()).unwrap();
+    let calls = bench.stage.stats.calls.since(&before);
+    // Two sets, and one in the other again.
+    assert_eq!((calls.epoll_create, calls.epoll_ctl_add, calls.total()), (2, 1, 3), "{calls}");
+    assert_eq!((bench.epoll.armed(), bench.epoll.waker), (0, None));
+    assert_eq!(bench.epoll.as_fd().as_raw_fd(), number);
+    assert_eq!(bench.epoll.nest(&mut bench.stage.cx()).unwrap().as_raw_fd(), outer);
+    assert_eq!(bench.fetch(true), 0, "nothing was told to the new set");
+    // What was told to the old one is still there.
+    let mut buffer = Vec::new();
+    let found = epoll::wait(
+        &mut Calls::default(),
+        theirs.as_fd(),
+        &mut buffer,
+        8,
+        Some(std::time::Duration::ZERO),
+    );
+    assert_eq!(found.unwrap(), 1);
+    bench.stage.table.slot_mut(key.index()).set_told(None);
+    assert_eq!(bench.sync(key), Synced::Told);
+    assert_eq!(bench.fetch(true), 1);
+}
+
+#[test]
+fn a_set_is_nested_once() {
+    let mut bench = Bench::new(8);
+    bench.epoll.nest(&mut bench.stage.cx()).unwrap();
+    bench.epoll.nest(&mut bench.stage.cx()).unwrap();
+    assert_eq!(bench.calls(), (1, 0, 0, 0));
+    assert_eq!(bench.stage.stats.calls.epoll_create, 1);
+}
+
+#[test]
+fn memory_is_the_kernels_buffer() {
+    let mut bench = Bench::new(8);
+    assert_eq!(bench.epoll.memory(), Memory::default());
+    bench.epoll.buffer.reserve_exact(10);
+    assert_eq!(bench.epoll.memory(), Memory { own: 0, mirrors: 10 * size_of::<Raw>() });
+}

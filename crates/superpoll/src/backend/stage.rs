@@ -1,0 +1,58 @@
+//! What a back-end is handed, for tests of its parts without a poller around them.
+
+use std::os::fd::RawFd;
+
+use crate::backend::{Context, Delivery};
+use crate::event::{Events, Readiness};
+use crate::interest::Watch;
+use crate::key::Key;
+use crate::stats::Stats;
+use crate::table::Table;
+
+pub(super) struct Stage {
+    pub table: Table,
+    pub stats: Stats,
+    pub events: Events,
+    pub delivery: Delivery,
+}
+
+impl Stage {
+    pub fn new(limit: usize) -> Stage {
+        Stage {
+            table: Table::new(Default::default()),
+            stats: Stats::default(),
+            events: Events::with_limit(limit),
+            delivery: Delivery::default(),
+        }
+    }
+
+    /// Registers a descriptor as if the back-end had been told of it already.
+    pub fn add(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Key {
+        let key = self.table.insert(fd, watch.into(), None);
+        let told = self.table.take_changed();
+        self.table.recycle_changed(told);
+        key
+    }
+
+    pub fn cx(&mut self) -> Context<'_> {
+        Context {
+            table: &mut self.table,
+            stats: &mut self.stats,
+            events: &mut self.events,
+            delivery: &mut self.delivery,
+            sleep: None,
+            asleep: false,
+        }
+    }
+
+    /// What was delivered.
+    pub fn delivered(&self) -> Vec<(Key, Readiness)> {
+        self.events.iter().map(|event| (event.key(), event.readiness())).collect()
+    }
+
+    /// What was delivered, by key, and what is kept for its turn.
+    pub fn keys(&self) -> (Vec<Key>, Vec<Key>) {
+        let delivered = self.events.iter().map(|event| event.key()).collect();
+        (delivered, self.delivery.backlog.iter().map(|event| event.key()).collect())
+    }
+}
