@@ -217,7 +217,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         plan.totals.iter().map(count).sum::<usize>() * plan.kinds.len() * plan.placements.len();
     let progress = Progress::new("atr", all_points * plan.entries.len() * plan.repetitions);
     let slot = plan.budget / (all_points * plan.entries.len() * plan.repetitions).max(1) as f64;
-    let promised = options.output.seconds.is_none();
+    let promised = options.output.paced || options.output.seconds.is_none();
     let mut pace = Pace::new(all_points, plan.budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();

@@ -321,7 +321,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let slot = budget / (count * entries.len() * repetitions).max(1) as f64;
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
-    let promised = options.output.seconds.is_none();
+    let promised = options.output.paced || options.output.seconds.is_none();
     let mut pace = Pace::new(count, budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();

@@ -26,6 +26,9 @@ pub struct Output {
     /// About how long to measure, in seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
+    /// Keeps to the seconds where a point takes longer than its share, with fewer repetitions.
+    #[arg(skip)]
+    pub paced: bool,
     /// Blocks of each subject at each point
     #[arg(long, value_name = "N")]
     pub repetitions: Option<usize>,
@@ -46,6 +49,7 @@ impl Default for Output {
             no_report: false,
             quick: false,
             seconds: None,
+            paced: false,
             repetitions: None,
             second_thread: false,
             seed: 1,

@@ -26,7 +26,7 @@ pub struct Options {
 const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive";
 
 /// Measures everything that a target is about: all kinds, totals and placements, mixed loads,
-/// wake-ups, and sweeps and mixes once more with a second thread in the process. Takes about half
+/// wake-ups, and sweeps and mixes once more with a second thread in the process. Takes about
 /// an hour; a quick run keeps to pipes and one placement. `between` is told what begins.
 ///
 /// # Errors
@@ -43,6 +43,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         json: None,
         second_thread: second_thread || options.output.second_thread,
         seconds: Some(options.output.budget(quick_seconds, seconds)),
+        paced: true,
         ..options.output.clone()
     };
     let mut targets = Vec::new();
