@@ -254,6 +254,11 @@ impl Events {
     pub fn refusals(&self) -> &[(Key, Error)] {
         &self.refusals
     }
+
+    /// Takes the [refusals](Events::refusals), so that their errors can be passed on.
+    pub fn take_refusals(&mut self) -> Vec<(Key, Error)> {
+        std::mem::take(&mut self.refusals)
+    }
 }
 
 impl<'a> IntoIterator for &'a Events {

@@ -273,6 +273,19 @@ impl Poller {
         Ok(())
     }
 
+    /// Ends a registration whose descriptor the caller closes right after, before the next wait,
+    /// and does not keep open through a duplicate: the kernel need not be told. What
+    /// [`Owned`] does by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`].
+    pub fn deregister_closing(&mut self, key: Key) -> Result<()> {
+        self.end(key, true)?;
+        self.changed();
+        Ok(())
+    }
+
     fn end(&mut self, key: Key, closed: bool) -> Result<()> {
         if self.table.get(key).is_none() {
             return Err(Error::StaleKey { key });

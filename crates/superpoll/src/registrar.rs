@@ -159,6 +159,16 @@ impl Registrar {
         self.send(Command::Deregister { key })
     }
 
+    /// Ends a registration whose descriptor the caller closes right after, see
+    /// [`Poller::deregister_closing`](crate::Poller::deregister_closing).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the poller cannot be woken.
+    pub fn deregister_closing(&self, key: Key) -> Result<()> {
+        self.send(Command::Closed { key })
+    }
+
     /// Wakes the poller, as [`Waker::wake`](crate::Waker::wake) does.
     ///
     /// # Errors
@@ -180,7 +190,7 @@ impl fmt::Debug for Registrar {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(superpoll_loom)))]
 mod tests {
     use super::*;
 

@@ -9,7 +9,7 @@
 //!
 //! The write happens after the bit is set, so it may arrive late, in a later wait. It is then
 //! drained and ignored: what counts is the bit. The protocol is model-checked with loom
-//! (`RUSTFLAGS="--cfg loom" cargo test -p superpoll --lib --release model`).
+//! (`RUSTFLAGS="--cfg superpoll_loom" cargo test -p superpoll --lib --release model`).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,9 +20,9 @@ use crate::registrar::Shared;
 use crate::stats::Calls;
 use crate::sys::eventfd::EventFd;
 
-#[cfg(loom)]
+#[cfg(superpoll_loom)]
 use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-#[cfg(not(loom))]
+#[cfg(not(superpoll_loom))]
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const ASLEEP: u8 = 1;
@@ -193,7 +193,7 @@ impl fmt::Debug for Waker {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(superpoll_loom)))]
 mod tests {
     use super::*;
     use crate::sys::poll::{self, Slot};
@@ -328,7 +328,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, superpoll_loom))]
 mod model {
     use super::*;
     use loom::sync::atomic::AtomicUsize;
