@@ -1,0 +1,99 @@
+//! An HTTP server: hyper on this runtime, HTTP/1 and HTTP/2 without TLS (h2c) on one port.
+//!
+//! `GET /` answers `OK`, `POST /` sends the request's body back while it arrives, and `/echo` answers
+//! with the headers of the request. Ctrl-C or `SIGTERM` ends it in order: what was asked is answered.
+//!
+//! Try it with `cargo run --example http_echo -- --listen 127.0.0.1:8080` and
+//! `curl -d hello http://127.0.0.1:8080/`, or with `--http2-prior-knowledge`.
+
+use std::fmt::Write;
+use std::io;
+use std::time::Duration;
+
+use futures_lite::future::or;
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
+use superpoll_rt::net::TcpListener;
+use superpoll_rt::signal::{SignalKind, signal};
+use superpoll_rt::spawn;
+use superpoll_rt::time::timeout;
+
+mod options;
+
+/// A body that is sent back as it comes, or one that is known.
+type Body = Either<Incoming, Full<Bytes>>;
+
+/// How long clients have to take their answers after a signal to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn main() -> std::process::ExitCode {
+    options::run("Answers HTTP/1 and HTTP/2: GET /, POST / and /echo.", serve)
+}
+
+async fn serve(listener: TcpListener) -> io::Result<()> {
+    let mut server = auto::Builder::new(EngineExecutor);
+    server.http1().timer(EngineTimer).header_read_timeout(Duration::from_secs(30));
+    server.http2().timer(EngineTimer).keep_alive_interval(Duration::from_secs(30));
+    let connections = GracefulShutdown::new();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    loop {
+        let accepted = async { listener.accept().await.map(Some) };
+        let interrupted = async { interrupt.recv().await.map(|()| None) };
+        let terminated = async { terminate.recv().await.map(|()| None) };
+        let Some((stream, _)) = or(accepted, or(interrupted, terminated)).await? else { break };
+        stream.set_nodelay(true)?;
+        let connection = server.serve_connection(stream, service_fn(answer)).into_owned();
+        let connection = connections.watch(connection);
+        spawn(async move {
+            // What the client did wrong it has been told, if it still listens.
+            let _ = connection.await;
+        })
+        .detach();
+    }
+    // Who connects from now on is refused; who waits for an answer still gets it.
+    drop(listener);
+    // Whoever takes longer is left to the end of the process.
+    let _ = timeout(PATIENCE, connections.shutdown()).await;
+    Ok(())
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Body>, hyper::http::Error> {
+    match (request.method(), request.uri().path()) {
+        (_, "/echo") => text(StatusCode::OK, describe(request.headers())),
+        (&Method::GET | &Method::HEAD, "/") => text(StatusCode::OK, "OK"),
+        (&Method::POST, "/") => {
+            let kind = request.headers().get(CONTENT_TYPE).cloned();
+            let kind = kind.unwrap_or(HeaderValue::from_static("application/octet-stream"));
+            let body = Either::Left(request.into_body());
+            Response::builder().header(CONTENT_TYPE, kind).body(body)
+        }
+        (_, "/") => {
+            let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD or POST\n")?;
+            refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
+            Ok(refusal)
+        }
+        _ => text(StatusCode::NOT_FOUND, "there are / and /echo\n"),
+    }
+}
+
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Result<Response<Body>, hyper::http::Error> {
+    let body = Either::Right(Full::new(text.into()));
+    Response::builder().status(status).header(CONTENT_TYPE, "text/plain; charset=utf-8").body(body)
+}
+
+/// The headers, one a line.
+fn describe(headers: &HeaderMap) -> String {
+    headers.iter().fold(String::new(), |mut lines, (name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        // Writing to a string does not fail.
+        let _ = writeln!(lines, "{name}: {value}");
+        lines
+    })
+}

@@ -1,0 +1,248 @@
+//! Any descriptor, awaited.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::task::{Context, Poll};
+
+use crate::link::{After, Link};
+use crate::sources::Direction;
+use crate::sys;
+
+/// A descriptor whose readiness can be awaited: any that `poll(2)` can watch.
+///
+/// Nothing is registered until an operation would block, and what is known to be ready is not asked
+/// of the kernel. The engine on which it was last awaited watches it; it may be sent to another, but
+/// not be used from two threads at a time, and not be registered twice on one engine (a second wait
+/// for the same descriptor number is refused).
+///
+/// Several tasks of an engine may wait for the same direction: all are woken, and one gets there
+/// first.
+pub struct AsyncFd<T: AsFd> {
+    // Fields are dropped in this order: the engine forgets the descriptor before it is closed.
+    link: Link,
+    io: T,
+}
+
+impl<T: AsFd> AsyncFd<T> {
+    /// Takes a descriptor and makes it non-blocking, which concerns all its duplicates.
+    ///
+    /// # Errors
+    ///
+    /// What `fcntl(2)` says.
+    pub fn new(io: T) -> io::Result<AsyncFd<T>> {
+        sys::descriptor::set_nonblocking(io.as_fd())?;
+        Ok(AsyncFd::nonblocking(io))
+    }
+
+    /// Takes a descriptor that is non-blocking already. With one that blocks, operations block the
+    /// whole engine.
+    pub fn nonblocking(io: T) -> AsyncFd<T> {
+        AsyncFd { link: Link::default(), io }
+    }
+
+    pub(crate) fn linked(io: T, link: Link) -> AsyncFd<T> {
+        AsyncFd { link, io }
+    }
+
+    /// Ends the registration; the next wait makes another.
+    pub(crate) fn leave(&self) {
+        self.link.leave();
+    }
+
+    /// The descriptor.
+    pub fn get_ref(&self) -> &T {
+        &self.io
+    }
+
+    /// The descriptor, to change. It must stay the same open file.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.io
+    }
+
+    /// Ends the registration, if there is one, and gives the descriptor back, open and non-blocking.
+    pub fn into_inner(self) -> T {
+        let AsyncFd { link, io } = self;
+        link.untie();
+        io
+    }
+
+    /// Waits until it is thought to be readable. See [`ReadyGuard`] for what to do then.
+    ///
+    /// Cancel safe: it holds nothing.
+    ///
+    /// # Errors
+    ///
+    /// Without a runtime on this thread, or if the descriptor cannot be watched.
+    pub async fn readable(&self) -> io::Result<ReadyGuard<'_, T>> {
+        self.ready(Direction::Read).await
+    }
+
+    /// Waits until it is thought to be writable, see [`readable`](AsyncFd::readable).
+    ///
+    /// Cancel safe: it holds nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](AsyncFd::readable).
+    pub async fn writable(&self) -> io::Result<ReadyGuard<'_, T>> {
+        self.ready(Direction::Write).await
+    }
+
+    /// Waits for a direction, see [`readable`](AsyncFd::readable).
+    ///
+    /// Cancel safe: it holds nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](AsyncFd::readable).
+    pub async fn ready(&self, direction: Direction) -> io::Result<ReadyGuard<'_, T>> {
+        poll_fn(|cx| self.poll_ready(cx, direction)).await
+    }
+
+    /// As [`ready`](AsyncFd::ready), for what implements `Future` by hand.
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](AsyncFd::readable).
+    pub fn poll_ready(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+    ) -> Poll<io::Result<ReadyGuard<'_, T>>> {
+        let tick = std::task::ready!(self.link.poll_ready(cx, self.io.as_fd(), direction))?;
+        Poll::Ready(Ok(ReadyGuard { fd: self, direction, tick }))
+    }
+
+    /// Carries out an operation as soon as it does not block: `operation` is called again after
+    /// each wait as long as it fails with `WouldBlock`.
+    ///
+    /// Cancel safe: dropped before it is ready, it has done nothing that `operation` did not do.
+    ///
+    /// # Errors
+    ///
+    /// What `operation` says, or as [`readable`](AsyncFd::readable).
+    pub async fn perform<R>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        poll_fn(|cx| self.poll_perform(cx, direction, &mut operation)).await
+    }
+
+    /// As [`perform`](AsyncFd::perform), for what implements `Future` by hand.
+    ///
+    /// # Errors
+    ///
+    /// As [`perform`](AsyncFd::perform).
+    pub fn poll_perform<R>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.poll_with(cx, direction, |io| operation(io).map(|result| (result, After::Ready)))
+    }
+
+    /// Tries an operation now, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// What `operation` says; `WouldBlock` clears the readiness, so that the next wait is one.
+    pub fn try_perform<R>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.link.attempt(direction, || operation(&self.io).map(|result| (result, After::Ready)))
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// As [`poll_perform`](AsyncFd::poll_perform), with what the operation says of the stream.
+    #[inline]
+    pub(crate) fn poll_with<R>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        mut operation: impl FnMut(&T) -> io::Result<(R, After)>,
+    ) -> Poll<io::Result<R>> {
+        self.link.poll(cx, self.io.as_fd(), direction, || operation(&self.io))
+    }
+}
+
+impl<T: AsFd> Deref for AsyncFd<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.io
+    }
+}
+
+impl<T: AsFd> AsFd for AsyncFd<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
+    }
+}
+
+impl<T: AsFd> AsRawFd for AsyncFd<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.io.as_fd().as_raw_fd()
+    }
+}
+
+impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncFd").field(&self.io).finish()
+    }
+}
+
+/// A direction of a descriptor that is thought to be ready. It stays so until an operation has said
+/// `WouldBlock`: use [`try_io`](ReadyGuard::try_io), or [`clear`](ReadyGuard::clear), else the next
+/// wait is over at once. A report that arrives in between is not lost.
+pub struct ReadyGuard<'a, T: AsFd> {
+    fd: &'a AsyncFd<T>,
+    direction: Direction,
+    tick: u32,
+}
+
+/// The descriptor was not ready after all; wait again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotReady;
+
+impl<T: AsFd> ReadyGuard<'_, T> {
+    /// Says that an operation would have blocked.
+    pub fn clear(self) {
+        self.fd.link.clear(self.direction, self.tick);
+    }
+
+    /// Tries an operation, and clears the readiness if it says `WouldBlock`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotReady`] if it would have blocked; inside, what the operation says.
+    pub fn try_io<R>(
+        self,
+        operation: impl FnOnce(&T) -> io::Result<R>,
+    ) -> Result<io::Result<R>, NotReady> {
+        match operation(&self.fd.io) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.clear();
+                Err(NotReady)
+            }
+            outcome => {
+                self.fd.link.acted();
+                Ok(outcome)
+            }
+        }
+    }
+}
+
+impl<T: AsFd> fmt::Debug for ReadyGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadyGuard").field("direction", &self.direction).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,411 @@
+//! The engine: one thread's poller, tasks and timers, and the loop that turns them.
+//!
+//! A turn runs the tasks that are due, up to a limit, and asks the poller once: without blocking if
+//! there is more to run, else until the next timer. What a task does to the poller in its turn (begin
+//! to wait, stop, close) is told to the kernel together, right before that call; what it took back in the
+//! same turn costs nothing.
+//!
+//! Everything here belongs to one thread and is borrowed for a few lines at a time, never while a task
+//! runs or a waker is called: wakers are arbitrary code, and may drop what they know. Other threads reach
+//! an engine through its [`Remote`] only.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use async_task::Runnable;
+use slab::Slab;
+use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
+
+use crate::remote::{Message, Remote};
+use crate::sources::{Direction, Sources, allowed};
+use crate::spin::Spin;
+use crate::stats::{Counters, Stats, count};
+use crate::time::{self, wheel::Wheel};
+use crate::trace;
+
+/// What an engine is told at its start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// The longest look before a sleep; zero for none.
+    pub spin: Duration,
+}
+
+/// How many tasks run before the poller is asked again.
+const TASKS_PER_TURN: usize = 128;
+
+/// How many operations a task may complete before it has to let others run.
+const BUDGET: u32 = 128;
+
+/// How many operations all tasks of a turn may complete, but for what the last of them has begun.
+const BUDGET_PER_TURN: u32 = 256;
+
+/// How many events the poller may deliver at once.
+const EVENTS_PER_TURN: usize = 1024;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Engine>>> = const { RefCell::new(None) };
+}
+
+/// Calls a function with the engine of this thread, if one is running here.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&Engine) -> R) -> Option<R> {
+    CURRENT.try_with(|current| current.borrow().as_deref().map(f)).ok().flatten()
+}
+
+/// Whether the engine with this number runs on this thread.
+pub(crate) fn is_current(id: u32) -> bool {
+    with(|engine| engine.remote.id == id) == Some(true)
+}
+
+/// For as long as this lives, an engine is its thread's.
+pub(crate) struct Entered(());
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.with(|current| current.take());
+    }
+}
+
+pub(crate) struct Engine {
+    pub remote: Arc<Remote>,
+    pub counters: Counters,
+    poller: RefCell<Poller>,
+    events: RefCell<Events>,
+    sources: RefCell<Sources>,
+    queue: RefCell<VecDeque<Runnable>>,
+    /// A waker for each task that lives, to end it when the engine ends.
+    tasks: RefCell<Slab<Waker>>,
+    /// Operations that the task which runs may still complete.
+    budget: Cell<u32>,
+    stopped: Cell<bool>,
+    spin: RefCell<Spin>,
+    timers: RefCell<Wheel>,
+    // Emptied lists, kept for their room.
+    messages: Cell<Vec<Message>>,
+    due: Cell<Vec<Waker>>,
+}
+
+impl Engine {
+    pub fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let registrar = poller.registrar()?;
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        trace::engine_started(id, poller.backend());
+        Ok(Engine {
+            remote: Arc::new(Remote::new(id, poller.backend(), registrar)),
+            counters: Counters::default(),
+            poller: RefCell::new(poller),
+            events: RefCell::new(Events::with_limit(EVENTS_PER_TURN)),
+            sources: RefCell::default(),
+            queue: RefCell::default(),
+            tasks: RefCell::default(),
+            budget: Cell::new(BUDGET),
+            stopped: Cell::new(false),
+            spin: RefCell::new(Spin::new(settings.spin)),
+            timers: RefCell::new(Wheel::new(Instant::now())),
+            messages: Cell::default(),
+            due: Cell::default(),
+        })
+    }
+
+    /// Makes this the thread's engine; `None` if there is one already.
+    pub fn enter(self: &Rc<Engine>) -> Option<Entered> {
+        CURRENT.with(|current| {
+            let mut current = current.borrow_mut();
+            current.is_none().then(|| {
+                *current = Some(self.clone());
+                Entered(())
+            })
+        })
+    }
+
+    // Tasks.
+
+    #[inline]
+    pub fn schedule(&self, runnable: Runnable) {
+        self.queue.borrow_mut().push_back(runnable);
+    }
+
+    /// Notes a task that runs for the first time, and numbers it.
+    pub fn admit(&self, waker: Waker) -> usize {
+        count(&self.counters.spawned);
+        self.tasks.borrow_mut().insert(waker)
+    }
+
+    /// Notes the end of a task.
+    pub fn discharge(&self, number: usize) {
+        let waker = self.tasks.borrow_mut().try_remove(number);
+        drop(waker);
+    }
+
+    /// Takes one from the budget of the running task; false if it is spent.
+    #[inline]
+    pub fn spend(&self) -> bool {
+        let left = self.budget.get();
+        self.budget.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    #[inline]
+    pub fn renew_budget(&self) {
+        self.budget.set(BUDGET);
+    }
+
+    /// Runs what is due, up to the limits of a turn.
+    fn run_tasks(&self) {
+        let mut operations = 0;
+        for _ in 0..TASKS_PER_TURN {
+            // Not in the condition below, where the borrow would last for the body.
+            let next = self.queue.borrow_mut().pop_front();
+            let Some(runnable) = next else { return };
+            self.renew_budget();
+            count(&self.counters.polls);
+            runnable.run();
+            operations += BUDGET - self.budget.get();
+            if operations >= BUDGET_PER_TURN {
+                return;
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
+    /// Takes what other threads have sent.
+    #[inline]
+    fn take_messages(&self) {
+        if self.remote.inbox.is_pending() {
+            self.take_all_messages();
+        }
+    }
+
+    #[cold]
+    fn take_all_messages(&self) {
+        let mut messages = self.messages.take();
+        self.remote.inbox.take(&mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Run(runnable) => {
+                    count(&self.counters.remote_wakes);
+                    self.schedule(runnable);
+                }
+                Message::Call(call) => call(),
+                Message::Forget(key) => self.forget(key),
+                Message::CancelTimer(key) => {
+                    // In two steps: the waker is dropped when nothing is borrowed.
+                    let waker = self.timers(|wheel| wheel.cancel(key));
+                    drop(waker);
+                }
+                Message::Stop => self.stopped.set(true),
+            }
+        }
+        self.messages.set(messages);
+    }
+
+    // Descriptors.
+
+    /// Registers a descriptor that has to be waited for. It is told to the poller before its next
+    /// wait, with the first interest.
+    pub fn register(
+        &self,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        mode: Mode,
+        ready: u8,
+    ) -> superpoll::Result<Key> {
+        let watch = Watch::new(direction.interest() & allowed(mode)).mode(mode);
+        let key = self.poller.borrow_mut().register(fd, watch)?;
+        self.sources.borrow_mut().add(key, fd.as_raw_fd(), watch, ready);
+        Ok(key)
+    }
+
+    /// Has a task wait for a direction of a source that is registered.
+    pub fn wait_for(&self, key: Key, direction: Direction, waker: &Waker) -> superpoll::Result<()> {
+        match self.source(key, |source| source.wait(direction, waker)).flatten() {
+            Some(interest) => self.modify(key, interest),
+            None => Ok(()),
+        }
+    }
+
+    /// What an operation needs of its source; `None` if the registration is gone.
+    #[inline]
+    pub fn source<R>(
+        &self,
+        key: Key,
+        f: impl FnOnce(&mut crate::sources::Source) -> R,
+    ) -> Option<R> {
+        self.sources.borrow_mut().get(key).map(f)
+    }
+
+    /// The timers, for a few lines.
+    pub fn timers<R>(&self, f: impl FnOnce(&mut Wheel) -> R) -> R {
+        f(&mut self.timers.borrow_mut())
+    }
+
+    pub fn modify(&self, key: Key, interest: Interest) -> superpoll::Result<()> {
+        self.poller.borrow_mut().modify(key, interest)
+    }
+
+    /// Ends a registration; `closing` if the descriptor is closed right after.
+    pub fn deregister(&self, key: Key, closing: bool) {
+        let mut poller = self.poller.borrow_mut();
+        // A stale key is what was wanted: refused by the kernel, it has ended already.
+        let _ = if closing { poller.deregister_closing(key) } else { poller.deregister(key) };
+        drop(poller);
+        self.forget(key);
+    }
+
+    fn forget(&self, key: Key) {
+        let source = self.sources.borrow_mut().remove(key);
+        drop(source);
+    }
+
+    /// Asks the poller, for at most `timeout`, and wakes who waits for what it reports. Returns how
+    /// much there was.
+    fn poll(&self, timeout: Option<Duration>) -> superpoll::Result<usize> {
+        let mut events = self.events.borrow_mut();
+        self.poller.borrow_mut().wait(&mut events, timeout)?;
+        for event in &*events {
+            let outcome = self.sources.borrow_mut().report(event);
+            let Some(outcome) = outcome else { continue };
+            if let Some(interest) = outcome.narrow {
+                // Refused only for a stale key, of which there are no events.
+                let _ = self.modify(event.key(), interest);
+            }
+            if let Some(fd) = outcome.spinning {
+                self.counters.note_spinning(fd);
+            }
+            outcome.woken.wake();
+        }
+        if !events.refusals().is_empty() {
+            for (key, error) in events.take_refusals() {
+                let woken = self.source(key, |source| source.refuse(error.into()));
+                woken.unwrap_or_default().wake();
+            }
+        }
+        Ok(events.len())
+    }
+
+    // The loop.
+
+    /// How long the poller may block: not at all if there is work, else until the next timer.
+    fn timeout(&self) -> Option<Duration> {
+        if self.has_news() {
+            return Some(Duration::ZERO);
+        }
+        self.timers.borrow().next().map(|next| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Fires the timers that are due.
+    fn fire_timers(&self) {
+        let next = self.timers.borrow().next();
+        if next.is_none_or(time::is_far) {
+            return;
+        }
+        let mut due = self.due.take();
+        self.timers.borrow_mut().advance(Instant::now(), &mut due);
+        for waker in due.drain(..) {
+            waker.wake();
+        }
+        self.due.set(due);
+    }
+
+    /// A turn: messages, tasks, the poller, timers.
+    #[inline]
+    pub fn turn(&self) -> superpoll::Result<()> {
+        self.take_messages();
+        self.run_tasks();
+        self.counters.begin_wait();
+        let timeout = self.timeout();
+        let outcome = if timeout == Some(Duration::ZERO) || !self.spin.borrow().is_on() {
+            self.poll(timeout).map(drop)
+        } else {
+            self.look_and_sleep(timeout)
+        };
+        self.counters.end_wait();
+        self.fire_timers();
+        outcome
+    }
+
+    /// Whether it was told to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    /// Looks for as long as that has proved useful, and sleeps then.
+    fn look_and_sleep(&self, timeout: Option<Duration>) -> superpoll::Result<()> {
+        let start = Instant::now();
+        let window = self.spin.borrow().window();
+        let end = start + timeout.map_or(window, |timeout| timeout.min(window));
+        let mut now = start;
+        while now < end {
+            count(&self.counters.looks);
+            if self.poll(Some(Duration::ZERO))? > 0 || self.has_news() {
+                count(&self.counters.looks_found);
+                return Ok(());
+            }
+            std::hint::spin_loop();
+            now = Instant::now();
+        }
+        let left = timeout.map(|timeout| timeout.saturating_sub(now - start));
+        let outcome = self.poll(left);
+        self.spin.borrow_mut().slept(now.elapsed());
+        outcome.map(drop)
+    }
+
+    /// Whether there is anything to do that the poller does not know of.
+    fn has_news(&self) -> bool {
+        self.has_work()
+            || self.stopped.get()
+            || self.remote.is_root_woken()
+            || self.remote.inbox.is_pending()
+    }
+
+    /// Ends all tasks and drops what they own. An engine that is current on this thread steps back
+    /// until that is done.
+    pub fn end(self: &Rc<Engine>) {
+        let outer = CURRENT.with(|current| current.replace(Some(self.clone())));
+        self.drop_tasks();
+        trace::engine_ended(self.remote.id, self.counters.turns.get());
+        self.remote.ended.store(true, Ordering::Release);
+        self.take_messages();
+        self.drop_tasks();
+        drop(self.sources.borrow_mut().take_all());
+        CURRENT.with(|current| current.replace(outer));
+    }
+
+    fn drop_tasks(&self) {
+        loop {
+            let wakers: Vec<Waker> =
+                self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+            for waker in wakers {
+                waker.wake();
+            }
+            self.take_messages();
+            let dropped = std::mem::take(&mut *self.queue.borrow_mut());
+            if dropped.is_empty() && self.tasks.borrow().is_empty() {
+                return;
+            }
+            drop(dropped);
+            // A task that another thread is waking right now arrives in the inbox in a moment.
+            std::thread::yield_now();
+        }
+    }
+
+    /// The back-end's name.
+    pub fn backend(&self) -> &'static str {
+        self.poller.borrow().backend()
+    }
+
+    pub fn stats(&self) -> Stats {
+        let lengths = (self.sources.borrow().len(), self.timers.borrow().len());
+        self.counters.snapshot(self.poller.borrow().stats(), &self.remote, lengths)
+    }
+}

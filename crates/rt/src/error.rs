@@ -1,0 +1,80 @@
+//! What can go wrong with a runtime itself. Operations on descriptors fail with [`std::io::Error`].
+
+use std::fmt;
+use std::io;
+
+/// Why a runtime could not do something.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Blocking on a runtime from inside one.
+    Nested,
+    /// No runtime runs on this thread.
+    NoRuntime,
+    /// There is no engine with this number.
+    NoSuchEngine {
+        /// The number asked for.
+        engine: usize,
+        /// How many there are, numbered from zero.
+        engines: usize,
+    },
+    /// The runtime has ended.
+    Ended,
+    /// A worker's thread could not be started.
+    Thread(io::Error),
+    /// The poller could not be made, or failed to wait.
+    Poller(superpoll::Error),
+}
+
+/// A result whose error is [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Nested => f.write_str(
+                "blocking on a runtime inside a runtime would block the engine that has to do the work; \
+                 await the future instead, or spawn it",
+            ),
+            Error::NoRuntime => {
+                f.write_str("no runtime runs on this thread; call it inside Runtime::block_on")
+            }
+            Error::NoSuchEngine { engine, engines } => {
+                write!(f, "there is no engine {engine}: the runtime has {engines}, numbered from 0")
+            }
+            Error::Ended => f.write_str("the runtime has ended; nothing more can run on it"),
+            Error::Thread(source) => write!(
+                f,
+                "starting a worker's thread: {source}; lower the number of workers or raise the limit of \
+                 threads (ulimit -u)"
+            ),
+            Error::Poller(source) => source.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Thread(source) => Some(source),
+            Error::Poller(source) => std::error::Error::source(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<superpoll::Error> for Error {
+    fn from(error: superpoll::Error) -> Error {
+        Error::Poller(error)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Thread(source) => source,
+            Error::Poller(source) => source.into(),
+            other => io::Error::other(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! An async runtime whose I/O back-end is chosen when the program starts.
+//!
+//! The [`superpoll`] poller below it watches descriptors with `select`, `poll`, `epoll` or the adaptive
+//! mixture of the two last; which one is a line in the builder or the environment variable
+//! `SUPERPOLL_BACKEND`, and no other line changes.
+//!
+//! ```
+//! use futures_lite::{AsyncReadExt, AsyncWriteExt};
+//! use superpoll_rt::net::{TcpListener, TcpStream};
+//! use superpoll_rt::{Runtime, spawn};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::new()?; // or Runtime::builder().backend(BackendKind::Epoll).build()?
+//! runtime.block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let address = listener.local_addr()?;
+//!     let server = spawn(async move {
+//!         let (mut stream, _) = listener.accept().await?;
+//!         let mut byte = [0];
+//!         stream.read_exact(&mut byte).await?;
+//!         stream.write_all(&byte).await
+//!     });
+//!     let mut client = TcpStream::connect(address).await?;
+//!     client.write_all(b"x").await?;
+//!     let mut echoed = [0];
+//!     client.read_exact(&mut echoed).await?;
+//!     assert_eq!(&echoed, b"x");
+//!     server.await.expect("it neither panics nor is aborted")
+//! })??;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Engines
+//!
+//! An engine is a thread's poller, tasks and timers. A task lives on one engine and need not be `Send`;
+//! sockets are `Send`, go with the task that owns them, and are not shared between threads. A runtime
+//! has one engine, or [several](Builder::workers), and a task never changes engines: what is spread is
+//! new work, by [`Handle::spawn`] or by [`net::Listeners`]. There is no work stealing. A future that never
+//! gives way therefore stops its engine, and only that; [`Stats::longest_turn`] shows it, and
+//! [`blocking::unblock`] is where such work belongs. A panic concerns who joins the task, and nobody else.
+//!
+//! # What the kernel is asked
+//!
+//! An operation is tried first, and its descriptor is registered when it would block. Readiness is
+//! remembered: a stream that gave less than was asked for is not read again before it is reported, and
+//! what is ready is not waited for. In steady state a reply costs one wait, one read and one write. Two
+//! ends of a [`pipe`](pipe::pipe) on one engine, or of a socket pair, wake each other without a wait.
+//!
+//! # Features
+//!
+//! `hyper` has hyper's I/O traits, executor and timer; `tokio` has tokio's I/O traits; `tracing` tells what
+//! happens. The `futures-io` traits are always there.
+
+#![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+#[cfg(any(feature = "hyper", feature = "tokio"))]
+mod adapt;
+mod async_fd;
+pub mod blocking;
+mod engine;
+mod error;
+mod handle;
+mod inbox;
+mod io;
+mod link;
+pub mod net;
+mod peers;
+pub mod pipe;
+pub mod process;
+mod remote;
+mod runtime;
+pub mod signal;
+mod sources;
+mod spin;
+mod stats;
+mod sys;
+mod task;
+pub mod time;
+mod trace;
+pub mod transfer;
+mod worker;
+
+#[cfg(feature = "hyper")]
+pub use adapt::hyper;
+#[cfg(feature = "tokio")]
+pub use adapt::tokio;
+pub use async_fd::{AsyncFd, NotReady, ReadyGuard};
+pub use error::{Error, Result};
+pub use handle::Handle;
+pub use io::Drains;
+pub use runtime::{Builder, Runtime};
+pub use sources::Direction;
+pub use stats::Stats;
+pub use superpoll::BackendKind;
+pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};

@@ -1,0 +1,360 @@
+//! How a descriptor that a task owns is tied to an engine: not at all, until an operation would block.
+//!
+//! A link is made by the first wait, on the engine whose task waits, and moves when a task of another
+//! engine waits: the types that hold one can be sent to another thread, but not shared between threads.
+//! Until then the only thing to remember is which directions are drained, so that the next operation
+//! need not be tried.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use superpoll::{Key, Mode};
+
+use crate::engine::{self, Engine};
+use crate::peers::End;
+use crate::remote::{Message, Remote};
+use crate::sources::{ALL_READY, Direction};
+use crate::stats::count;
+
+/// What an operation did, beyond its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum After {
+    /// There may be more.
+    Ready,
+    /// A stream gave less than was asked for, or took less than was offered: it is drained, or full.
+    Drained,
+}
+
+impl After {
+    /// What a stream operation that moved `done` of `asked` bytes says.
+    #[inline]
+    pub fn of(done: usize, asked: usize) -> After {
+        // Nothing at all means the end, which stays.
+        if done > 0 && done < asked { After::Drained } else { After::Ready }
+    }
+}
+
+struct Registration {
+    remote: Arc<Remote>,
+    key: Key,
+}
+
+impl Registration {
+    /// Ends it, on whatever thread.
+    fn end(self, closing: bool) {
+        let here = engine::with(|engine| {
+            let here = engine.remote.id == self.remote.id;
+            if here {
+                engine.deregister(self.key, closing);
+            }
+            here
+        });
+        if here != Some(true) {
+            let registrar = &self.remote.registrar;
+            // An engine that cannot be reached has ended, and its poller with it.
+            let _ = match closing {
+                true => registrar.deregister_closing(self.key),
+                false => registrar.deregister(self.key),
+            };
+            let _ = self.remote.send(Message::Forget(self.key));
+        }
+    }
+}
+
+/// The tie between a descriptor and an engine.
+#[derive(Default)]
+pub(crate) struct Link {
+    registration: RefCell<Option<Registration>>,
+    drained: Cell<u8>,
+    end: Option<End>,
+    /// Of several engines that wait for the same file, only one is to be woken.
+    exclusive: bool,
+}
+
+/// What an operation is to do.
+enum Step {
+    /// Try, and clear with this tick if it would block.
+    Try(u32),
+    /// Wait: nothing can have changed.
+    Wait,
+    /// Let other tasks run first.
+    GiveWay,
+}
+
+fn no_runtime() -> io::Error {
+    io::Error::other(
+        "waiting for a descriptor: no runtime runs on this thread; await it inside Runtime::block_on or in a task",
+    )
+}
+
+impl Link {
+    /// For one of two ends that know of each other.
+    pub fn with_end(end: End) -> Link {
+        let mut link = Link::default();
+        link.end = Some(end);
+        link
+    }
+
+    /// For a file that several engines wait for, of which one is to be woken
+    /// ([`Mode::Exclusive`]).
+    pub fn exclusive() -> Link {
+        let mut link = Link::default();
+        link.exclusive = true;
+        link
+    }
+
+    /// Carries out an operation as soon as it does not block. `operation` is called with the
+    /// descriptor's non-blocking operation, again and again as long as it says `WouldBlock`.
+    ///
+    /// Cancel safe: whoever stops polling has done nothing.
+    #[inline]
+    pub fn poll<R>(
+        &self,
+        cx: &mut Context<'_>,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<(R, After)>,
+    ) -> Poll<io::Result<R>> {
+        let step = engine::with(|engine| self.begin(engine, direction));
+        let tick = match step {
+            Some(Step::Try(tick)) => tick,
+            Some(Step::Wait) => return self.wait(cx, fd, direction, None),
+            Some(Step::GiveWay) => {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            None => 0,
+        };
+        loop {
+            match operation() {
+                Ok((result, after)) => {
+                    self.finish(direction, tick, after);
+                    return Poll::Ready(Ok(result));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.wait(cx, fd, direction, Some(tick));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Carries out an operation now, or says `WouldBlock`. It is tried whatever is remembered: a
+    /// direction that nobody waits for need not be watched.
+    pub fn attempt<R>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<(R, After)>,
+    ) -> io::Result<R> {
+        let tick = engine::with(|engine| {
+            let key = self.key_on(engine)?;
+            engine.source(key, |source| source.try_now(direction)).flatten()
+        });
+        // Of a direction that is not ready there is nothing to clear, with whatever tick.
+        let tick = tick.flatten().unwrap_or(0);
+        loop {
+            match operation() {
+                Ok((result, after)) => {
+                    self.finish(direction, tick, after);
+                    return Ok(result);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.clear(direction, tick);
+                    return Err(error);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until a direction is thought to be ready; gives the tick to clear it with.
+    pub fn poll_ready(
+        &self,
+        cx: &mut Context<'_>,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+    ) -> Poll<io::Result<u32>> {
+        let granted = engine::with(|engine| {
+            if !engine.spend() {
+                return Step::GiveWay;
+            }
+            match self.key_on(engine) {
+                Some(key) => match engine.source(key, |source| source.grant(direction)) {
+                    Some(Some((tick, spinning))) => {
+                        if let Some(fd) = spinning {
+                            engine.counters.note_spinning(fd);
+                        }
+                        Step::Try(tick)
+                    }
+                    Some(None) => Step::Wait,
+                    None => Step::Try(0),
+                },
+                None => self.unregistered(direction),
+            }
+        });
+        match granted {
+            Some(Step::Try(tick)) => Poll::Ready(Ok(tick)),
+            Some(Step::Wait) => self.wait(cx, fd, direction, None),
+            Some(Step::GiveWay) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            None => Poll::Ready(Err(no_runtime())),
+        }
+    }
+
+    /// Notes that an operation with this tick would have blocked.
+    pub fn clear(&self, direction: Direction, tick: u32) {
+        engine::with(|engine| match self.key_on(engine) {
+            Some(key) => {
+                engine.source(key, |source| source.clear(direction, tick));
+            }
+            None => self.drained.set(self.drained.get() | direction.bit()),
+        });
+    }
+
+    /// Notes that somebody made use of what was ready.
+    pub fn acted(&self) {
+        engine::with(|engine| {
+            if let Some(key) = self.key_on(engine) {
+                engine.source(key, |source| source.acted());
+            }
+        });
+    }
+
+    /// The key under which it is registered with an engine; a registration elsewhere ends.
+    #[inline]
+    fn key_on(&self, engine: &Engine) -> Option<Key> {
+        let registration = self.registration.borrow();
+        let registration_here = registration.as_ref()?;
+        if registration_here.remote.id == engine.remote.id {
+            return Some(registration_here.key);
+        }
+        drop(registration);
+        self.leave();
+        None
+    }
+
+    /// Ends the registration; the next wait makes another.
+    #[cold]
+    pub fn leave(&self) {
+        if let Some(registration) = self.registration.take() {
+            registration.end(false);
+        }
+    }
+
+    fn unregistered(&self, direction: Direction) -> Step {
+        if self.drained.get() & direction.bit() == 0 { Step::Try(0) } else { Step::Wait }
+    }
+
+    #[inline]
+    fn begin(&self, engine: &Engine, direction: Direction) -> Step {
+        if !engine.spend() {
+            count(&engine.counters.budget_spent);
+            return Step::GiveWay;
+        }
+        match self.key_on(engine) {
+            Some(key) => match engine.source(key, |source| source.try_now(direction)) {
+                Some(Some(tick)) => Step::Try(tick),
+                Some(None) => Step::Wait,
+                None => Step::Try(0),
+            },
+            None => self.unregistered(direction),
+        }
+    }
+
+    /// Notes that an operation was done.
+    #[inline]
+    pub fn finish(&self, direction: Direction, tick: u32, after: After) {
+        if after == After::Drained {
+            engine::with(|engine| match self.key_on(engine) {
+                Some(key) => {
+                    engine.source(key, |source| source.drained(direction, tick));
+                }
+                None => self.drained.set(self.drained.get() | direction.bit()),
+            });
+        }
+        if let Some(end) = &self.end {
+            end.tell_other(direction);
+        }
+    }
+
+    /// Has the task wait for a direction; `blocked` is the tick of an operation that would block.
+    fn wait<R>(
+        &self,
+        cx: &mut Context<'_>,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        blocked: Option<u32>,
+    ) -> Poll<io::Result<R>> {
+        let outcome = engine::with(|engine| self.wait_on(engine, cx, fd, direction, blocked));
+        match outcome {
+            Some(Ok(())) => Poll::Pending,
+            Some(Err(error)) => Poll::Ready(Err(error)),
+            None => Poll::Ready(Err(no_runtime())),
+        }
+    }
+
+    fn wait_on(
+        &self,
+        engine: &Engine,
+        cx: &mut Context<'_>,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        blocked: Option<u32>,
+    ) -> io::Result<()> {
+        let known = self.key_on(engine).and_then(|key| {
+            let outcome = engine.source(key, |source| {
+                if let Some(tick) = blocked {
+                    source.clear(direction, tick);
+                }
+                match source.take_refusal() {
+                    Some(refusal) => Err(refusal),
+                    None => Ok(source.wait(direction, cx.waker())),
+                }
+            })?;
+            Some((key, outcome))
+        });
+        match known {
+            Some((_, Ok(None))) => Ok(()),
+            Some((key, Ok(Some(interest)))) => Ok(engine.modify(key, interest)?),
+            Some((key, Err(refusal))) => {
+                engine.deregister(key, false);
+                self.registration.take();
+                Err(refusal)
+            }
+            None => {
+                let mode = if self.exclusive { Mode::Exclusive } else { Mode::Auto };
+                let drained = self.drained.take() | direction.bit();
+                let key = engine.register(fd, direction, mode, ALL_READY & !drained)?;
+                let remote = engine.remote.clone();
+                if let Some(end) = &self.end {
+                    end.registered(remote.id, key);
+                }
+                *self.registration.borrow_mut() = Some(Registration { remote, key });
+                Ok(engine.wait_for(key, direction, cx.waker())?)
+            }
+        }
+    }
+
+    /// Ends the tie; the descriptor stays open.
+    pub fn untie(mut self) {
+        if let Some(registration) = self.registration.get_mut().take() {
+            registration.end(false);
+        }
+    }
+}
+
+impl Drop for Link {
+    /// The descriptor is closed right after: what holds a link drops it first.
+    fn drop(&mut self) {
+        if let Some(registration) = self.registration.get_mut().take() {
+            registration.end(true);
+        }
+    }
+}

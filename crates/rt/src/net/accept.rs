@@ -1,0 +1,163 @@
+//! Accepting connections, whatever the family.
+//!
+//! `accept4(2)` gives a connection that is non-blocking and closed on exec in one call. It may fail for
+//! reasons that concern only one connection, which is gone then: those are passed over.
+//!
+//! When the process (`EMFILE`) or the system (`ENFILE`) is out of descriptors, the connection stays in
+//! the kernel's queue and the listener stays readable: a loop that goes back to wait would spin, and
+//! clients would hang until descriptors are free. So a listener keeps a descriptor in reserve
+//! (`/dev/null`). It closes it, accepts into the room that this makes, closes the connection, whose
+//! client learns that nobody serves it, and opens the reserve again, until the queue is empty. What was
+//! shed is counted. If another thread was faster to take the room, there is nothing to be done but to
+//! let some time pass.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::fs::File;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use socket2::{SockAddr, SockRef, Socket};
+
+use crate::async_fd::AsyncFd;
+use crate::link::{After, Link};
+use crate::sources::Direction;
+use crate::time;
+
+/// How many connections may be passed over before other tasks have their turn.
+const ROUND: u32 = 64;
+
+/// How long to wait when there is no descriptor, and none to shed with either.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A listening socket.
+pub(crate) struct Acceptor<L: AsFd> {
+    pub listener: AsyncFd<L>,
+    reserve: RefCell<Option<OwnedFd>>,
+    sheds: bool,
+    shed: Cell<u64>,
+}
+
+fn reserve() -> io::Result<OwnedFd> {
+    File::open("/dev/null").map(OwnedFd::from)
+}
+
+fn is_limit(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// Errors of a connection that was lost while it was in the queue, see `accept(2)`.
+fn is_lost(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNABORTED
+                | libc::EPROTO
+                | libc::ENETDOWN
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+        )
+    )
+}
+
+fn accept(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
+    SockRef::from(listener).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+}
+
+impl<L: AsFd> Acceptor<L> {
+    /// Takes a listener that does not block.
+    pub fn new(listener: L, sheds: bool) -> io::Result<Acceptor<L>> {
+        let reserve = if sheds { Some(reserve()?) } else { None };
+        Ok(Acceptor {
+            listener: AsyncFd::nonblocking(listener),
+            reserve: RefCell::new(reserve),
+            sheds,
+            shed: Cell::new(0),
+        })
+    }
+
+    /// The same, registered so that of several engines one is woken.
+    pub fn exclusive(self) -> Acceptor<L> {
+        let listener = AsyncFd::linked(self.listener.into_inner(), Link::exclusive());
+        Acceptor { listener, ..self }
+    }
+
+    pub fn shed(&self) -> u64 {
+        self.shed.get()
+    }
+
+    pub async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
+        loop {
+            match poll_fn(|cx| self.poll_accept(cx)).await {
+                Err(error) if self.sheds && is_limit(&error) => time::sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, SockAddr)>> {
+        let mut round = 0;
+        let accepted = ready!(self.listener.poll_with(cx, Direction::Read, |listener| {
+            let outcome = self.accept_or_pass(listener);
+            match &outcome {
+                Ok(None) if round < ROUND => {
+                    round += 1;
+                    Err(io::ErrorKind::Interrupted.into())
+                }
+                _ => outcome.map(|accepted| (accepted, After::Ready)),
+            }
+        }))?;
+        match accepted {
+            Some(accepted) => Poll::Ready(Ok(accepted)),
+            None => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Accepts once; `None` if a connection was lost or shed.
+    fn accept_or_pass(&self, listener: &L) -> io::Result<Option<(Socket, SockAddr)>> {
+        match accept(listener) {
+            Ok(accepted) => Ok(Some(accepted)),
+            Err(error) if is_lost(&error) => Ok(None),
+            Err(error) if self.sheds && is_limit(&error) => self.shed_one(listener).map(|()| None),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[cold]
+    fn shed_one(&self, listener: &L) -> io::Result<()> {
+        let mut room = self.reserve.borrow_mut();
+        match room.take() {
+            Some(reserve) => drop(reserve),
+            // It was lost to another thread. The kernel opens it again as soon as there is room.
+            None => drop(reserve()?),
+        }
+        let accepted = accept(listener).map(drop);
+        *room = reserve().ok();
+        match accepted {
+            Ok(()) => {
+                self.shed.set(self.shed.get() + 1);
+                Ok(())
+            }
+            Err(error) if is_lost(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<L: AsFd + fmt::Debug> fmt::Debug for Acceptor<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acceptor")
+            .field("listener", &self.listener)
+            .field("shed", &self.shed)
+            .finish_non_exhaustive()
+    }
+}

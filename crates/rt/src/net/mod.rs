@@ -1,0 +1,34 @@
+//! Sockets: TCP, UDP and the three kinds of the Unix domain.
+//!
+//! Every type here is a non-blocking socket and its tie to an engine, made when an operation would
+//! block for the first time. A socket can be sent to another thread and goes on there; it cannot be
+//! shared between threads, so operations take `&self` without a lock and their futures stay on the
+//! thread. Where a future has to be `Send`, as with [`Handle::spawn`](crate::Handle::spawn), use the
+//! `futures-io` traits on a socket that the future owns, or spawn on the other engine with
+//! [`Handle::call_on`](crate::Handle::call_on).
+//!
+//! Two tasks of an engine may use a stream at the same time, one for each direction: through two
+//! references, or with the halves of [`split`].
+//!
+//! TCP's and Unix streams' urgent data (`MSG_OOB`) is not supported: a read stops at the urgent mark,
+//! which looks like a drained stream, and the rest may wait until more arrives (RFC 6093 advises
+//! against urgent data). Whoever must live with it takes [`AsyncFd::perform`](crate::AsyncFd::perform),
+//! which draws no conclusion from a short count.
+
+mod accept;
+mod address;
+mod listeners;
+pub mod split;
+mod stream;
+mod tcp_listener;
+mod tcp_stream;
+mod udp;
+pub mod unix;
+
+pub use address::{ToSocketAddrs, lookup_host};
+pub use listeners::{Listeners, Spread};
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use stream::StreamSocket;
+pub use tcp_listener::{ListenOptions, TcpListener};
+pub use tcp_stream::TcpStream;
+pub use udp::UdpSocket;

@@ -1,0 +1,130 @@
+//! What all stream sockets have in common, and `futures-io` for them.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::task::{Context, Poll};
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// A stream socket: [`TcpStream`](super::TcpStream) or [`UnixStream`](super::unix::UnixStream). Its
+/// operations take a shared reference; a reader and a writer may be two tasks of one engine.
+///
+/// Each operation is cancel safe: while it is pending, nothing was read or written.
+pub trait StreamSocket: AsFd + sealed::Sealed {
+    /// Reads; zero bytes are the end of the stream, or an empty buffer.
+    ///
+    /// # Errors
+    ///
+    /// What `recv(2)` says.
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// As [`poll_read`](StreamSocket::poll_read), into several buffers in order (`readv(2)`).
+    ///
+    /// # Errors
+    ///
+    /// As [`poll_read`](StreamSocket::poll_read).
+    fn poll_read_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>>;
+
+    /// Writes, perhaps only a part.
+    ///
+    /// # Errors
+    ///
+    /// What `send(2)` says; `BrokenPipe` once the peer has closed, without a `SIGPIPE`.
+    fn poll_write(&self, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// As [`poll_write`](StreamSocket::poll_write), from several buffers in order (`sendmsg(2)`).
+    ///
+    /// # Errors
+    ///
+    /// As [`poll_write`](StreamSocket::poll_write).
+    fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>>;
+
+    /// Ends one direction or both (`shutdown(2)`), for all duplicates of the socket. Who waits for
+    /// that direction here or at the other end is woken.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` if the connection is gone already.
+    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+}
+
+/// Closing the stream of bytes: ends the writing direction. That a connection which is gone has no
+/// such direction is no error.
+pub(crate) fn close_writing(stream: &impl StreamSocket) -> io::Result<()> {
+    match stream.shutdown(Shutdown::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// `futures-io` for a type on the methods of [`StreamSocket`] of what an expression finds in it.
+macro_rules! futures_io {
+    ([$($generics:tt)*] $type:ty, read |$reader:ident| $stream:expr) => {
+        impl<$($generics)*> futures_io::AsyncRead for $type {
+            #[inline]
+            fn poll_read(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buffer: &mut [u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let $reader = &*self;
+                $crate::net::StreamSocket::poll_read($stream, cx, buffer)
+            }
+            fn poll_read_vectored(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buffers: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let $reader = &*self;
+                $crate::net::StreamSocket::poll_read_vectored($stream, cx, buffers)
+            }
+        }
+    };
+    ([$($generics:tt)*] $type:ty, write |$writer:ident| $stream:expr) => {
+        impl<$($generics)*> futures_io::AsyncWrite for $type {
+            #[inline]
+            fn poll_write(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buffer: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let $writer = &*self;
+                $crate::net::StreamSocket::poll_write($stream, cx, buffer)
+            }
+            fn poll_write_vectored(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buffers: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let $writer = &*self;
+                $crate::net::StreamSocket::poll_write_vectored($stream, cx, buffers)
+            }
+            fn poll_flush(
+                self: std::pin::Pin<&mut Self>,
+                _cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                std::task::Poll::Ready(Ok(()))
+            }
+            fn poll_close(
+                self: std::pin::Pin<&mut Self>,
+                _cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                let $writer = &*self;
+                std::task::Poll::Ready($crate::net::stream::close_writing($stream))
+            }
+        }
+    };
+}
+
+pub(crate) use futures_io;

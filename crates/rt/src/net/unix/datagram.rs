@@ -1,0 +1,235 @@
+//! Unix datagram sockets.
+
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use super::passing::{self, PeerCredentials, passing};
+use crate::async_fd::AsyncFd;
+use crate::link::Link;
+use crate::peers;
+use crate::sources::Direction;
+use crate::sys;
+use crate::time;
+
+type Inner = std::os::unix::net::UnixDatagram;
+
+/// How long to wait for room in a receiver's queue at first, and at most.
+const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
+
+/// A datagram socket of the Unix domain: reliable, ordered, and blocked by a receiver that does not keep
+/// up. It passes [descriptors](super#passing-descriptors).
+///
+/// What does not fit into the buffer of a receiver is lost; only
+/// [`recv_with_fds`](UnixDatagram::recv_with_fds) tells.
+pub struct UnixDatagram {
+    fd: AsyncFd<Inner>,
+}
+
+impl UnixDatagram {
+    /// Two sockets that are connected to each other (`socketpair(2)`). While both are awaited on the same
+    /// engine, a task that waits at one end is woken by what is done at the other without a look at the
+    /// kernel.
+    ///
+    /// # Errors
+    ///
+    /// What `socketpair(2)` says: the limit of descriptors (`EMFILE`, `ENFILE`).
+    pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
+        let (one, other) = Socket::pair(Domain::UNIX, Type::DGRAM.nonblocking(), None)?;
+        let (here, there) = peers::pair();
+        Ok((
+            UnixDatagram { fd: AsyncFd::linked(one.into(), Link::with_end(here)) },
+            UnixDatagram { fd: AsyncFd::linked(other.into(), Link::with_end(there)) },
+        ))
+    }
+
+    /// A socket without a name: it can send, and nobody can answer.
+    ///
+    /// # Errors
+    ///
+    /// What `socket(2)` says.
+    pub fn unbound() -> io::Result<UnixDatagram> {
+        UnixDatagram::from_std(Inner::unbound()?)
+    }
+
+    /// Makes a socket file and binds to it. The file must not exist, and it stays when the socket is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// What `bind(2)` says: `AddrInUse` if there is a file already.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
+        UnixDatagram::from_std(Inner::bind(path)?)
+    }
+
+    /// As [`bind`](UnixDatagram::bind), to a path or an abstract name.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](UnixDatagram::bind).
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
+        UnixDatagram::from_std(Inner::bind_addr(address)?)
+    }
+
+    /// Takes a socket from elsewhere and makes it non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// What `fcntl(2)` says.
+    pub fn from_std(socket: Inner) -> io::Result<UnixDatagram> {
+        sys::descriptor::set_nonblocking(&socket)?;
+        Ok(UnixDatagram { fd: AsyncFd::nonblocking(socket) })
+    }
+
+    /// Gives the socket back, open and non-blocking.
+    pub fn into_std(self) -> Inner {
+        self.fd.into_inner()
+    }
+
+    /// Chooses the peer of [`send`](UnixDatagram::send), and refuses what others send from now on.
+    ///
+    /// # Errors
+    ///
+    /// What `connect(2)` says.
+    pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.fd.get_ref().connect(path)
+    }
+
+    /// As [`connect`](UnixDatagram::connect), to a path or an abstract name.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](UnixDatagram::connect).
+    pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
+        self.fd.get_ref().connect_addr(address)
+    }
+
+    /// Sends a datagram to the peer, when there is room in its queue.
+    ///
+    /// Cancel safe: while it is pending, nothing was sent.
+    ///
+    /// # Errors
+    ///
+    /// What `send(2)` says: `ConnectionRefused` if the peer is gone, `EMSGSIZE` for a datagram that is
+    /// too long.
+    pub async fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        self.fd.perform(Direction::Write, |socket| socket.send(datagram)).await
+    }
+
+    /// Receives a datagram; what does not fit is lost.
+    ///
+    /// Cancel safe: while it is pending, nothing was taken.
+    ///
+    /// # Errors
+    ///
+    /// What `recv(2)` says.
+    pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.fd.perform(Direction::Read, |socket| socket.recv(buffer)).await
+    }
+
+    /// Sends a datagram to a path. While the receiver's queue is full, it tries again now and then: of
+    /// a receiver that the socket is not connected to, the kernel does not tell when there is room.
+    ///
+    /// Cancel safe: while it is pending, nothing was sent.
+    ///
+    /// # Errors
+    ///
+    /// What `sendto(2)` says: `NotFound` without a file, `ConnectionRefused` if nobody receives.
+    pub async fn send_to(&self, datagram: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        let address = SocketAddr::from_pathname(path)?;
+        self.send_to_addr(datagram, &address).await
+    }
+
+    /// As [`send_to`](UnixDatagram::send_to), to a path or an abstract name.
+    ///
+    /// Cancel safe: while it is pending, nothing was sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_to`](UnixDatagram::send_to).
+    pub async fn send_to_addr(&self, datagram: &[u8], to: &SocketAddr) -> io::Result<usize> {
+        let (mut nap, longest) = NAPS;
+        loop {
+            match self.fd.get_ref().send_to_addr(datagram, to) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                outcome => return outcome,
+            }
+            time::sleep(nap).await;
+            nap = (nap * 2).min(longest);
+        }
+    }
+
+    /// Receives a datagram and says who sent it; what does not fit is lost.
+    ///
+    /// Cancel safe: while it is pending, nothing was taken.
+    ///
+    /// # Errors
+    ///
+    /// What `recvfrom(2)` says.
+    pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.fd.perform(Direction::Read, |socket| socket.recv_from(buffer)).await
+    }
+
+    passing!(drains: false, "a datagram");
+
+    /// The own address.
+    ///
+    /// # Errors
+    ///
+    /// What `getsockname(2)` says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.fd.get_ref().local_addr()
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` before [`connect`](UnixDatagram::connect).
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.fd.get_ref().peer_addr()
+    }
+
+    /// Who made a [`pair`](UnixDatagram::pair) (`SO_PEERCRED`). Other sockets of this kind know nobody.
+    ///
+    /// # Errors
+    ///
+    /// What `getsockopt(2)` says.
+    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+        passing::credentials(&self.fd)
+    }
+
+    /// Ends one direction or both (`shutdown(2)`).
+    ///
+    /// # Errors
+    ///
+    /// What `shutdown(2)` says.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.fd.get_ref().shutdown(how)
+    }
+}
+
+impl AsFd for UnixDatagram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for UnixDatagram {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for UnixDatagram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fd.get_ref().fmt(f)
+    }
+}

@@ -1,0 +1,145 @@
+//! Listening in the Unix domain.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::task::{Context, Poll, ready};
+
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::address;
+use super::seqpacket::UnixSeqpacket;
+use super::stream::UnixStream;
+use crate::net::accept::Acceptor;
+use crate::sys;
+
+/// How many connections may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+fn listening(kind: Type, address: &SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, kind.nonblocking(), None)?;
+    socket.bind(&address::to_socket2(address)?)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// A listening socket for [`UnixStream`]s. Without descriptors it sheds load as a
+/// [`TcpListener`](crate::net::TcpListener#out-of-descriptors) does.
+pub struct UnixListener {
+    acceptor: Acceptor<std::os::unix::net::UnixListener>,
+}
+
+/// A listening socket for [`UnixSeqpacket`]s. Without descriptors it sheds load as a
+/// [`TcpListener`](crate::net::TcpListener#out-of-descriptors) does.
+pub struct UnixSeqpacketListener {
+    acceptor: Acceptor<Socket>,
+}
+
+macro_rules! listener {
+    ($type:ident, $stream:ident, $kind:expr) => {
+        impl $type {
+            /// Makes a socket file and listens on it. The file must not exist, and it stays when the
+            /// listener is dropped.
+            ///
+            /// # Errors
+            ///
+            /// What `bind(2)` says: `AddrInUse` if there is a file already.
+            pub fn bind(path: impl AsRef<Path>) -> io::Result<$type> {
+                $type::bind_addr(&SocketAddr::from_pathname(path)?)
+            }
+
+            /// As `bind`, on a path or an abstract name.
+            ///
+            /// # Errors
+            ///
+            /// What `bind(2)` says; `InvalidInput` for an address without a name.
+            pub fn bind_addr(address: &SocketAddr) -> io::Result<$type> {
+                let socket = listening($kind, address)?;
+                Ok($type { acceptor: Acceptor::new(socket.into(), true)? })
+            }
+
+            /// Accepts a connection (`accept4(2)`) and says where it comes from: mostly from a
+            /// socket without a name.
+            ///
+            /// Cancel safe: dropped before it is ready, it has taken no connection.
+            ///
+            /// # Errors
+            ///
+            /// What `accept(2)` says of the listener; being out of descriptors is no error.
+            pub async fn accept(&self) -> io::Result<($stream, SocketAddr)> {
+                let (socket, address) = self.acceptor.accept().await?;
+                Ok(($stream::nonblocking(socket.into()), address::to_std(&address)?))
+            }
+
+            /// As `accept`, for what implements `Future` by hand. Without descriptors and with the
+            /// reserve lost to another thread it fails with `EMFILE` or `ENFILE`: call it again, but
+            /// not at once.
+            ///
+            /// # Errors
+            ///
+            /// What `accept(2)` says.
+            pub fn poll_accept(
+                &self,
+                cx: &mut Context<'_>,
+            ) -> Poll<io::Result<($stream, SocketAddr)>> {
+                let (socket, address) = ready!(self.acceptor.poll_accept(cx))?;
+                let address = address::to_std(&address)?;
+                Poll::Ready(Ok(($stream::nonblocking(socket.into()), address)))
+            }
+
+            /// How many connections were accepted only to be closed, for lack of descriptors.
+            pub fn shed(&self) -> u64 {
+                self.acceptor.shed()
+            }
+
+            /// The address it listens on.
+            ///
+            /// # Errors
+            ///
+            /// What `getsockname(2)` says.
+            pub fn local_addr(&self) -> io::Result<SocketAddr> {
+                address::to_std(&SockRef::from(&self.acceptor.listener).local_addr()?)
+            }
+        }
+
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.acceptor.listener.as_fd()
+            }
+        }
+
+        impl AsRawFd for $type {
+            fn as_raw_fd(&self) -> RawFd {
+                self.acceptor.listener.as_raw_fd()
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($type)).field(&self.acceptor.listener.get_ref()).finish()
+            }
+        }
+    };
+}
+
+listener!(UnixListener, UnixStream, Type::STREAM);
+listener!(UnixSeqpacketListener, UnixSeqpacket, Type::SEQPACKET);
+
+impl UnixListener {
+    /// Takes a listener from elsewhere and makes it non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// What `fcntl(2)` says, or opening `/dev/null` for the reserve.
+    pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
+        sys::descriptor::set_nonblocking(&listener)?;
+        Ok(UnixListener { acceptor: Acceptor::new(listener, true)? })
+    }
+
+    /// Gives the listener back, open and non-blocking.
+    pub fn into_std(self) -> std::os::unix::net::UnixListener {
+        self.acceptor.listener.into_inner()
+    }
+}

@@ -1,0 +1,273 @@
+//! Unix stream sockets.
+//!
+//! Bytes are read with `recvmsg(2)`, which costs the same as `read(2)` and tells when descriptors came
+//! along that nobody asked for. The kernel ends a read there, and the short count says nothing about
+//! what comes behind: taken for a drained stream, the reader would wait for an edge that is past.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::task::{Context, Poll};
+
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::address;
+use super::passing::{self, PeerCredentials, passing};
+use crate::async_fd::AsyncFd;
+use crate::link::{After, Link};
+use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::net::stream::{StreamSocket, futures_io, sealed};
+use crate::peers;
+use crate::sources::Direction;
+use crate::sys::{self, message};
+
+type Inner = std::os::unix::net::UnixStream;
+
+/// A connection of the Unix domain.
+///
+/// It reads and writes through the traits of `futures-io`, as a
+/// [`TcpStream`](crate::net::TcpStream) does, and passes [descriptors](super#passing-descriptors).
+pub struct UnixStream {
+    fd: AsyncFd<Inner>,
+}
+
+/// What a read says of the stream.
+fn read(
+    stream: &Inner,
+    buffers: &mut [IoSliceMut<'_>],
+    asked: usize,
+) -> io::Result<(usize, After)> {
+    let (done, ended_early) = message::read(stream.as_fd(), buffers)?;
+    Ok((done, if ended_early { After::Ready } else { After::of(done, asked) }))
+}
+
+fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, After)> {
+    let done = SockRef::from(stream).send_with_flags(bytes, libc::MSG_NOSIGNAL)?;
+    Ok((done, After::of(done, bytes.len())))
+}
+
+impl UnixStream {
+    pub(super) fn nonblocking(stream: Inner) -> UnixStream {
+        UnixStream { fd: AsyncFd::nonblocking(stream) }
+    }
+
+    /// Two ends of a connection (`socketpair(2)`). While both are awaited on the same engine, a task that
+    /// waits at one end is woken by what is done at the other without a look at the kernel.
+    ///
+    /// # Errors
+    ///
+    /// What `socketpair(2)` says: the limit of descriptors (`EMFILE`, `ENFILE`).
+    pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+        let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        let (here, there) = peers::pair();
+        Ok((
+            UnixStream { fd: AsyncFd::linked(one.into(), Link::with_end(here)) },
+            UnixStream { fd: AsyncFd::linked(other.into(), Link::with_end(there)) },
+        ))
+    }
+
+    /// Connects to a path. While the listener's queue is full, it tries again now and then.
+    ///
+    /// Cancel safe: an attempt that is under way is given up.
+    ///
+    /// # Errors
+    ///
+    /// What `connect(2)` says: `NotFound` without a file, `ConnectionRefused` if nobody listens.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
+        let address = SocketAddr::from_pathname(path)?;
+        UnixStream::connect_addr(&address).await
+    }
+
+    /// As [`connect`](UnixStream::connect), to a path or an abstract name.
+    ///
+    /// Cancel safe: an attempt that is under way is given up.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](UnixStream::connect); `InvalidInput` for an address without a name.
+    pub async fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
+        let socket = address::connected(Type::STREAM, address).await?;
+        Ok(UnixStream::nonblocking(socket.into()))
+    }
+
+    /// Takes a connected socket from elsewhere and makes it non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// What `fcntl(2)` says.
+    pub fn from_std(stream: Inner) -> io::Result<UnixStream> {
+        sys::descriptor::set_nonblocking(&stream)?;
+        Ok(UnixStream::nonblocking(stream))
+    }
+
+    /// Gives the socket back, open and non-blocking.
+    pub fn into_std(self) -> Inner {
+        self.fd.into_inner()
+    }
+
+    /// The own address.
+    ///
+    /// # Errors
+    ///
+    /// What `getsockname(2)` says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.fd.get_ref().local_addr()
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// What `getpeername(2)` says.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.fd.get_ref().peer_addr()
+    }
+
+    /// Who was at the other end when the connection was made (`SO_PEERCRED`).
+    ///
+    /// # Errors
+    ///
+    /// What `getsockopt(2)` says.
+    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+        passing::credentials(&self.fd)
+    }
+
+    /// Ends one direction or both (`shutdown(2)`).
+    ///
+    /// # Errors
+    ///
+    /// What `shutdown(2)` says.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.fd.get_ref().shutdown(how)
+    }
+
+    /// Waits until there is something to read, or the end of the stream, most likely: use
+    /// [`try_read`](UnixStream::try_read), which may still say `WouldBlock`.
+    ///
+    /// Cancel safe: it holds nothing.
+    ///
+    /// # Errors
+    ///
+    /// Without a runtime on this thread, or if the socket cannot be watched.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.fd.readable().await.map(drop)
+    }
+
+    /// Waits until there is room to write, most likely: use [`try_write`](UnixStream::try_write).
+    ///
+    /// Cancel safe: it holds nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](UnixStream::readable).
+    pub async fn writable(&self) -> io::Result<()> {
+        self.fd.writable().await.map(drop)
+    }
+
+    /// Reads what there is, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is nothing, or what `recvmsg(2)` says.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let asked = buffer.len();
+        self.fd.link().attempt(Direction::Read, || {
+            read(self.fd.get_ref(), &mut [IoSliceMut::new(buffer)], asked)
+        })
+    }
+
+    /// Writes what there is room for, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no room, or what `send(2)` says.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.fd.link().attempt(Direction::Write, || write(self.fd.get_ref(), bytes))
+    }
+
+    passing!(drains: true, "bytes, perhaps only a part,");
+
+    /// Its two directions, borrowed.
+    pub fn split(&mut self) -> (ReadHalf<'_, UnixStream>, WriteHalf<'_, UnixStream>) {
+        split::borrowed(self)
+    }
+
+    /// Its two directions, for two tasks of this engine (see [`split`](crate::net::split)). Dropping the
+    /// writing half ends the writing direction.
+    pub fn into_split(self) -> (OwnedReadHalf<UnixStream>, OwnedWriteHalf<UnixStream>) {
+        split::owned(self)
+    }
+
+    pub(crate) fn async_fd(&self) -> &AsyncFd<Inner> {
+        &self.fd
+    }
+}
+
+impl sealed::Sealed for UnixStream {}
+
+impl StreamSocket for UnixStream {
+    #[inline]
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let asked = buffer.len();
+        self.fd.poll_with(cx, Direction::Read, |stream| {
+            read(stream, &mut [IoSliceMut::new(buffer)], asked)
+        })
+    }
+
+    fn poll_read_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.fd.poll_with(cx, Direction::Read, |stream| read(stream, buffers, asked))
+    }
+
+    #[inline]
+    fn poll_write(&self, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        self.fd.poll_with(cx, Direction::Write, |stream| write(stream, buffer))
+    }
+
+    fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.fd.poll_with(cx, Direction::Write, |stream| {
+            SockRef::from(stream)
+                .send_vectored_with_flags(buffers, libc::MSG_NOSIGNAL)
+                .map(|done| (done, After::of(done, asked)))
+        })
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        UnixStream::shutdown(self, how)
+    }
+}
+
+futures_io!([] UnixStream, read |stream| stream);
+futures_io!([] UnixStream, write |stream| stream);
+futures_io!(['a] &'a UnixStream, read |stream| *stream);
+futures_io!(['a] &'a UnixStream, write |stream| *stream);
+
+impl AsFd for UnixStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for UnixStream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for UnixStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fd.get_ref().fmt(f)
+    }
+}

@@ -1,0 +1,56 @@
+//! Pipes whose two ends know of each other (see `peers.rs`).
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::async_fd::AsyncFd;
+use crate::link::Link;
+use crate::peers;
+use crate::sys;
+
+/// The reading end of a pipe. At the end of the stream, when all writers are gone, a read gives zero
+/// bytes.
+///
+/// Reading is cancel safe: what has not returned bytes has taken none.
+pub type PipeReader = AsyncFd<std::io::PipeReader>;
+
+/// The writing end of a pipe. When the reader is gone a write fails with `BrokenPipe`.
+///
+/// A single write is cancel safe; `write_all` is not: it may have written a part.
+pub type PipeWriter = AsyncFd<std::io::PipeWriter>;
+
+/// A pipe (`pipe2(2)`). As long as both ends are awaited on the same engine, a task that waits at one
+/// end is woken by what is done at the other without a look at the kernel. Ends that are duplicated or
+/// passed on work as well.
+///
+/// # Errors
+///
+/// What `pipe2(2)` says: the limit of descriptors (`EMFILE`, `ENFILE`).
+pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = std::io::pipe()?;
+    sys::descriptor::set_nonblocking(&reader)?;
+    sys::descriptor::set_nonblocking(&writer)?;
+    let (one, other) = peers::pair();
+    Ok((
+        AsyncFd::linked(reader, Link::with_end(one)),
+        AsyncFd::linked(writer, Link::with_end(other)),
+    ))
+}
+
+/// Takes a pipe's reading end from elsewhere, such as a child process; its other end is not known.
+///
+/// # Errors
+///
+/// As [`AsyncFd::new`].
+pub fn reader_from(end: impl Into<OwnedFd>) -> io::Result<PipeReader> {
+    AsyncFd::new(std::io::PipeReader::from(end.into()))
+}
+
+/// Takes a pipe's writing end from elsewhere, see [`reader_from`].
+///
+/// # Errors
+///
+/// As [`AsyncFd::new`].
+pub fn writer_from(end: impl Into<OwnedFd>) -> io::Result<PipeWriter> {
+    AsyncFd::new(std::io::PipeWriter::from(end.into()))
+}

@@ -1,0 +1,120 @@
+//! The part of an engine that other threads reach: its inbox, the poller's waker, and how many tasks it
+//! has, by which work is spread.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Wake;
+
+use async_task::Runnable;
+use superpoll::{Key, Registrar};
+
+use crate::engine;
+use crate::handle::Engines;
+use crate::inbox::Inbox;
+use crate::time::wheel::TimerKey;
+
+/// What another thread asks an engine to do.
+pub(crate) enum Message {
+    /// Run a task that was woken.
+    Run(Runnable),
+    /// Call this on the engine's thread; it spawns something.
+    Call(Box<dyn FnOnce() + Send>),
+    /// Forget a source whose descriptor was dropped elsewhere.
+    Forget(Key),
+    /// Take out a timer that was dropped elsewhere.
+    CancelTimer(TimerKey),
+    /// End the loop.
+    Stop,
+}
+
+/// An engine as other threads know it.
+pub(crate) struct Remote {
+    /// Tells engines of this process apart.
+    pub id: u32,
+    /// Its back-end's name.
+    pub backend: &'static str,
+    pub inbox: Inbox<Message>,
+    pub registrar: Registrar,
+    /// Tasks that live on the engine.
+    pub tasks: AtomicUsize,
+    /// The engine has ended: nothing sent to it will be done.
+    pub ended: AtomicBool,
+    /// The future that the engine's thread blocks on was woken.
+    root: AtomicBool,
+    runtime: OnceLock<Weak<Engines>>,
+}
+
+impl Remote {
+    pub fn new(id: u32, backend: &'static str, registrar: Registrar) -> Remote {
+        Remote {
+            id,
+            backend,
+            inbox: Inbox::new(),
+            registrar,
+            tasks: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+            root: AtomicBool::new(false),
+            runtime: OnceLock::new(),
+        }
+    }
+
+    /// Sends a message; gives it back if the engine has ended.
+    pub fn send(&self, message: Message) -> Result<(), Message> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(message);
+        }
+        if self.inbox.push(message) {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    pub fn wake(&self) {
+        // It cannot fail on an open eventfd, and an engine that has ended waits for nothing.
+        let _ = self.registrar.wake();
+    }
+
+    /// Says which runtime the engine belongs to.
+    pub fn join(&self, engines: &Arc<Engines>) {
+        // It is said once.
+        let _ = self.runtime.set(Arc::downgrade(engines));
+    }
+
+    /// The engines of the runtime it belongs to, unless that has ended.
+    pub fn runtime(&self) -> Option<Arc<Engines>> {
+        self.runtime.get()?.upgrade()
+    }
+
+    /// Has the root future polled.
+    pub fn wake_root(&self) {
+        self.root.store(true, Ordering::Release);
+    }
+
+    /// Whether the root future was woken since this was last asked.
+    pub fn take_root(&self) -> bool {
+        self.root.load(Ordering::Relaxed) && self.root.swap(false, Ordering::Acquire)
+    }
+
+    pub fn is_root_woken(&self) -> bool {
+        self.root.load(Ordering::Acquire)
+    }
+}
+
+impl Wake for Remote {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.root.swap(true, Ordering::AcqRel) && !engine::is_current(self.id) {
+            Remote::wake(self);
+        }
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("id", &self.id).finish_non_exhaustive()
+    }
+}

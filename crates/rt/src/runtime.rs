@@ -1,0 +1,211 @@
+//! Starting engines, blocking on a future, and ending in order.
+
+use std::fmt;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use superpoll::{BackendKind, Poller};
+
+use crate::engine::{Engine, Settings};
+use crate::error::{Error, Result};
+use crate::handle::{Engines, Handle};
+use crate::stats::Stats;
+use crate::worker::Worker;
+
+/// Chooses the I/O manager, the number of engines and the rest before the start.
+///
+/// The back-end is, in this order: what [`backend`](Builder::backend) says, what the environment
+/// variable `SUPERPOLL_BACKEND` says, `adaptive`.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    backend: Option<BackendKind>,
+    workers: NonZeroUsize,
+    settings: Settings,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder { backend: None, workers: NonZeroUsize::MIN, settings: Settings::default() }
+    }
+}
+
+impl Builder {
+    /// The I/O manager of all engines.
+    #[must_use]
+    pub fn backend(mut self, backend: BackendKind) -> Builder {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// The number of engines: one (the default) runs on the thread that blocks on the runtime, each
+    /// further one on a thread of its own. Tasks stay on the engine they were spawned on;
+    /// [`Handle::spawn`] gives a new one to the engine that has the fewest.
+    #[must_use]
+    pub fn workers(mut self, workers: NonZeroUsize) -> Builder {
+        self.workers = workers;
+        self
+    }
+
+    /// Before an engine sleeps it may look again for up to this long (zero, the default: not at
+    /// all). It does so only as long as sleeps tend to be shorter than that, which takes tens of
+    /// microseconds off each round of a quick exchange and costs the processor time instead. Above
+    /// a hundred microseconds there is little to gain.
+    #[must_use]
+    pub fn spin(mut self, limit: Duration) -> Builder {
+        self.settings.spin = limit;
+        self
+    }
+
+    fn poller(&self) -> superpoll::Result<Poller> {
+        match self.backend {
+            Some(backend) => Poller::builder().backend(backend).build(),
+            None => Poller::new(),
+        }
+    }
+
+    /// Starts the engines.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Poller`] if the back-end is unknown or cannot be had, [`Error::Thread`] if a worker's
+    /// thread cannot be started.
+    pub fn build(self) -> Result<Runtime> {
+        let engine = Rc::new(Engine::new(self.poller()?, &self.settings)?);
+        let mut workers = Vec::new();
+        for number in 1..self.workers.get() {
+            workers.push(Worker::start(number, self.poller()?, self.settings.clone())?);
+        }
+        let remotes = std::iter::once(engine.remote.clone())
+            .chain(workers.iter().map(|worker| worker.remote.clone()));
+        let engines = Arc::new(Engines(remotes.collect()));
+        for remote in &engines.0 {
+            remote.join(&engines);
+        }
+        Ok(Runtime { engine, workers, handle: Handle::new(engines) })
+    }
+}
+
+/// One or more engines. Dropping it ends all tasks at once; [`shutdown`](Runtime::shutdown) lets
+/// them finish first.
+///
+/// It stays on the thread that built it, whose engine it drives whenever it
+/// [blocks](Runtime::block_on) on a future.
+pub struct Runtime {
+    engine: Rc<Engine>,
+    workers: Vec<Worker>,
+    handle: Handle,
+}
+
+impl Runtime {
+    /// A runtime with one engine and the back-end that `SUPERPOLL_BACKEND` names, else `adaptive`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn new() -> Result<Runtime> {
+        Builder::default().build()
+    }
+
+    /// Starts choosing.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A handle that spawns on this runtime from any thread.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// The name of the back-end.
+    pub fn backend(&self) -> &'static str {
+        self.engine.backend()
+    }
+
+    /// Runs a future, and the tasks of this thread's engine beside it, until it has its result.
+    /// Tasks that are left go on with the next call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that is to
+    /// do the work. [`Error::Poller`] if waiting fails.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+        let _entered = self.engine.enter().ok_or(Error::Nested)?;
+        let mut future = pin!(future);
+        let waker = Waker::from(self.engine.remote.clone());
+        let mut cx = Context::from_waker(&waker);
+        self.engine.remote.wake_root();
+        loop {
+            if self.engine.remote.take_root() {
+                self.engine.renew_budget();
+                if let Poll::Ready(result) = future.as_mut().poll(&mut cx) {
+                    return Ok(result);
+                }
+            }
+            self.engine.turn()?;
+        }
+    }
+
+    /// The counters of each engine, this thread's first. Another thread's are as of its last turn but
+    /// one at most, asked for and waited for; an engine that does not answer within a second is left
+    /// out.
+    pub fn stats(&self) -> Vec<Stats> {
+        let others = self.workers.iter().filter_map(Worker::stats);
+        std::iter::once(self.engine.stats()).chain(others).collect()
+    }
+
+    /// Ends in order: lets the tasks of all engines finish, for at most `patience`, then ends those
+    /// that are left and waits for the threads. Returns how many tasks had to be ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`block_on`](Runtime::block_on), or what made a worker's engine end before its time. The
+    /// runtime has ended all the same.
+    pub fn shutdown(mut self, patience: Duration) -> Result<usize> {
+        let end = Instant::now() + patience;
+        let remotes = self.handle.remotes().to_vec();
+        let alive = move || -> usize {
+            remotes.iter().map(|remote| remote.tasks.load(Ordering::Relaxed)).sum()
+        };
+        let left = self.block_on(async {
+            let mut nap = Duration::from_micros(100);
+            loop {
+                let left = alive();
+                let now = Instant::now();
+                if left == 0 || now >= end {
+                    return left;
+                }
+                crate::time::sleep(nap.min(end - now)).await;
+                nap = (nap * 2).min(Duration::from_millis(5));
+            }
+        })?;
+        for worker in &mut self.workers {
+            worker.stop()?;
+        }
+        Ok(left)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            // A drop has nobody to tell what ended it; `shutdown` tells.
+            let _ = worker.stop();
+        }
+        self.engine.end();
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("backend", &self.backend())
+            .field("engines", &(1 + self.workers.len()))
+            .finish_non_exhaustive()
+    }
+}

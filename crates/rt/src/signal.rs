@@ -1,0 +1,165 @@
+//! Signals, awaited.
+//!
+//! Each [`Signal`] has a counter in the kernel (`eventfd(2)`) that the handler adds to. However many
+//! signals arrive before somebody looks, they are one number: a storm costs no memory, and whoever waits
+//! is woken at least once after the last of them. The handler itself is the `signal-hook-registry`
+//! crate's, and calls what was installed before it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use signal_hook_registry::SigId;
+
+use crate::async_fd::AsyncFd;
+use crate::sources::Direction;
+use crate::sys;
+
+/// Which signal; see `signal(7)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SignalKind(i32);
+
+impl SignalKind {
+    /// A signal by its number; a real-time signal, for example.
+    pub const fn from_raw(number: i32) -> SignalKind {
+        SignalKind(number)
+    }
+
+    /// Its number.
+    pub const fn as_raw(self) -> i32 {
+        self.0
+    }
+
+    /// `SIGINT`: the user pressed Ctrl-C.
+    pub const fn interrupt() -> SignalKind {
+        SignalKind(libc::SIGINT)
+    }
+
+    /// `SIGTERM`: end in order.
+    pub const fn terminate() -> SignalKind {
+        SignalKind(libc::SIGTERM)
+    }
+
+    /// `SIGHUP`: the terminal is gone; by convention, read the configuration again.
+    pub const fn hangup() -> SignalKind {
+        SignalKind(libc::SIGHUP)
+    }
+
+    /// `SIGQUIT`: the user pressed Ctrl-\.
+    pub const fn quit() -> SignalKind {
+        SignalKind(libc::SIGQUIT)
+    }
+
+    /// `SIGUSR1`.
+    pub const fn user_defined1() -> SignalKind {
+        SignalKind(libc::SIGUSR1)
+    }
+
+    /// `SIGUSR2`.
+    pub const fn user_defined2() -> SignalKind {
+        SignalKind(libc::SIGUSR2)
+    }
+
+    /// `SIGCHLD`: a child process stopped or ended. [`process`](crate::process) does not need it.
+    pub const fn child() -> SignalKind {
+        SignalKind(libc::SIGCHLD)
+    }
+
+    /// `SIGWINCH`: the terminal has another size.
+    pub const fn window_change() -> SignalKind {
+        SignalKind(libc::SIGWINCH)
+    }
+
+    /// `SIGALRM`: a timer of the process has fired.
+    pub const fn alarm() -> SignalKind {
+        SignalKind(libc::SIGALRM)
+    }
+
+    /// `SIGIO`: a descriptor with `O_ASYNC` is ready.
+    pub const fn io() -> SignalKind {
+        SignalKind(libc::SIGIO)
+    }
+}
+
+/// Arrivals of one signal, from the moment it was made. Several of the same kind each get all.
+///
+/// After the last of a kind is dropped, the signal is still caught, and ignored: its default action does
+/// not come back.
+pub struct Signal {
+    counter: AsyncFd<Arc<OwnedFd>>,
+    kind: SignalKind,
+    registration: SigId,
+}
+
+/// Catches a signal from now on, instead of its default action. It needs no runtime yet.
+///
+/// # Errors
+///
+/// `InvalidInput` for a signal that cannot be caught (`SIGKILL`, `SIGSTOP`), for one that means that
+/// the program is broken (`SIGILL`, `SIGFPE`, `SIGSEGV`), from whose handler nothing sensible can be
+/// done, and for a number that is no signal. Else what `eventfd(2)` or `sigaction(2)` says.
+pub fn signal(kind: SignalKind) -> io::Result<Signal> {
+    let refuse = |why: &str| {
+        let text = format!("catching signal {}: {why}", kind.0);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    };
+    if matches!(kind.0, libc::SIGKILL | libc::SIGSTOP) {
+        return refuse("no process can catch SIGKILL or SIGSTOP; catch SIGTERM or SIGTSTP");
+    }
+    if signal_hook_registry::FORBIDDEN.contains(&kind.0) {
+        return refuse("it means that the program is broken, and cannot be awaited");
+    }
+    if !(1..=libc::SIGRTMAX()).contains(&kind.0) {
+        return refuse("there is no such signal");
+    }
+    let counter = Arc::new(sys::signal::counter()?);
+    let registration = sys::signal::count(kind.0, counter.clone()).map_err(|error| {
+        io::Error::new(error.kind(), format!("catching signal {}: {error}", kind.0))
+    })?;
+    Ok(Signal { counter: AsyncFd::nonblocking(counter), kind, registration })
+}
+
+impl Signal {
+    /// Waits until the signal has arrived since this was last asked, or since the start. Many arrivals
+    /// may be reported as one.
+    ///
+    /// Cancel safe: dropped before it is ready, it has taken no arrival.
+    ///
+    /// # Errors
+    ///
+    /// Without a runtime on this thread, or if the counter cannot be watched.
+    pub async fn recv(&mut self) -> io::Result<()> {
+        self.counter.perform(Direction::Read, |counter| sys::signal::take(counter)).await
+    }
+
+    /// Which signal.
+    pub fn kind(&self) -> SignalKind {
+        self.kind
+    }
+}
+
+impl Drop for Signal {
+    fn drop(&mut self) {
+        signal_hook_registry::unregister(self.registration);
+    }
+}
+
+impl fmt::Debug for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signal").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Waits for Ctrl-C (`SIGINT`), from the first poll on. Afterwards the signal no longer ends the
+/// process: a program that wants a second one to do so makes a [`Signal`] and counts.
+///
+/// Cancel safe, though a signal that arrives between two calls is not seen: keep a [`Signal`] where that
+/// matters.
+///
+/// # Errors
+///
+/// As [`signal`] and [`Signal::recv`].
+pub async fn ctrl_c() -> io::Result<()> {
+    signal(SignalKind::interrupt())?.recv().await
+}

@@ -1,0 +1,105 @@
+//! Looking again for a short while before sleeping.
+//!
+//! A thread that sleeps takes tens of microseconds to run again. If what it waits for tends to come within
+//! that time, looking again and again is faster, and not much dearer; if not, it is pure waste. Nobody
+//! knows which it is beforehand, so the length of the look follows what happened: a sleep that turned out
+//! shorter than the longest allowed look doubles the next look, a longer one halves it and soon ends it.
+//! Linux tunes the polling of an idle virtual processor in the same way (`halt_poll_ns`).
+//!
+//! The cost is bounded twice: a single look by the limit that the user sets, and all of them together
+//! because an engine whose sleeps are long does not look at all.
+
+use std::time::Duration;
+
+/// The shortest look that is worth taking.
+const SHORTEST: Duration = Duration::from_micros(4);
+
+/// How long to look before the next sleep.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    limit: Duration,
+    window: Duration,
+}
+
+impl Spin {
+    /// No look is longer than `limit`; with zero there is none.
+    pub fn new(limit: Duration) -> Spin {
+        Spin { limit, window: Duration::ZERO }
+    }
+
+    /// Whether it may ever look, so that sleeps are to be measured.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !self.limit.is_zero()
+    }
+
+    /// How long to look before this sleep.
+    pub fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Nothing came while it looked, and the sleep then took so long. A sleep without a look is
+    /// told in the same way.
+    pub fn slept(&mut self, took: Duration) {
+        self.window = if took > self.limit {
+            let half = self.window / 2;
+            if half < SHORTEST { Duration::ZERO } else { half }
+        } else {
+            (self.window * 2).max(SHORTEST).min(self.limit)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_micros(50);
+    const LONG: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn without_a_limit_it_never_looks() {
+        let mut spin = Spin::new(Duration::ZERO);
+        assert!(!spin.is_on());
+        for took in [Duration::ZERO, SHORTEST, LONG] {
+            spin.slept(took);
+            assert_eq!(spin.window(), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn short_sleeps_widen_it_up_to_the_limit() {
+        let mut spin = Spin::new(LIMIT);
+        assert_eq!(spin.window(), Duration::ZERO, "it has to be earned");
+        let windows: Vec<_> = (0..6)
+            .map(|_| {
+                spin.slept(LIMIT);
+                spin.window().as_micros()
+            })
+            .collect();
+        assert_eq!(windows, [4, 8, 16, 32, 50, 50]);
+    }
+
+    #[test]
+    fn long_sleeps_narrow_it_to_nothing() {
+        let mut spin = Spin::new(LIMIT);
+        for _ in 0..5 {
+            spin.slept(SHORTEST);
+        }
+        let windows: Vec<_> = (0..5)
+            .map(|_| {
+                spin.slept(LONG);
+                spin.window().as_micros()
+            })
+            .collect();
+        assert_eq!(windows, [25, 12, 6, 0, 0]);
+    }
+
+    #[test]
+    fn a_limit_below_the_shortest_look_is_kept() {
+        let limit = Duration::from_micros(1);
+        let mut spin = Spin::new(limit);
+        spin.slept(Duration::ZERO);
+        assert_eq!(spin.window(), limit);
+    }
+}

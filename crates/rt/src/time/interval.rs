@@ -1,0 +1,229 @@
+//! Ticks at equal distances.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use super::after;
+use super::sleep::{Sleep, sleep_until};
+
+/// How late a tick may be taken and still count as on time. It is more than a scheduler's hiccup, and
+/// less than anybody who asks for [`MissedTickBehavior::Delay`] means.
+const TOLERANCE: Duration = Duration::from_millis(1);
+
+/// Ticks at once, and then each time the period is over. What happens to ticks that nobody takes in time
+/// is up to [`Interval::set_missed_tick_behavior`].
+///
+/// # Errors
+///
+/// [`ZeroPeriod`] if the period is zero.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use superpoll_rt::time::interval;
+///
+/// let runtime = superpoll_rt::Runtime::new()?;
+/// let start = Instant::now();
+/// let mut interval = interval(Duration::from_millis(1))?;
+/// runtime.block_on(async {
+///     for _ in 0..3 {
+///         interval.tick().await;
+///     }
+/// })?;
+/// assert!(start.elapsed() >= Duration::from_millis(2), "the first tick comes at once");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
+    interval_at(Instant::now(), period)
+}
+
+/// As [`interval`], but with the first tick at a point in time.
+///
+/// # Errors
+///
+/// [`ZeroPeriod`] if the period is zero.
+pub fn interval_at(start: Instant, period: Duration) -> Result<Interval, ZeroPeriod> {
+    if period.is_zero() {
+        return Err(ZeroPeriod(()));
+    }
+    let missed = MissedTickBehavior::default();
+    Ok(Interval { sleep: sleep_until(start), period, missed })
+}
+
+/// An interval with a period of zero was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZeroPeriod(());
+
+impl fmt::Display for ZeroPeriod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an interval with a period of zero would never wait; give it a longer one")
+    }
+}
+
+impl Error for ZeroPeriod {}
+
+/// What an [`Interval`] does about ticks that were due while nobody took them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MissedTickBehavior {
+    /// They come one after the other without a wait, until the schedule is met again.
+    #[default]
+    Burst,
+    /// They are not made up for, and the schedule starts anew: the next tick comes a period after the
+    /// late one was taken. A tick counts as late after a millisecond, or after a period if that is
+    /// shorter.
+    Delay,
+    /// They are left out: the next tick comes at the next time that the schedule has.
+    Skip,
+}
+
+impl MissedTickBehavior {
+    /// When the next tick is due after one that was due at `scheduled` and is taken at `now`.
+    fn next(self, scheduled: Instant, now: Instant, period: Duration) -> Instant {
+        let late = now.saturating_duration_since(scheduled);
+        match self {
+            MissedTickBehavior::Delay if late >= TOLERANCE.min(period) => after(now, period),
+            MissedTickBehavior::Skip if late >= period => {
+                const SECOND: u128 = 1_000_000_000;
+                let since_last = late.as_nanos() % period.as_nanos();
+                let since_last =
+                    Duration::new((since_last / SECOND) as u64, (since_last % SECOND) as u32);
+                after(now, period - since_last)
+            }
+            _ => after(scheduled, period),
+        }
+    }
+}
+
+/// Ticks at equal distances, from [`interval`] and [`interval_at`].
+#[derive(Debug)]
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed: MissedTickBehavior,
+}
+
+impl Interval {
+    /// Waits for the next tick, and gives the time for which it was scheduled.
+    ///
+    /// Cancel safety: dropping the future before its end loses no tick.
+    ///
+    /// # Panics
+    ///
+    /// Awaiting it panics, as long as its time has not come, where no runtime runs.
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// As [`tick`](Interval::tick), for a future that is written by hand.
+    ///
+    /// # Panics
+    ///
+    /// As [`tick`](Interval::tick).
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        ready!(self.sleep.poll_end(cx, true));
+        let scheduled = self.sleep.deadline();
+        self.sleep.reset(self.missed.next(scheduled, Instant::now(), self.period));
+        Poll::Ready(scheduled)
+    }
+
+    /// Has the next tick come a period from now.
+    pub fn reset(&mut self) {
+        self.reset_at(after(Instant::now(), self.period));
+    }
+
+    /// Has the next tick come at a point in time, and the others at a period's distance from it.
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.sleep.reset(deadline);
+    }
+
+    /// The time between two ticks.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// What is done about ticks that were missed.
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed
+    }
+
+    /// Chooses what is done about ticks that are missed from now on.
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed = behavior;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(10);
+
+    /// When the next tick is due, in microseconds after one that was due at 0 and taken after `late`.
+    fn next(missed: MissedTickBehavior, late: u64, period: Duration) -> u128 {
+        let scheduled = Instant::now();
+        let next = missed.next(scheduled, scheduled + Duration::from_micros(late), period);
+        next.duration_since(scheduled).as_micros()
+    }
+
+    #[test]
+    fn a_tick_on_time_keeps_the_schedule() {
+        for missed in
+            [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]
+        {
+            for late in [0, 1, 60, 999] {
+                assert_eq!(next(missed, late, PERIOD), 10_000, "{missed:?}, {late} us late");
+            }
+        }
+    }
+
+    #[test]
+    fn a_late_tick_is_followed_as_its_behavior_says() {
+        for (late, burst, delay, skip) in [
+            (1_000, 10_000, 11_000, 10_000),
+            (9_999, 10_000, 19_999, 10_000),
+            (10_000, 10_000, 20_000, 20_000),
+            (10_001, 10_000, 20_001, 20_000),
+            (57_000, 10_000, 67_000, 60_000),
+        ] {
+            assert_eq!(next(MissedTickBehavior::Burst, late, PERIOD), burst, "{late} us late");
+            assert_eq!(next(MissedTickBehavior::Delay, late, PERIOD), delay, "{late} us late");
+            assert_eq!(next(MissedTickBehavior::Skip, late, PERIOD), skip, "{late} us late");
+        }
+        // A period shorter than the tolerance.
+        let period = Duration::from_micros(100);
+        assert_eq!(next(MissedTickBehavior::Delay, 99, period), 100);
+        assert_eq!(next(MissedTickBehavior::Delay, 250, period), 350);
+        assert_eq!(next(MissedTickBehavior::Skip, 250, period), 300);
+    }
+
+    #[test]
+    fn extreme_periods_neither_overflow_nor_stand_still() {
+        let start = Instant::now();
+        let century = Duration::from_secs(3_155_760_000);
+        for missed in
+            [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]
+        {
+            for period in [Duration::from_nanos(1), century, Duration::MAX] {
+                let next = missed.next(start, start + century, period);
+                assert!(next > start, "{missed:?}, {period:?}");
+                if missed != MissedTickBehavior::Burst {
+                    assert!(next > start + century, "{missed:?}, {period:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_period_of_zero_is_refused() {
+        let error = interval(Duration::ZERO).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "an interval with a period of zero would never wait; give it a longer one"
+        );
+        assert_eq!(interval_at(Instant::now(), Duration::ZERO).unwrap_err(), error);
+    }
+}

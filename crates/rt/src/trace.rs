@@ -1,0 +1,48 @@
+//! What the runtime says of itself through `tracing`, if the feature of that name is on. Without it all of
+//! this is empty.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// A turn in which no descriptor was looked at for longer than this is told.
+pub(crate) const LONG_TURN: Duration = Duration::from_millis(100);
+
+macro_rules! tell {
+    ($level:ident, $($arguments:tt)+) => {
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: "superpoll_rt", $($arguments)+);
+    };
+}
+
+#[inline]
+pub(crate) fn engine_started(_engine: u32, _backend: &'static str) {
+    tell!(debug, engine = _engine, backend = _backend, "the engine has started");
+}
+
+#[inline]
+pub(crate) fn engine_ended(_engine: u32, _turns: u64) {
+    tell!(debug, engine = _engine, turns = _turns, "the engine has ended");
+}
+
+#[inline]
+pub(crate) fn task_panicked() {
+    tell!(error, "a task panicked; whoever joins it is told the reason");
+}
+
+#[inline]
+pub(crate) fn spinning(_fd: RawFd) {
+    tell!(
+        warn,
+        fd = _fd,
+        "the descriptor is found ready again and again, and nobody reads, writes or clears it"
+    );
+}
+
+#[inline]
+pub(crate) fn long_turn(_took: Duration) {
+    tell!(
+        warn,
+        milliseconds = _took.as_millis() as u64,
+        "a task has kept all others and every descriptor waiting; move such work to `unblock`"
+    );
+}

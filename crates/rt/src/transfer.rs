@@ -1,0 +1,158 @@
+//! Moving bytes from descriptor to descriptor within the kernel, without a copy through the program.
+//!
+//! `splice(2)` says `EAGAIN` without saying which side it means: the source is empty, or the target is
+//! full. Taking the one for the other would be a wait for ever, because a source that still holds bytes is
+//! not reported again. So the refused call is followed by one look at both (`poll(2)`), and only what is
+//! not ready is waited for.
+
+use std::fs::File;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll, ready};
+
+use crate::async_fd::AsyncFd;
+use crate::link::{After, Link};
+use crate::net::TcpStream;
+use crate::net::unix::UnixStream;
+use crate::sources::Direction;
+use crate::sys::transfer;
+
+/// How often a refused call is repeated at once because both sides are ready after all.
+const TRIES: u32 = 8;
+
+mod sealed {
+    use super::{BorrowedFd, Link};
+
+    /// A descriptor and its tie to an engine.
+    pub struct Tie<'a> {
+        pub(super) fd: BorrowedFd<'a>,
+        pub(super) link: &'a Link,
+    }
+
+    pub trait Tied {
+        fn tie(&self) -> Tie<'_>;
+    }
+}
+
+use sealed::{Tie, Tied};
+
+/// What bytes can be moved from and to: streams, pipes, and any [`AsyncFd`].
+pub trait Endpoint: Tied {}
+
+impl<T: Tied> Endpoint for T {}
+
+impl<T: AsFd> Tied for AsyncFd<T> {
+    fn tie(&self) -> Tie<'_> {
+        Tie { fd: self.as_fd(), link: self.link() }
+    }
+}
+
+impl Tied for TcpStream {
+    fn tie(&self) -> Tie<'_> {
+        self.async_fd().tie()
+    }
+}
+
+impl Tied for UnixStream {
+    fn tie(&self) -> Tie<'_> {
+        self.async_fd().tie()
+    }
+}
+
+/// Moves up to `length` bytes from one descriptor to another, at least one of which is a pipe
+/// (`splice(2)`, Linux 2.6.17), and says how many: what there is, and what there is room for. Zero is
+/// the end of the source, or a `length` of zero.
+///
+/// Cancel safe: while it is pending, nothing was moved.
+///
+/// # Errors
+///
+/// `InvalidInput` (`EINVAL`) if neither is a pipe or one cannot be spliced, `BrokenPipe` if nobody reads
+/// the target, and what else `splice(2)` says. A socket as a target that its peer has closed raises
+/// `SIGPIPE`, which programs in Rust ignore from their start.
+pub async fn splice(from: &impl Endpoint, to: &impl Endpoint, length: usize) -> io::Result<usize> {
+    poll_fn(|cx| poll_splice(cx, from, to, length)).await
+}
+
+/// As [`splice`], for what implements `Future` by hand.
+///
+/// # Errors
+///
+/// As [`splice`].
+pub fn poll_splice(
+    cx: &mut Context<'_>,
+    from: &impl Endpoint,
+    to: &impl Endpoint,
+    length: usize,
+) -> Poll<io::Result<usize>> {
+    let Tie { fd: source, link: source_link } = from.tie();
+    let Tie { fd: target, link: target_link } = to.tie();
+    for _ in 0..TRIES {
+        let source_tick = ready!(source_link.poll_ready(cx, source, Direction::Read))?;
+        let target_tick = ready!(target_link.poll_ready(cx, target, Direction::Write))?;
+        match transfer::splice(source, target, length) {
+            Ok(moved) => {
+                source_link.acted();
+                target_link.acted();
+                if moved > 0 {
+                    source_link.finish(Direction::Read, source_tick, After::Ready);
+                    target_link.finish(Direction::Write, target_tick, After::Ready);
+                }
+                return Poll::Ready(Ok(moved));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let (readable, writable) = transfer::ready(source, target)?;
+                if !readable {
+                    source_link.clear(Direction::Read, source_tick);
+                }
+                if !writable {
+                    target_link.clear(Direction::Write, target_tick);
+                }
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// Sends up to `length` bytes of a file from an offset (`sendfile(2)`) and says how many: what there is
+/// room for. Zero is the end of the file, or a `length` of zero. The file's position stays as it is.
+///
+/// Reading the file blocks the engine if its pages are not in memory; where that matters, read ahead on
+/// the [blocking](crate::blocking) pool (`posix_fadvise(2)`).
+///
+/// Cancel safe: while it is pending, nothing was sent.
+///
+/// # Errors
+///
+/// `InvalidInput` for what cannot be mapped into memory, such as a pipe, or for an offset beyond what a
+/// file can have; what else `sendfile(2)` says.
+pub async fn sendfile(
+    file: &File,
+    offset: u64,
+    to: &impl Endpoint,
+    length: usize,
+) -> io::Result<usize> {
+    poll_fn(|cx| poll_sendfile(cx, file, offset, to, length)).await
+}
+
+/// As [`sendfile`], for what implements `Future` by hand.
+///
+/// # Errors
+///
+/// As [`sendfile`].
+pub fn poll_sendfile(
+    cx: &mut Context<'_>,
+    file: &File,
+    offset: u64,
+    to: &impl Endpoint,
+    length: usize,
+) -> Poll<io::Result<usize>> {
+    let Tie { fd: target, link } = to.tie();
+    link.poll(cx, target, Direction::Write, || {
+        transfer::sendfile(file, offset, target, length).map(|sent| (sent, After::Ready))
+    })
+}

@@ -1,0 +1,80 @@
+//! An engine on a thread of its own.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use superpoll::Poller;
+
+use crate::engine::{self, Engine, Settings};
+use crate::error::{Error, Result};
+use crate::remote::{Message, Remote};
+use crate::stats::Stats;
+
+/// How long an engine may take to say what it has counted.
+const ANSWER: Duration = Duration::from_secs(1);
+
+pub(crate) struct Worker {
+    pub remote: Arc<Remote>,
+    thread: Option<JoinHandle<superpoll::Result<()>>>,
+}
+
+impl Worker {
+    /// Starts a thread and an engine on it.
+    pub fn start(number: usize, poller: Poller, settings: Settings) -> Result<Worker> {
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name(format!("superpoll-{number}"))
+            .spawn(move || run(poller, &settings, &sender))
+            .map_err(Error::Thread)?;
+        match receiver.recv() {
+            Ok(remote) => Ok(Worker { remote, thread: Some(thread) }),
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(Error::Poller(error)),
+                _ => Err(Error::Ended),
+            },
+        }
+    }
+
+    /// The engine's counters, if it answers.
+    pub fn stats(&self) -> Option<Stats> {
+        let (sender, receiver) = mpsc::channel();
+        let answer = move || {
+            engine::with(|engine| {
+                // Nobody listens any more if it took too long.
+                let _ = sender.send(engine.stats());
+            });
+        };
+        self.remote.send(Message::Call(Box::new(answer))).ok()?;
+        receiver.recv_timeout(ANSWER).ok()
+    }
+
+    /// Ends the engine and its tasks, and waits for the thread. Says what made it end before, if
+    /// anything did.
+    pub fn stop(&mut self) -> superpoll::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // One that has ended needs no message.
+        let _ = self.remote.send(Message::Stop);
+        thread.join().unwrap_or(Ok(()))
+    }
+}
+
+fn run(
+    poller: Poller,
+    settings: &Settings,
+    sender: &mpsc::Sender<Arc<Remote>>,
+) -> superpoll::Result<()> {
+    let engine = Rc::new(Engine::new(poller, settings)?);
+    let entered = engine.enter();
+    // Whoever starts it waits for this.
+    let _ = sender.send(engine.remote.clone());
+    let mut outcome = Ok(());
+    while outcome.is_ok() && !engine.is_stopped() {
+        outcome = engine.turn();
+    }
+    drop(entered);
+    engine.end();
+    outcome
+}

@@ -1,0 +1,327 @@
+//! Descriptors: when they are registered, what is asked of the kernel, and what is not.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use futures_lite::future::poll_once;
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime, pipe, spawn, yield_now};
+
+fn each(test: impl AsyncFn(&Runtime)) {
+    for kind in BackendKind::ALL {
+        eprintln!("back-end {kind}");
+        let runtime = Runtime::builder().backend(kind).build().unwrap();
+        runtime.block_on(test(&runtime)).unwrap();
+    }
+}
+
+/// A pipe whose ends do not know of each other.
+fn strangers() -> (pipe::PipeReader, pipe::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (pipe::reader_from(reader).unwrap(), pipe::writer_from(writer).unwrap())
+}
+
+#[test]
+fn nothing_is_registered_before_it_blocks() {
+    each(async |runtime| {
+        let (mut reader, mut writer) = strangers();
+        writer.write_all(b"abc").await.unwrap();
+        let mut byte = [0];
+        for expected in b"abc" {
+            reader.read_exact(&mut byte).await.unwrap();
+            assert_eq!(byte[0], *expected);
+        }
+        yield_now().await;
+        let stats = &runtime.stats()[0];
+        assert_eq!((stats.sources, stats.poller.calls.epoll_ctl_mod), (0, 0));
+        assert!(poll_once(reader.read(&mut byte)).await.is_none());
+        assert_eq!(runtime.stats()[0].sources, 1);
+        drop(reader);
+        assert_eq!(runtime.stats()[0].sources, 0);
+    });
+}
+
+#[test]
+fn in_steady_state_a_byte_costs_one_wait_and_no_change() {
+    each(async |runtime| {
+        let (mut there, mut out) = strangers();
+        let (mut back, mut answer) = strangers();
+        let echo = spawn(async move {
+            let mut buffer = [0; 16];
+            loop {
+                let count = there.read(&mut buffer).await.unwrap();
+                if count == 0 {
+                    return;
+                }
+                answer.write_all(&buffer[..count]).await.unwrap();
+            }
+        });
+        let mut buffer = [0; 16];
+        let mut round = async |rounds: u64| {
+            let before = runtime.stats().swap_remove(0);
+            for _ in 0..rounds {
+                out.write_all(b"x").await.unwrap();
+                assert_eq!(back.read(&mut buffer).await.unwrap(), 1);
+            }
+            let after = runtime.stats().swap_remove(0);
+            (after.turns - before.turns, after.poller.calls.since(&before.poller.calls))
+        };
+        round(1000).await;
+        let (turns, calls) = round(1000).await;
+        // Two hops a round, and a turn for each.
+        assert!(turns <= 2010, "{turns} turns, {calls}");
+        match runtime.backend() {
+            "epoll" => assert!(calls.epoll_wait <= 2010 && calls.epoll_ctl() == 0, "{calls}"),
+            "poll" => assert!(calls.poll <= 2010, "{calls}"),
+            // It asks poll for what select cannot tell.
+            "select" => assert!(calls.select <= 2010, "{calls}"),
+            _ => assert!(calls.waits() <= 4020, "{calls}"),
+        }
+        drop(out);
+        echo.await.unwrap();
+    });
+}
+
+#[test]
+fn ends_that_know_of_each_other_need_no_wait() {
+    each(async |runtime| {
+        let (mut there, mut out) = pipe::pipe().unwrap();
+        let (mut back, mut answer) = pipe::pipe().unwrap();
+        let echo = spawn(async move {
+            let mut buffer = [0; 16];
+            while there.read(&mut buffer).await.unwrap() > 0 {
+                answer.write_all(b"y").await.unwrap();
+            }
+        });
+        let mut buffer = [0; 16];
+        yield_now().await;
+        let before = runtime.stats()[0].clone();
+        for _ in 0..1000 {
+            out.write_all(b"x").await.unwrap();
+            assert_eq!(back.read(&mut buffer).await.unwrap(), 1);
+        }
+        let after = &runtime.stats()[0];
+        let handed_over = after.handed_over - before.handed_over;
+        assert!(handed_over >= 1990, "{handed_over}");
+        drop(out);
+        echo.await.unwrap();
+    });
+}
+
+#[test]
+fn a_pair_that_hands_over_for_ever_does_not_keep_others_waiting() {
+    each(async |runtime| {
+        let (mut there, mut out) = pipe::pipe().unwrap();
+        let (mut back, mut answer) = pipe::pipe().unwrap();
+        let hops = Rc::new(std::cell::Cell::new(0u64));
+        let counted = hops.clone();
+        let mut first = spawn(async move {
+            loop {
+                out.write_all(b"x").await.unwrap();
+                back.read_exact(&mut [0]).await.unwrap();
+                counted.set(counted.get() + 2);
+            }
+        });
+        let mut second = spawn(async move {
+            loop {
+                there.read_exact(&mut [0]).await.unwrap();
+                answer.write_all(b"y").await.unwrap();
+            }
+        });
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        let mut waiting = spawn(async move {
+            let mut seen = Vec::new();
+            for _ in 0..20 {
+                reader.perform(Direction::Read, |mut io| io.read(&mut [0])).await.unwrap();
+                seen.push(hops.get());
+            }
+            seen
+        });
+        let mut last = 0;
+        for _ in 0..20 {
+            yield_now().await;
+            writer.write_all(b"z").unwrap();
+            for _ in 0..60 {
+                yield_now().await;
+            }
+            last += 1;
+        }
+        assert_eq!(last, 20);
+        // 60 turns of this task are many more than the poller may be kept from looking.
+        assert!((&mut waiting).await.unwrap().len() == 20);
+        assert!(runtime.stats()[0].handed_over > 1000);
+        first.abort();
+        second.abort();
+        waiting.abort();
+    });
+}
+
+#[test]
+fn a_full_pipe_goes_on_when_it_is_read() {
+    each(async |_| {
+        for known in [false, true] {
+            let (mut reader, mut writer) = if known { pipe::pipe().unwrap() } else { strangers() };
+            let data: Vec<u8> = (0..1_000_000u32).map(|number| number as u8).collect();
+            let sent = data.clone();
+            let writing = spawn(async move {
+                writer.write_all(&sent).await.unwrap();
+            });
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).await.unwrap();
+            writing.await.unwrap();
+            assert!(received == data);
+        }
+    });
+}
+
+#[test]
+fn the_end_of_the_stream_and_a_lost_reader_are_told() {
+    each(async |_| {
+        for known in [false, true] {
+            let (mut reader, mut writer) = if known { pipe::pipe().unwrap() } else { strangers() };
+            let waiting = spawn(async move {
+                let mut buffer = [0; 8];
+                let first = reader.read(&mut buffer).await.unwrap();
+                let second = reader.read(&mut buffer).await.unwrap();
+                let third = reader.read(&mut buffer).await.unwrap();
+                (first, second, third)
+            });
+            yield_now().await;
+            writer.write_all(b"abc").await.unwrap();
+            drop(writer);
+            assert_eq!(waiting.await.unwrap(), (3, 0, 0));
+
+            let (reader, mut writer) = if known { pipe::pipe().unwrap() } else { strangers() };
+            let writing = spawn(async move {
+                loop {
+                    if let Err(error) = writer.write(&[0; 4096]).await {
+                        return error.kind();
+                    }
+                }
+            });
+            yield_now().await;
+            drop(reader);
+            assert_eq!(writing.await.unwrap(), std::io::ErrorKind::BrokenPipe);
+        }
+    });
+}
+
+#[test]
+fn all_who_wait_for_a_direction_are_woken() {
+    each(async |_| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = Rc::new(AsyncFd::new(reader).unwrap());
+        let tasks: Vec<_> = (0..5)
+            .map(|_| {
+                let reader = reader.clone();
+                spawn(async move {
+                    reader.perform(Direction::Read, |mut io| io.read(&mut [0])).await.unwrap()
+                })
+            })
+            .collect();
+        yield_now().await;
+        yield_now().await;
+        writer.write_all(b"12345").unwrap();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_clear_does_not_lose_a_report_that_came_since() {
+    each(async |_| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        reader.readable().await.unwrap().try_io(|mut io| io.read(&mut [0])).unwrap_err();
+        // Registered and waiting; then a report, and a guard of that time.
+        assert!(poll_once(reader.readable()).await.is_none());
+        writer.write_all(b"1").unwrap();
+        let guard = reader.readable().await.unwrap();
+        (&*reader).read_exact(&mut [0]).unwrap();
+        // A new arrival is reported before the old guard says that there is nothing.
+        let waiting =
+            async { reader.perform(Direction::Read, |mut io| io.read(&mut [0])).await.unwrap() };
+        writer.write_all(b"2").unwrap();
+        for _ in 0..5 {
+            yield_now().await;
+        }
+        guard.clear();
+        assert_eq!(waiting.await, 1);
+    });
+}
+
+#[test]
+fn a_descriptor_moves_to_the_engine_that_awaits_it() {
+    let runtime =
+        Runtime::builder().workers(std::num::NonZeroUsize::new(2).unwrap()).build().unwrap();
+    let handle = runtime.handle();
+    runtime
+        .block_on(async {
+            let (mut reader, mut writer) = pipe::pipe().unwrap();
+            for round in 0..20u8 {
+                // Registered here first, or there, in turn.
+                assert!(poll_once(reader.read(&mut [0])).await.is_none());
+                let theirs = handle.spawn_on(usize::from(round % 2), async move {
+                    let mut byte = [0];
+                    reader.read_exact(&mut byte).await.unwrap();
+                    (reader, byte[0])
+                });
+                yield_now().await;
+                writer.write_all(&[round]).await.unwrap();
+                let (back, byte) = theirs.unwrap().await.unwrap();
+                reader = back;
+                assert_eq!(byte, round);
+            }
+            drop(reader);
+            // What another engine still keeps of it is given up with that engine's next turn.
+            yield_now().await;
+            let sources: usize = runtime.stats().iter().map(|stats| stats.sources).sum();
+            assert_eq!(sources, 0, "the writer never had to wait");
+        })
+        .unwrap();
+}
+
+#[test]
+fn the_same_number_twice_is_refused_and_the_first_goes_on() {
+    each(async |_| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let first = AsyncFd::new(reader.as_fd()).unwrap();
+        let second = AsyncFd::new(reader.as_fd()).unwrap();
+        assert!(poll_once(first.perform(Direction::Read, read_one)).await.is_none());
+        let error = second.perform(Direction::Read, read_one).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{error}");
+        writer.write_all(b"x").unwrap();
+        assert_eq!(first.perform(Direction::Read, read_one).await.unwrap(), 1);
+    });
+}
+
+fn read_one(fd: &std::os::fd::BorrowedFd<'_>) -> std::io::Result<usize> {
+    let mut file = std::fs::File::from(fd.try_clone_to_owned()?);
+    file.read(&mut [0])
+}
+
+#[test]
+fn who_waits_for_what_it_does_not_handle_is_named() {
+    let runtime = Runtime::new().unwrap();
+    runtime
+        .block_on(async {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let reader = AsyncFd::new(reader).unwrap();
+            reader.readable().await.unwrap().clear();
+            assert!(poll_once(reader.readable()).await.is_none());
+            writer.write_all(b"x").unwrap();
+            for _ in 0..900 {
+                let _ = reader.readable().await.unwrap();
+            }
+            assert_eq!(runtime.stats()[0].spinning, []);
+            for _ in 0..200 {
+                let _ = reader.readable().await.unwrap();
+            }
+            use std::os::fd::AsRawFd;
+            assert_eq!(runtime.stats()[0].spinning, [reader.as_raw_fd()]);
+        })
+        .unwrap();
+}

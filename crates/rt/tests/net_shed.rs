@@ -1,0 +1,161 @@
+//! A listener without descriptors sheds load: in a process of its own, whose limit is lowered.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use futures_lite::AsyncWriteExt;
+use futures_lite::future::poll_once;
+use superpoll_rt::blocking::unblock;
+use superpoll_rt::net::{ListenOptions, TcpListener};
+use superpoll_rt::{BackendKind, Runtime, yield_now};
+
+const CHILD: &str = "SUPERPOLL_TEST_SHED";
+
+/// Runs one test of this file again, in a process that may open few files.
+fn again(name: &str) {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+        .arg(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Opens files until there are no descriptors left.
+fn fill() -> Vec<File> {
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+        assert!(files.len() < 64, "the limit is in force");
+    }
+    files
+}
+
+#[test]
+fn load_is_shed_without_a_spin() {
+    if !is_child() {
+        return again("load_is_shed_without_a_spin");
+    }
+    for backend in BackendKind::ALL {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        let listener = runtime
+            .block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await?;
+                assert!(poll_once(listener.accept()).await.is_none());
+                io::Result::Ok(listener)
+            })
+            .unwrap()
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect(address).unwrap();
+        let mut clients: Vec<_> = (0..10).map(|_| connect()).collect();
+        let mut files = fill();
+        let turns = |runtime: &Runtime| runtime.stats()[0].turns;
+        let before = turns(&runtime);
+        let accepted = runtime
+            .block_on(async {
+                let mut accept = std::pin::pin!(listener.accept());
+                while listener.shed() < 10 {
+                    assert!(poll_once(accept.as_mut()).await.is_none());
+                    yield_now().await;
+                }
+                // Nobody connects and nobody spins.
+                let quiet = unblock(|| std::thread::sleep(Duration::from_millis(100)));
+                let quiet = async { quiet.await.map(|()| None).unwrap() };
+                futures_lite::future::or(async { Some(accept.await) }, quiet).await
+            })
+            .unwrap();
+        assert!(accepted.is_none());
+        let turned = turns(&runtime) - before;
+        assert!(turned < 50, "{backend}: {turned} turns while nothing happened");
+        assert_eq!(listener.shed(), 10);
+        // The clients have been told.
+        for client in &mut clients {
+            assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)));
+        }
+        // With room again, connections are served.
+        files.truncate(files.len() - 4);
+        drop(clients);
+        let mut client = connect();
+        runtime
+            .block_on(async {
+                let (mut stream, _) = listener.accept().await?;
+                stream.write_all(b"welcome").await
+            })
+            .unwrap()
+            .unwrap();
+        let mut text = [0; 7];
+        client.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"welcome");
+        assert_eq!(listener.shed(), 10);
+    }
+}
+
+#[test]
+fn without_shedding_the_limit_is_an_error() {
+    if !is_child() {
+        return again("without_shedding_the_limit_is_an_error");
+    }
+    let runtime = Runtime::new().unwrap();
+    let listener =
+        ListenOptions::new().shed_load(false).bind_addr(([127, 0, 0, 1], 0).into()).unwrap();
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let files = fill();
+    let error = runtime.block_on(listener.accept()).unwrap().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+    drop(files);
+    runtime.block_on(listener.accept()).unwrap().unwrap();
+    assert_eq!(listener.shed(), 0);
+}
+
+/// Another thread takes the room that the reserve makes whenever it can.
+#[test]
+fn a_reserve_that_another_thread_takes_is_found_again() {
+    if !is_child() {
+        return again("a_reserve_that_another_thread_takes_is_found_again");
+    }
+    let runtime = Runtime::new().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let clients: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let files = fill();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let thief = thread::spawn(move || {
+        let mut files = files;
+        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            files.extend(File::open("/dev/null").ok());
+        }
+    });
+    runtime
+        .block_on(async {
+            let mut accept = Box::pin(listener.accept());
+            for _ in 0..1000 {
+                assert!(poll_once(accept.as_mut()).await.is_none(), "all descriptors are in use");
+                yield_now().await;
+            }
+            stop.send(()).unwrap();
+            thief.join().unwrap();
+            // Those that could not be shed are still there, else another one comes.
+            let another = TcpStream::connect(address)?;
+            accept.await?;
+            drop(another);
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+    drop(clients);
+}

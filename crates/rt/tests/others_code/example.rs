@@ -1,0 +1,118 @@
+//! Starting the built example programs.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+
+use superpoll_rt::{BackendKind, net};
+
+/// An example that runs, until it is dropped.
+pub struct Example {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    pub address: SocketAddr,
+}
+
+/// Where cargo has put an example: beside the folder of the test that runs.
+pub fn path(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path =
+        test.parent().and_then(|folder| folder.parent()).unwrap().join("examples").join(name);
+    assert!(
+        path.exists(),
+        "{} is missing: build the examples first, as `cargo test -p superpoll-rt` does, or by \
+         `cargo build -p superpoll-rt --examples`",
+        path.display()
+    );
+    path
+}
+
+impl Example {
+    /// Starts an example and waits until it listens.
+    pub fn start(name: &str, backend: BackendKind) -> Example {
+        let mut child = Command::new(path(name))
+            .args(["--listen", "127.0.0.1:0", "--backend", backend.name()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on ").and_then(|at| at.parse().ok());
+        let Some(address) = address else {
+            // It is not left behind when this panics.
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("{name} says {line:?} first, instead of where it listens");
+        };
+        Example { child, output, address }
+    }
+
+    /// What it prints, up to a line.
+    pub fn output_until(&mut self, last: &str) -> String {
+        let mut text = String::new();
+        while !text.lines().any(|line| line == last) {
+            assert_ne!(self.output.read_line(&mut text).unwrap(), 0, "it ended after {text:?}");
+        }
+        text
+    }
+
+    /// Connects with a blocking socket.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Connects from a task.
+    pub async fn connect_async(&self) -> net::TcpStream {
+        let stream = net::TcpStream::connect(self.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// The URL of a path, as curl likes it.
+    pub fn url(&self, scheme: &str, host: &str, path: &str) -> String {
+        format!("{scheme}://{host}:{}{path}", self.address.port())
+    }
+
+    /// Sends it a signal (`kill(1)`).
+    pub fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    /// Asserts that it has not ended.
+    pub fn assert_alive(&mut self) {
+        assert_eq!(self.child.try_wait().unwrap(), None, "it must not have ended");
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed, and need not.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let mut rest = String::new();
+        let _ = self.output.read_to_string(&mut rest);
+    }
+}
+
+/// Bytes without a pattern, the same for the same seed (xorshift).
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    });
+    words.flat_map(u64::to_le_bytes).take(len).collect()
+}

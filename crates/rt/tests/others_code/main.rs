@@ -1,0 +1,15 @@
+//! Others' code on this runtime, and the built examples driven by others' clients.
+//!
+//! The servers are the example programs, each started by the test that needs it and ended by its
+//! handle. The clients are curl (tests say so and pass if there is none), tungstenite and rustls on
+//! blocking sockets, and hyper, tungstenite and rustls on this runtime.
+
+mod adapters;
+mod curl;
+mod example;
+mod http;
+mod options;
+mod tcp;
+mod tls;
+mod tower;
+mod websocket;

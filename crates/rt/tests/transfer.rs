@@ -1,0 +1,202 @@
+//! Bytes that move within the kernel, on every back-end.
+
+use std::future::Future;
+use std::io::{self, ErrorKind, Write};
+
+use futures_lite::future::{poll_once, zip};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::net::{TcpListener, TcpStream};
+use superpoll_rt::pipe::pipe;
+use superpoll_rt::transfer::{sendfile, splice};
+use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
+
+fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
+    for backend in BackendKind::ALL {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        runtime.block_on(test()).unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
+    }
+}
+
+async fn connected() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let (client, server) = zip(TcpStream::connect(listener.local_addr()?), listener.accept()).await;
+    Ok((client?, server?.0))
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
+}
+
+/// From a connection through a pipe to another connection, each side at its own pace.
+#[test]
+fn a_splice_forwards_every_byte() {
+    const LENGTH: usize = 3 << 20;
+    each(|| async {
+        let (mut client, incoming) = connected().await?;
+        let (outgoing, mut sink) = connected().await?;
+        let sent = pattern(LENGTH);
+        let forward = spawn(async move {
+            let (reader, writer) = pipe()?;
+            loop {
+                let mut held = splice(&incoming, &writer, 1 << 20).await?;
+                if held == 0 {
+                    return io::Result::Ok(());
+                }
+                while held > 0 {
+                    held -= splice(&reader, &outgoing, held).await?;
+                }
+            }
+        });
+        let mut received = Vec::new();
+        let send = async {
+            client.write_all(&sent).await?;
+            client.close().await
+        };
+        let (sending, receiving) = zip(send, sink.read_to_end(&mut received)).await;
+        sending?;
+        receiving?;
+        forward.await.unwrap()?;
+        assert!(received == sent, "{} bytes of {LENGTH}", received.len());
+        Ok(())
+    });
+}
+
+/// Two tasks fill and drain the pipe at the same time, so that both of its ends block.
+#[test]
+fn both_sides_of_a_splice_may_block() {
+    const LENGTH: usize = 2 << 20;
+    each(|| async {
+        let (mut one, source) = UnixStream::pair()?;
+        let (target, mut other) = UnixStream::pair()?;
+        let (reader, writer) = pipe()?;
+        let fill = spawn(async move {
+            while splice(&source, &writer, 100_000).await? > 0 {}
+            io::Result::Ok(())
+        });
+        let drain = spawn(async move {
+            while splice(&reader, &target, 70_000).await? > 0 {}
+            io::Result::Ok(())
+        });
+        let sent = pattern(LENGTH);
+        let mut received = Vec::new();
+        let send = async {
+            one.write_all(&sent).await?;
+            drop(one);
+            io::Result::Ok(())
+        };
+        let (sending, receiving) = zip(send, other.read_to_end(&mut received)).await;
+        sending?;
+        receiving?;
+        fill.await.unwrap()?;
+        drain.await.unwrap()?;
+        assert!(received == sent);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_empty_source_and_a_full_target_are_told_apart() {
+    each(|| async {
+        let (reader, mut writer) = pipe()?;
+        let (next_reader, next_writer) = pipe()?;
+        let mut next_reader = next_reader;
+        let mut moving = Box::pin(splice(&reader, &next_writer, 4096));
+        assert!(poll_once(&mut moving).await.is_none(), "the source is empty");
+        for _ in 0..5 {
+            yield_now().await;
+        }
+        assert!(poll_once(&mut moving).await.is_none(), "the source is still empty");
+        writer.write_all(b"bytes").await?;
+        assert_eq!(moving.await?, 5);
+        // Fill the target, with bytes left in the source.
+        let mut held = 5;
+        loop {
+            writer.write_all(&[1; 4096]).await?;
+            match poll_once(splice(&reader, &next_writer, 4096)).await {
+                Some(moved) => held += moved?,
+                None => break,
+            }
+        }
+        let mut moving = Box::pin(splice(&reader, &next_writer, 4096));
+        assert!(poll_once(&mut moving).await.is_none(), "the target is full");
+        let mut bytes = vec![0; held];
+        next_reader.read_exact(&mut bytes).await?;
+        assert_eq!(moving.await?, 4096);
+        // And what was cancelled before has moved nothing.
+        drop((writer, next_writer));
+        let mut rest = Vec::new();
+        next_reader.read_to_end(&mut rest).await?;
+        assert_eq!(rest.len(), 4096);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_splice_between_two_sockets_is_refused() {
+    each(|| async {
+        let (mut one, other) = connected().await?;
+        one.write_all(b"x").await?;
+        let error = splice(&other, &one, 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let (reader, writer) = pipe()?;
+        drop(reader);
+        let error = splice(&other, &writer, 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_file_is_sent_from_any_offset() {
+    const LENGTH: usize = 3 << 20;
+    each(|| async {
+        let bytes = pattern(LENGTH);
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&bytes)?;
+        for skip in [0, 12_345, LENGTH as u64 - 1] {
+            let (client, mut server) = connected().await?;
+            let send = async {
+                let mut offset = skip;
+                loop {
+                    let sent = sendfile(&file, offset, &client, usize::MAX).await?;
+                    if sent == 0 {
+                        drop(client);
+                        return io::Result::Ok(offset);
+                    }
+                    offset += sent as u64;
+                }
+            };
+            let mut received = Vec::new();
+            let (end, receiving) = zip(send, server.read_to_end(&mut received)).await;
+            receiving?;
+            assert_eq!(end?, LENGTH as u64);
+            assert!(received == bytes[skip as usize..]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_file_that_waits_for_room_has_sent_nothing() {
+    each(|| async {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&pattern(1 << 20))?;
+        let (one, mut other) = UnixStream::pair()?;
+        let mut sent = 0;
+        while let Some(outcome) = poll_once(sendfile(&file, sent, &one, 1 << 16)).await {
+            sent += outcome? as u64;
+        }
+        assert!(sent < 1 << 20, "a socket's buffer is bounded");
+        for _ in 0..3 {
+            assert!(poll_once(sendfile(&file, sent, &one, 1 << 16)).await.is_none());
+        }
+        drop(one);
+        let mut received = Vec::new();
+        other.read_to_end(&mut received).await?;
+        assert!(received == pattern(sent as usize));
+        let error = sendfile(&file, u64::MAX, &other, 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        Ok(())
+    });
+}
