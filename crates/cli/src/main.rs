@@ -5,7 +5,7 @@ mod doctor;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::{atr, mix, output, targets, wake};
+use superpoll_lab::{atr, herd, mix, output, ring, targets, wake};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -36,6 +36,10 @@ enum Lab {
     Mix(mix::Options),
     /// How long a loop that has gone quiet takes to wake up
     Wake(wake::Options),
+    /// Pipes in a ring and a task between each two: what a runtime takes to pass a byte on
+    Ring(ring::Options),
+    /// Many wait for one listening socket: what a connection costs, whom it wakes, who gets it
+    Herd(herd::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
 }
@@ -95,6 +99,14 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Wake(options) => {
             let record = wake::run(&options)?;
             output::wake(&record, &options.output)
+        }
+        Lab::Ring(options) => {
+            let record = ring::run(&options)?;
+            output::ring(&record, &options.output)
+        }
+        Lab::Herd(options) => {
+            let record = herd::run(&options)?;
+            output::herd(&record, &options.output)
         }
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;

@@ -160,6 +160,126 @@ fn lab_wake_measures_wake_ups() {
 }
 
 #[test]
+fn lab_ring_takes_bytes_round_on_every_runtime() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "ring", "--total", "6,12", "--in-flight", "1,0.5"];
+    arguments.extend(["--laps", "3", "--json", "ring.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    for part in ["6 pipes, 1 byte in flight", "12 pipes, 6 bytes", "superpoll-rt-peers"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let record = json(&folder.path().join("ring.json"));
+    let positive: fn(&Value) -> bool = |v| v.as_f64().is_some_and(|number| number > 0.0);
+    let fields: [Field; 9] = [
+        ("subject", Value::is_string),
+        ("total", |v| v == 6 || v == 12),
+        ("in_flight", |v| [1, 3, 6].contains(&v.as_u64().unwrap())),
+        ("laps", |v| v == 3),
+        ("rounds", |v| v == 1),
+        ("ns_per_hop_min", positive),
+        ("ns_per_hop_median", positive),
+        ("hops_per_second", positive),
+        ("bytes_per_read", positive),
+    ];
+    check_record(&record, "ring", &fields);
+    let rows = record["rows"].as_array().unwrap();
+    let subjects = ["read+write", "raw-epoll-lt", "superpoll-rt-select", "superpoll-rt-poll"];
+    let ours = ["superpoll-rt-epoll", "superpoll-rt-adaptive", "superpoll-rt-peers"];
+    for subject in subjects.into_iter().chain(ours) {
+        let own: Vec<_> = rows.iter().filter(|row| row["subject"] == subject).collect();
+        assert_eq!(own.len(), 4, "points of {subject}");
+        let calls = own.iter().map(|row| row["syscalls_per_hop"].as_f64().unwrap());
+        assert!(calls.fold(f64::INFINITY, f64::min) > 0.0, "{subject} makes system calls");
+        assert!(own.iter().all(|row| row["raw_epoll_ratio"].is_number()));
+    }
+    #[cfg(feature = "rivals-rt")]
+    for subject in ["tokio", "tokio-multi", "smol", "monoio-epoll", "compio-poll"] {
+        assert_eq!(rows.iter().filter(|row| row["subject"] == subject).count(), 4, "{subject}");
+    }
+    let report = folder.path().join("superpoll-report");
+    for plot in ["ring.svg", "ring-pipes.svg", "ring-in-flight.svg"] {
+        assert!(std::fs::read_to_string(report.join(plot)).unwrap().starts_with("<svg"), "{plot}");
+    }
+    let page = std::fs::read_to_string(report.join("index.html")).unwrap();
+    assert!(page.contains("<h2>ring") && page.matches("<svg").count() == 3);
+}
+
+#[test]
+fn a_ring_too_large_for_select_goes_on_without_it_or_ends_with_its_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = ["lab", "ring", "--total", "600", "--laps", "1", "--no-report"];
+    let both = ["--subjects", "superpoll-rt-select,superpoll-rt-poll", "--json", "x"];
+    let output = run(folder.path(), &[&fixed[..], &both, &SMALL].concat());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    assert!(errors.contains("superpoll-rt-select takes no part"), "{errors}");
+    assert!(errors.contains("too large for back-end select"), "{errors}");
+    let record = json(&folder.path().join("x"));
+    let rows = record["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["subject"] == "superpoll-rt-poll") && rows.len() == 1);
+    assert_eq!(record["parameters"]["took_no_part"][0]["subject"], "superpoll-rt-select");
+
+    let line = refused(&[&fixed[..], &["--backend", "select"], &SMALL].concat());
+    assert!(line.contains("too large for back-end select"), "{line}");
+}
+
+#[test]
+fn lab_herd_counts_who_is_woken_and_who_accepts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "herd", "--processes", "1,4", "--connects", "6"];
+    arguments.extend(["--dups", "3", "--json", "herd.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("3 of listener") && text.contains("3 of pipe"), "{text}");
+    let record = json(&folder.path().join("herd.json"));
+    let fields: [Field; 7] = [
+        ("subject", Value::is_string),
+        ("processes", |v| v == 1 || v == 4),
+        ("dups", |v| v == 3),
+        ("connects", |v| v == 6),
+        ("connect_ns_median", |v| v.as_f64().is_some_and(|ns| ns > 0.0)),
+        ("woken_per_connect", |v| v.as_f64().is_some_and(|woken| woken > 0.0)),
+        ("jain", |v| v.as_f64().is_some_and(|jain| jain > 0.0 && jain <= 1.0)),
+    ];
+    check_record(&record, "herd", &fields);
+    let rows = record["rows"].as_array().unwrap();
+    for way in ["select", "poll", "epoll", "epoll-exclusive", "reuseport"] {
+        let own: Vec<_> = rows.iter().filter(|row| row["subject"] == way).collect();
+        assert_eq!(own.len(), 4, "herds of {way}");
+        assert!(own.iter().all(|row| row["median_ratio"].is_number()));
+    }
+    // The herd is woken as a whole or not, whatever the time of day.
+    let woken = |way: &str| {
+        let row = rows.iter().find(|row| {
+            row["subject"] == way && row["processes"] == 4 && row["dups_of"] == "listener"
+        });
+        row.unwrap()["woken_per_connect"].as_f64().unwrap()
+    };
+    assert!(woken("poll") > woken("epoll-exclusive"), "{} woken", woken("poll"));
+    let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
+    assert!(page.contains("<h2>herd") && page.matches("<svg").count() == 2);
+}
+
+#[test]
+fn lab_herd_has_blocking_waiters_and_engines_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "herd", "--processes", "2", "--connects", "8", "--no-report"];
+    arguments.extend(["--json", "x"]);
+    arguments.extend(SMALL);
+    succeed(folder.path(), &arguments);
+    let record = json(&folder.path().join("x"));
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 10);
+    for way in ["accept", "superpoll-rt-shared", "superpoll-rt-hand-off"] {
+        let row = rows.iter().find(|row| row["subject"] == way).unwrap();
+        let accepted = row["accepts_max"].as_u64().unwrap() + row["accepts_min"].as_u64().unwrap();
+        assert_eq!(accepted, 8, "{way}");
+    }
+}
+
+#[test]
 fn a_second_thread_is_there_if_asked_for() {
     for (arguments, threads) in [(&[][..], 1), (&["--second-thread"][..], 2)] {
         let folder = tempfile::tempdir().unwrap();
@@ -214,7 +334,7 @@ fn an_unknown_back_end_in_the_environment_is_named() {
 
 #[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
-    let cases: [(&[&str], &[&str]); 18] = [
+    let cases: [(&[&str], &[&str]); 30] = [
         (&["lab", "atr", "--total", "0"], &["--total 0"]),
         (&["lab", "atr", "--total", "many"], &["--total", "\"many\""]),
         (&["lab", "atr", "--total", "10", "--active", "11"], &["--active 11", "10"]),
@@ -231,6 +351,18 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&["lab", "wake", "--total", "0"], &["--total 0"]),
         (&["lab", "wake", "--total", "5", "--hot", "6"], &["--hot 6"]),
         (&["lab", "wake", "--subjects", "floor"], &["floor"]),
+        (&["lab", "ring", "--total", "1"], &["--total 1", "give 2"]),
+        (&["lab", "ring", "--total", "1000000"], &["--total 1000000", "descriptors"]),
+        (&["lab", "ring", "--total", "10", "--in-flight", "11"], &["--in-flight 11", "10"]),
+        (&["lab", "ring", "--in-flight", "1.5"], &["--in-flight", "\"1.5\""]),
+        (&["lab", "ring", "--laps", "0"], &["--laps 0"]),
+        (&["lab", "ring", "--backend", "kqueue"], &["\"kqueue\"", "select, poll, epoll"]),
+        (&["lab", "ring", "--subjects", "goroutines"], &["\"goroutines\"", "raw-epoll-lt"]),
+        (&["lab", "ring", "--sweep", "--total", "5"], &["--sweep", "--total"]),
+        (&["lab", "herd", "--processes", "4097"], &["--processes 4097", "4096"]),
+        (&["lab", "herd", "--connects", "0"], &["--connects 0"]),
+        (&["lab", "herd", "--subjects", "wait"], &["\"wait\"", "epoll-exclusive"]),
+        (&["lab", "herd", "--dups", "5", "--subjects", "accept"], &["--subjects", "--dups"]),
         (&["lab", "art"], &["art"]),
         (&["lab", "atr", "--no-such-option"], &["--no-such-option"]),
     ];

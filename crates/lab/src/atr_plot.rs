@@ -15,7 +15,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
         curves: Vec::new(),
         break_even: true,
         top: 8.0,
-        marks: Vec::new(),
+        ..Plot::default()
     };
     let pairs = [("raw-poll", "raw-epoll-lt"), ("poll", "epoll-lt")];
     for (colour, (above, below)) in pairs.into_iter().enumerate() {
@@ -80,7 +80,7 @@ pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
         curves,
         break_even: false,
         top: low * 6.0,
-        marks: Vec::new(),
+        ..Plot::default()
     }
 }
 

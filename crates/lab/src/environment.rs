@@ -71,6 +71,12 @@ pub fn threads() -> usize {
     field("/proc/self/status", "Threads").and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
+/// Memory that can be had without taking it from others, in bytes, if the kernel says.
+pub fn memory_available() -> Option<u64> {
+    let text = field("/proc/meminfo", "MemAvailable")?;
+    text.trim_end_matches("kB").trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
 /// The first line of a file.
 pub fn line(path: &str) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.lines().next()?.trim().to_owned())
@@ -137,5 +143,6 @@ mod tests {
         assert!(here.cores >= 1 && here.descriptor_limit > 0 && here.threads >= 1);
         assert!(here.kernel.contains('.') && here.rustc.starts_with("rustc"));
         assert!(!here.summary().contains('/'));
+        assert!(memory_available().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

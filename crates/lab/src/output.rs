@@ -76,6 +76,32 @@ pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
     write(record, output)
 }
 
+/// Prints and writes the results of `lab ring`.
+///
+/// # Errors
+///
+/// As [`write()`].
+pub fn ring(record: &Record<crate::ring::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    println!("time for one byte to pass one pipe of a ring\n");
+    print!("{}", crate::ring::table::text(&record.rows));
+    targets(&targets::of_ring(&record.rows));
+    write(record, output)
+}
+
+/// Prints and writes the results of `lab herd`.
+///
+/// # Errors
+///
+/// As [`write()`].
+pub fn herd(record: &Record<crate::herd::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    println!("time of a connect() while others wait, and how many of them it wakes\n");
+    print!("{}", crate::herd::table::herds(&record.rows));
+    targets(&targets::of_herd(&record.rows));
+    write(record, output)
+}
+
 /// Says what differs from what was asked for, on standard error.
 pub fn note(text: &str) {
     eprintln!("superpoll: {text}");

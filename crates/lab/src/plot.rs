@@ -24,11 +24,17 @@ pub struct Curve {
     pub thin: bool,
 }
 
-/// A plot of curves over the active/total ratio.
+/// A plot of curves.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Its heading.
     pub title: String,
+    /// What x is.
+    pub x_label: String,
+    /// The values of x that are shown.
+    pub x_range: Range<f64>,
+    /// Whether x is the decimal logarithm of what is meant.
+    pub x_power_of_ten: bool,
     /// What y is.
     pub y_label: String,
     /// The curves.
@@ -62,7 +68,66 @@ const COLOURS: [RGBColor; 16] = [
     RGBColor(0xb0, 0x7a, 0xb0),
 ];
 
+/// A curve for each name, of the points that `at` gives, in the order of the first points.
+pub fn curves<'a, T>(
+    items: &'a [T],
+    at: impl Fn(&'a T) -> Option<(&'a str, (f64, f64))>,
+) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for (name, point) in items.iter().filter_map(at) {
+        match curves.iter_mut().find(|curve| curve.name == name) {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(Curve {
+                name: name.to_owned(),
+                points: vec![point],
+                colour: curves.len(),
+                thin: false,
+            }),
+        }
+    }
+    for curve in &mut curves {
+        curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    curves
+}
+
+impl Default for Plot {
+    /// An empty plot over the active/total ratio.
+    fn default() -> Plot {
+        Plot {
+            title: String::new(),
+            x_label: "active / total".to_owned(),
+            x_range: 0.0..1.0,
+            x_power_of_ten: false,
+            y_label: String::new(),
+            curves: Vec::new(),
+            break_even: false,
+            top: f64::INFINITY,
+            marks: Vec::new(),
+        }
+    }
+}
+
 impl Plot {
+    /// The same with x on a logarithmic axis that spans the curves.
+    #[must_use]
+    pub fn over_powers_of_ten(mut self) -> Plot {
+        let mut ends = (f64::INFINITY, f64::NEG_INFINITY);
+        for (x, _) in self.curves.iter_mut().flat_map(|curve| &mut curve.points) {
+            *x = x.log10();
+            ends = (ends.0.min(*x), ends.1.max(*x));
+        }
+        if ends.0 < ends.1 {
+            self.x_range = ends.0..ends.1;
+        }
+        Plot { x_power_of_ten: true, ..self }
+    }
+
+    /// Whether any curve has more than one point.
+    pub fn is_worth_drawing(&self) -> bool {
+        self.curves.iter().any(|curve| curve.points.len() > 1)
+    }
+
     /// Draws it with a logarithmic y axis.
     ///
     /// # Errors
@@ -87,14 +152,16 @@ impl Plot {
             .margin(14)
             .x_label_area_size(46)
             .y_label_area_size(70)
-            .build_cartesian_2d(0.0..1.0, self.span().log_scale())
+            .build_cartesian_2d(self.x_range.clone(), self.span().log_scale())
             .map_err(say)?;
         chart
             .configure_mesh()
-            .x_desc("active / total")
+            .x_desc(&self.x_label)
             .y_desc(&self.y_label)
             .x_labels(11)
-            .x_label_formatter(&|x| format!("{x:.1}"))
+            .x_label_formatter(&|x| {
+                if self.x_power_of_ten { number(10f64.powf(*x)) } else { format!("{x:.1}") }
+            })
             .y_label_formatter(&|y| number(*y))
             .label_style(("sans-serif", 14))
             .axis_desc_style(("sans-serif", 15))
@@ -103,7 +170,7 @@ impl Plot {
             .draw()
             .map_err(say)?;
         if self.break_even {
-            let line = [(0.0, 1.0), (1.0, 1.0)];
+            let line = [(self.x_range.start, 1.0), (self.x_range.end, 1.0)];
             chart
                 .draw_series(DashedLineSeries::new(line, 6, 4, BLACK.mix(0.7).stroke_width(1)))
                 .map_err(say)?
@@ -210,6 +277,7 @@ mod tests {
             break_even: true,
             top: 4.0,
             marks: vec![(0.5, "here 0.50".to_owned())],
+            ..Plot::default()
         };
         let svg = plot.svg().unwrap();
         for text in ["a &lt; b", "curve one", "here 0.50", "break-even", "active / total"] {
@@ -221,14 +289,7 @@ mod tests {
 
     #[test]
     fn a_plot_of_nothing_is_an_empty_plot() {
-        let plot = Plot {
-            title: String::new(),
-            y_label: String::new(),
-            curves: Vec::new(),
-            break_even: false,
-            top: 4.0,
-            marks: Vec::new(),
-        };
+        let plot = Plot { top: 4.0, ..Plot::default() };
         assert!(plot.svg().unwrap().starts_with("<svg"));
     }
 

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
-use crate::{atr, atr_plot, atr_table, mix, mix_plot, mix_table, plot, wake};
+use crate::{atr, atr_plot, atr_table, herd, mix, mix_plot, mix_table, plot, ring, wake};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fdfdfc;--rule:#c9ced6;--soft:#f1f3f5}
@@ -41,6 +41,12 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<wake::Row>::load(&folder.join("wake.json")) {
         body += &wake_section(&record);
+    }
+    if let Some(record) = Record::<ring::Row>::load(&folder.join("ring.json")) {
+        body += &ring_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<herd::Row>::load(&folder.join("herd.json")) {
+        body += &herd_section(folder, &record)?;
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -109,6 +115,52 @@ fn wake_section(record: &Record<wake::Row>) -> String {
     text + &kept(&targets::of_wake(&record.rows))
 }
 
+fn ring_section(folder: &Path, record: &Record<ring::Row>) -> Result<String> {
+    let mut text = "<h2>ring: pipes in a ring</h2>\n".to_owned();
+    text += "<p>A task between each two pipes passes on what it reads, up to 64 bytes at a time; the \
+             bytes in flight go round for some laps. A hop is one byte through one pipe. Each \
+             subject has a process of its own, and all take turns. “read+write” knows where the \
+             bytes are and never waits.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    let bars = ring::plot::bars(&record.rows);
+    record::write(&folder.join("ring.svg"), &plot::standalone(&bars))?;
+    let _ = writeln!(text, "<figure>{bars}</figure>");
+    for (file, plot) in [
+        ("ring-pipes.svg", ring::plot::over_total(&record.rows)),
+        ("ring-in-flight.svg", ring::plot::over_share(&record.rows)),
+    ] {
+        let Some(plot) = plot else { continue };
+        let svg = plot.svg()?;
+        record::write(&folder.join(file), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    for (total, in_flight, rows) in ring::table::points(&record.rows) {
+        let _ = writeln!(text, "<h3>{}</h3>", ring::table::name(total, in_flight));
+        text += &table(&ring::table::point(&rows));
+    }
+    text += &kept(&targets::of_ring(&record.rows));
+    Ok(text)
+}
+
+fn herd_section(folder: &Path, record: &Record<herd::Row>) -> Result<String> {
+    let mut text = "<h2>herd: many wait for one connection</h2>\n".to_owned();
+    text += "<p>Processes wait for one listening socket (or engines of our runtime, in one process), \
+             and a client connects without blocking: the time of that call holds the kernel's work \
+             for all who wait. “Woken” counts how often they went back to sleep. Jain's index is 1 if \
+             all got the same number of connections; “best” is what it could be with so few.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    for dups_of in ["listener", "pipe"] {
+        let Some(plot) = herd::plot::over_processes(&record.rows, dups_of) else { continue };
+        let svg = plot.svg()?;
+        let file = if dups_of == "pipe" { "herd-control.svg" } else { "herd.svg" };
+        record::write(&folder.join(file), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    text += &table(&herd::table::herds(&record.rows));
+    text += &kept(&targets::of_herd(&record.rows));
+    Ok(text)
+}
+
 fn kept(all: &[Target]) -> String {
     if all.is_empty() {
         return String::new();
@@ -132,7 +184,9 @@ fn environment(
     item("commit", here.commit.as_deref().unwrap_or_default());
     item("descriptor limit", &here.descriptor_limit.to_string());
     item("mitigations", &here.mitigations.join("; "));
-    for name in ["repetitions", "warm_up_rounds_adaptive", "warm_up_rounds", "seed", "notes"] {
+    for name in
+        ["repetitions", "rounds", "warm_up_rounds_adaptive", "warm_up_rounds", "seed", "notes"]
+    {
         match parameters.get(name) {
             Some(serde_json::Value::Array(list)) if list.is_empty() => {}
             Some(value) => item(&name.replace('_', " "), &value.to_string()),

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::{self, Figures, Record};
 use crate::table::Table;
-use crate::{atr, mix, wake};
+use crate::{atr, herd, mix, ring, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -224,6 +224,62 @@ pub fn of_wake(rows: &[wake::Row]) -> Vec<Target> {
     worst("blocked loop: p50 wake-up of adaptive / epoll", 1.10, adaptive).into_iter().collect()
 }
 
+/// The targets that `lab ring` measures, at a thousand pipes and one byte in flight.
+pub fn of_ring(rows: &[ring::Row]) -> Vec<Target> {
+    let of = |subjects: &'static [&'static str], value: fn(&ring::Row) -> Option<f64>| {
+        rows.iter()
+            .filter(|row| (row.total, row.in_flight) == (1000, 1))
+            .filter(move |row| subjects.contains(&row.subject.as_str()))
+            .filter_map(move |row| Some((value(row)?, row.subject.clone())))
+    };
+    let generic = &["superpoll-rt-epoll", "superpoll-rt-adaptive"];
+    let peers = &["superpoll-rt-peers"];
+    [
+        worst("ring: time / tokio", 0.72, of(generic, |row| row.tokio_ratio)),
+        worst("ring: time / raw epoll", 1.0, of(generic, |row| row.raw_epoll_ratio)),
+        worst("ring of known peers: time / tokio", 0.55, of(peers, |row| row.tokio_ratio)),
+        // A read and a write, and now and then the poller is asked about all other descriptors.
+        worst("ring of known peers: syscalls per hop", 2.02, of(peers, |r| r.syscalls_per_hop)),
+        worst(
+            "ring: reads per hop, those that find nothing included",
+            1.01,
+            of(&["superpoll-rt-epoll", "superpoll-rt-adaptive", "superpoll-rt-peers"], |row| {
+                row.reads_per_hop
+            }),
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The targets that `lab herd` measures, of the ways that are to spare the herd.
+pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
+    let sparing = ["superpoll-rt-exclusive", "superpoll-rt-reuseport", "superpoll-rt-hand-off"];
+    let at = |row: &herd::Row| format!("{} of {}", row.subject, row.processes);
+    let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
+    // Who hands over wakes the one that accepts and the one that serves.
+    let woken = ours().filter(|row| row.subject != "superpoll-rt-hand-off");
+    // With few connections for each nothing can be said of fairness.
+    let many = ours().filter(|row| row.connects >= 10 * row.processes);
+    [
+        worst(
+            "herd: connect() / that with the fewest waiters",
+            1.5,
+            ours().filter_map(|row| Some((row.median_ratio?, at(row)))),
+        ),
+        worst(
+            "herd: waiters woken by a connection",
+            1.05,
+            woken.map(|row| (row.woken_per_connect, at(row))),
+        ),
+        worst("herd: 1 - Jain's index", 0.1, many.map(|row| (1.0 - row.jain, at(row)))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
 /// The targets of a run, each with what was measured.
 pub fn table(targets: &[Target]) -> Table {
     let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);
@@ -285,6 +341,49 @@ mod tests {
         assert!(targets.iter().all(|target| !target.name.contains("mio")));
         let text = table(&targets).to_string();
         assert!(text.contains("missed") && text.contains("ok"));
+    }
+
+    #[test]
+    fn rings_are_judged_at_a_thousand_pipes() {
+        let row = |subject: &str, total, tokio_ratio| ring::Row {
+            subject: subject.to_owned(),
+            total,
+            in_flight: 1,
+            tokio_ratio: Some(tokio_ratio),
+            ..ring::Row::default()
+        };
+        let targets = of_ring(&[
+            row("superpoll-rt-epoll", 1000, 0.7),
+            row("superpoll-rt-adaptive", 1000, 0.8),
+            row("superpoll-rt-poll", 1000, 30.0),
+            row("superpoll-rt-peers", 1000, 0.5),
+            row("superpoll-rt-peers", 10, 5.0),
+        ]);
+        let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.8, false), (0.5, true)]);
+        assert_eq!(targets[0].at, "superpoll-rt-adaptive");
+    }
+
+    #[test]
+    fn herds_are_judged_where_they_are_to_be_spared() {
+        let row = |subject: &str, connects, woken_per_connect, jain| herd::Row {
+            subject: subject.to_owned(),
+            processes: 4,
+            connects,
+            median_ratio: Some(1.2),
+            woken_per_connect,
+            jain,
+            ..herd::Row::default()
+        };
+        let targets = of_herd(&[
+            row("epoll", 100, 4.0, 0.3),
+            row("superpoll-rt-exclusive", 100, 1.0, 0.95),
+            row("superpoll-rt-reuseport", 5, 1.0, 0.4),
+            row("superpoll-rt-hand-off", 100, 1.9, 0.85),
+        ]);
+        let kept: Vec<bool> = targets.iter().map(Target::is_kept).collect();
+        assert_eq!(kept, [true, true, false]);
+        assert_eq!(targets[2].at, "superpoll-rt-hand-off of 4");
     }
 
     #[test]

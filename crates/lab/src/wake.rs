@@ -25,7 +25,7 @@ use crate::random::Random;
 use crate::record::{self, Record};
 use crate::statistics;
 use crate::subject::{Entry, Ledger};
-use crate::sys::memory::SharedNumber;
+use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process};
 use crate::table::{self, Table};
 
@@ -214,13 +214,13 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
 struct Writer {
     _child: process::Child,
     commands: std::os::fd::OwnedFd,
-    written_at: SharedNumber,
+    written_at: SharedNumbers,
 }
 
 impl Writer {
     fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
         let failed = |source| Error::system("starting the writing process", source);
-        let written_at = SharedNumber::new().map_err(failed)?;
+        let written_at = SharedNumbers::new(1).map_err(failed)?;
         let (receiver, commands) = descriptor::pipe().map_err(failed)?;
         descriptor::set_blocking(receiver.as_raw_fd(), true).map_err(failed)?;
         let parents_end = commands.as_raw_fd();
@@ -234,7 +234,7 @@ impl Writer {
             while let Some(command) = descriptor::read_word(receiver.as_raw_fd()) {
                 let (pair, delay, byte) = unpack(command);
                 process::sleep(delay);
-                written_at.number().store(process::now(), Ordering::Release);
+                written_at[0].store(process::now(), Ordering::Release);
                 descriptor::write_byte(pairs.writers()[pair], byte);
             }
         })
@@ -287,7 +287,7 @@ fn wake_up(
         let woken_at = process::now();
         ledger.close(entry.name, &active, number as u8)?;
         pairs.answer(&active)?;
-        let written_at = writer.written_at.number().load(Ordering::Acquire);
+        let written_at = writer.written_at[0].load(Ordering::Acquire);
         times.push(woken_at.saturating_sub(written_at) as f64);
     }
     process::unwatch();

@@ -87,6 +87,12 @@ pub fn write_word(fd: RawFd, word: u64) -> bool {
     unsafe { libc::write(fd, word.as_ptr().cast(), 8) == 8 }
 }
 
+/// Duplicates a descriptor under the lowest free number.
+pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes and returns numbers; the new one is owned by nobody yet.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0))?)) }
+}
+
 /// Has reads of a descriptor block, or not.
 pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
     // SAFETY: both calls take and return integers.
@@ -94,6 +100,40 @@ pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
         let flags = check(libc::fcntl(fd, libc::F_GETFL))?;
         let flags = if blocking { flags & !libc::O_NONBLOCK } else { flags | libc::O_NONBLOCK };
         check(libc::fcntl(fd, libc::F_SETFL, flags)).map(drop)
+    }
+}
+
+/// Reads up to as many bytes as the buffer has and returns how many; negative as the kernel says it.
+#[inline(always)]
+pub fn read(fd: RawFd, buffer: &mut [u8]) -> isize {
+    // SAFETY: the kernel writes at most the length of the slice into it.
+    unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) }
+}
+
+/// Writes bytes and returns how many were taken; negative as the kernel says it.
+#[inline(always)]
+pub fn write(fd: RawFd, bytes: &[u8]) -> isize {
+    // SAFETY: the kernel reads at most the length of the slice from it.
+    unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) }
+}
+
+/// How many bytes are there to be read.
+pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one integer, which outlives the call.
+    check(unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Closes all descriptors above standard error but two: for a forked child, which owns those two.
+pub fn close_all_but(one: RawFd, other: RawFd) {
+    let (low, high) = (one.min(other), one.max(other));
+    for (first, last) in [(3, low - 1), (low + 1, high - 1), (high + 1, RawFd::MAX)] {
+        if first <= last {
+            // SAFETY: the call takes integers; the caller says that nobody in the child uses what is
+            // closed. Where the kernel lacks the call, the copies stay open, which does no harm.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
     }
 }
 

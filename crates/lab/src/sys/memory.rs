@@ -46,38 +46,55 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// A number that a forked child shares with its parent.
+/// Numbers that forked children share with their parent.
 #[derive(Debug)]
-pub struct SharedNumber {
+pub struct SharedNumbers {
     address: *mut AtomicU64,
+    count: usize,
 }
 
-impl SharedNumber {
-    /// A page for it, shared across forks.
-    pub fn new() -> std::io::Result<SharedNumber> {
+// SAFETY: the address is that of a mapping which is not moved and ends with the value; all access is
+// atomic.
+unsafe impl Send for SharedNumbers {}
+// SAFETY: as above.
+unsafe impl Sync for SharedNumbers {}
+
+impl SharedNumbers {
+    /// Pages for so many, at least one, shared across forks; all are zero.
+    pub fn new(count: usize) -> std::io::Result<SharedNumbers> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping of the kernel's choosing touches no memory of ours.
-        let address = unsafe {
-            libc::mmap(std::ptr::null_mut(), size_of::<AtomicU64>(), access, kind, -1, 0)
-        };
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes_of(count), access, kind, -1, 0) };
         if address == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        Ok(SharedNumber { address: address.cast() })
+        Ok(SharedNumbers { address: address.cast(), count })
     }
 
-    /// The number.
-    pub fn number(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is aligned to a page, was zeroed by the kernel, and lives as long
-        // as `self`; all access is atomic.
-        unsafe { &*self.address }
+    /// The numbers.
+    pub fn all(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has room for so many, is aligned to a page, was zeroed by the kernel,
+        // and lives as long as `self`; all access is atomic.
+        unsafe { std::slice::from_raw_parts(self.address, self.count) }
     }
 }
 
-impl Drop for SharedNumber {
+impl std::ops::Index<usize> for SharedNumbers {
+    type Output = AtomicU64;
+    fn index(&self, index: usize) -> &AtomicU64 {
+        &self.all()[index]
+    }
+}
+
+fn bytes_of(count: usize) -> usize {
+    count * size_of::<AtomicU64>()
+}
+
+impl Drop for SharedNumbers {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `new` and is unmapped once; no borrow outlives `self`.
-        unsafe { libc::munmap(self.address.cast(), size_of::<AtomicU64>()) };
+        unsafe { libc::munmap(self.address.cast(), bytes_of(self.count)) };
     }
 }

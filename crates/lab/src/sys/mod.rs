@@ -6,3 +6,5 @@ pub mod epoll;
 pub mod memory;
 pub mod poll;
 pub mod process;
+pub mod select;
+pub mod socket;

@@ -56,35 +56,60 @@ pub struct Child {
     pid: libc::pid_t,
 }
 
-/// Forks a child that runs `work`, which must not allocate or lock, and then ends.
+/// Forks a child that runs `work` and then ends: with 0, or with 101 if `work` panicked.
 ///
 /// The child does not outlive its parent: it is killed with it. To be called while the process
-/// has one thread.
+/// has one thread; if it may have more, `work` must not allocate or lock.
 pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
-    // SAFETY: the child calls `work` and `_exit` and nothing else; with one thread in the parent
-    // no lock is held in it. The calls take integers.
+    // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one thread
+    // in the parent no lock is held in it. The calls take integers.
     unsafe {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                work();
-                libc::_exit(0)
+                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+                libc::_exit(if ended.is_ok() { 0 } else { 101 })
             }
             pid => Ok(Child { pid }),
         }
     }
 }
 
-impl Drop for Child {
-    fn drop(&mut self) {
+impl Child {
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Has it end, without waiting for that.
+    pub fn kill(&self) {
         // SAFETY: the pid is that of our own child, which has not been waited for, so the number
         // cannot mean another process.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
-        }
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        // SAFETY: as in `kill`; the status is not asked for.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// The processor time that all threads of this process have used, in nanoseconds.
+pub fn processor_time() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Has writes to a pipe without readers fail instead of ending the process.
+pub fn survive_broken_pipes() {
+    // SAFETY: ignores one signal; no handler of ours is involved.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
 /// Sleeps for a number of nanoseconds, on the stack alone.

@@ -1,0 +1,433 @@
+//! `lab herd`: what a connection costs when many wait for it.
+//!
+//! N processes wait for one listening socket, each perhaps for a thousand duplicates of it as well. A
+//! client connects without blocking over the loopback device, so that the kernel does all of the server's
+//! part, waking included, before the call returns: its time is the price of the crowd. Reported besides
+//! are how many were woken, by the kernel's count of their sleeps, and how evenly the connections were
+//! spread (Jain's index). Connections come one after the other, each when all are asleep again.
+//!
+//! `way/` are the ways of waiting, `crowd.rs` starts and watches the waiters. Duplicates of an empty pipe
+//! in their place are the control: the same number of descriptors, none of which the connection concerns.
+
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::channel;
+use crate::environment::{self, Environment};
+use crate::error::{Error, Result};
+use crate::options::{self, Output};
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::statistics;
+use crate::sys::{descriptor, process, socket};
+
+mod crowd;
+pub mod plot;
+pub mod table;
+mod way;
+
+use crowd::Crowd;
+use way::Way;
+
+/// Options of `lab herd`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Waiting processes, with commas [default: 1,16,256,1024,4096, or 1,16,64 if quick]
+    #[arg(long, value_name = "LIST")]
+    pub processes: Option<String>,
+    /// Duplicates of the listener that each waits for as well; with any, a control with as many of a
+    /// pipe is measured too
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub dups: usize,
+    /// Connections to each herd [default: what fits into the time, at most 500]
+    #[arg(long, value_name = "N")]
+    pub connects: Option<usize>,
+    /// Ways to wait, with commas, or all
+    #[arg(long, value_name = "LIST")]
+    pub subjects: Option<String>,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            processes: None,
+            dups: 0,
+            connects: None,
+            subjects: None,
+            output: Output::default(),
+        }
+    }
+}
+
+/// No more processes than this are started at a time.
+pub const MOST_PROCESSES: usize = 4096;
+
+/// No more engines of our runtime: each is a thread with descriptors of its own.
+const MOST_ENGINES: usize = 256;
+
+/// Connections to a herd in one block, at least and at most, unless a number was asked for.
+const CONNECTS: (usize, usize) = (5, 500);
+
+/// What a process and a descriptor that it waits for take of the kernel's memory, in bytes, at most.
+const MEMORY: (u64, u64) = (400_000, 400);
+
+/// One way of waiting by so many.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The way.
+    pub subject: String,
+    /// Waiting processes, or engines of our runtime.
+    pub processes: usize,
+    /// Descriptors that each waits for besides the listener.
+    pub dups: usize,
+    /// Of what these are duplicates: `listener` or `pipe`.
+    pub dups_of: String,
+    /// Connections measured.
+    pub connects: usize,
+    /// Time of a non-blocking `connect(2)`, the quickest.
+    pub connect_ns_min: f64,
+    /// Half were quicker.
+    pub connect_ns_median: f64,
+    /// Of a hundred, 99 were quicker.
+    pub connect_ns_p99: f64,
+    /// The median against that with the fewest waiters of the same way.
+    pub median_ratio: Option<f64>,
+    /// Waiters that were woken by a connection, on average.
+    pub woken_per_connect: f64,
+    /// Connections of the waiter that got the fewest.
+    pub accepts_min: u64,
+    /// Connections of the waiter that got the most.
+    pub accepts_max: u64,
+    /// Waiters that got any.
+    pub accepting: usize,
+    /// Jain's fairness index of the connections: 1 if all got the same, 1/N if one got everything.
+    pub jain: f64,
+    /// The best that Jain's index could be with so few connections.
+    pub jain_best: f64,
+}
+
+/// Jain's fairness index: the square of the sum over the sum of the squares, times the number.
+pub fn jain(counts: &[u64]) -> f64 {
+    let sum: f64 = counts.iter().map(|&count| count as f64).sum();
+    let squares: f64 = counts.iter().map(|&count| (count as f64).powi(2)).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (counts.len() as f64 * squares) }
+}
+
+/// The best that Jain's index can be: each of `waiters` gets the same, give or take one.
+fn jain_best(connects: u64, waiters: usize) -> f64 {
+    let waiters = waiters.max(1) as u64;
+    let more = connects % waiters;
+    let counts = (0..waiters).map(|waiter| connects / waiters + u64::from(waiter < more));
+    jain(&counts.collect::<Vec<_>>())
+}
+
+/// Herds of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Point {
+    processes: usize,
+    dups: usize,
+    of_pipe: bool,
+}
+
+fn points(options: &Options) -> Result<Vec<Point>> {
+    let default = if options.output.quick { "1,16,64" } else { "1,16,256,1024,4096" };
+    let sizes = options::numbers("--processes", options.processes.as_deref().unwrap_or(default))?;
+    let memory = environment::memory_available();
+    for &processes in &sizes {
+        if processes == 0 || processes > MOST_PROCESSES {
+            return Err(Error::usage(format!(
+                "--processes {processes} is not possible: give 1 to {MOST_PROCESSES}"
+            )));
+        }
+        let dups = options.dups as u64;
+        let needed = processes as u64 * (MEMORY.0 + MEMORY.1.saturating_mul(dups));
+        if let Some(memory) = memory.filter(|memory| needed > memory / 2) {
+            return Err(Error::usage(format!(
+                "--processes {processes} with --dups {dups} may take {} MB and {} MB are free: ask for \
+                 less than half of that",
+                needed / 1_000_000,
+                memory / 1_000_000
+            )));
+        }
+    }
+    // One descriptor for each, and some for everything else.
+    let most = channel::most_pairs() * 2;
+    if options.dups > most {
+        return Err(Error::usage(format!(
+            "--dups {} is not possible: give at most {most}, which is what the limit of {} descriptors \
+             leaves",
+            options.dups,
+            superpoll::limits::descriptors().1
+        )));
+    }
+    let of: &[bool] = if options.dups > 0 { &[false, true] } else { &[false] };
+    let mut points = Vec::new();
+    for &of_pipe in of {
+        for &processes in &sizes {
+            let point = Point { processes, dups: options.dups, of_pipe };
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+    }
+    Ok(points)
+}
+
+fn subjects(text: Option<&str>) -> Result<Vec<Way>> {
+    let mut chosen: Vec<Way> = Vec::new();
+    for name in text.unwrap_or("all").split(',').map(str::trim) {
+        let named = if name == "all" { way::ALL.to_vec() } else { vec![Way::named(name)?] };
+        for way in named {
+            if !chosen.contains(&way) {
+                chosen.push(way);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+fn takes_part(way: &Way, point: Point) -> bool {
+    point.dups <= way.most_dups && (way.ours.is_none() || point.processes <= MOST_ENGINES)
+}
+
+/// What the herds of one way and size gave.
+#[derive(Debug, Default)]
+struct Measured {
+    times: Vec<f64>,
+    woken: u64,
+    accepts: Vec<u64>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// [`Error::Usage`] for options that make no sense; [`Error::System`] if processes cannot be had.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let points = points(options)?;
+    let ways = subjects(options.subjects.as_deref())?;
+    if options.connects == Some(0) {
+        return Err(Error::usage("--connects 0 measures nothing: give 1 or more"));
+    }
+    if !points.iter().any(|&point| ways.iter().any(|way| takes_part(way, point))) {
+        return Err(Error::usage(
+            "none of --subjects can wait for so many: ask for fewer --dups or --processes",
+        ));
+    }
+    let repetitions =
+        options.output.repetitions.unwrap_or(if options.output.quick { 2 } else { 3 });
+    let budget = options.output.budget(15.0, 90.0);
+    let progress = Progress::new("herd", points.len() * ways.len() * repetitions);
+    let environment = Environment::here();
+    let promised = options.output.seconds.is_none();
+    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
+    let slot = budget * 1e9 / (points.len() * ways.len() * repetitions) as f64;
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for &point in &points {
+        let Some(repetitions) = pace.next(repetitions) else {
+            left_out += 1;
+            continue;
+        };
+        let taking: Vec<Way> = ways.iter().filter(|way| takes_part(way, point)).copied().collect();
+        let mut measured: Vec<Measured> = taking.iter().map(|_| Measured::default()).collect();
+        for repetition in 0..repetitions {
+            for turn in 0..taking.len() {
+                let place = (turn + repetition * 5) % taking.len();
+                progress.step(format!("{} processes {}", point.processes, taking[place].name));
+                measure(taking[place], point, options.connects, slot, &mut measured[place])?;
+            }
+        }
+        rows.extend(taking.iter().zip(&measured).map(|(way, measured)| row(way, point, measured)));
+    }
+    drop(progress);
+    relate(&mut rows);
+    pace::say_left_out(left_out);
+    let parameters: Map<String, Value> = [
+        ("subjects", json!(ways.iter().map(|way| way.name).collect::<Vec<_>>())),
+        ("processes", json!(points.iter().map(|point| point.processes).collect::<Vec<_>>())),
+        ("dups", json!(options.dups)),
+        ("connects", json!(options.connects)),
+        ("repetitions", json!(repetitions)),
+        ("most_engines", json!(MOST_ENGINES)),
+        ("seconds", json!(budget)),
+        ("quick", json!(options.output.quick)),
+        ("points_left_out", json!(left_out)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect();
+    Ok(Record {
+        schema: record::SCHEMA,
+        experiment: "herd".to_owned(),
+        environment,
+        parameters,
+        rows,
+    })
+}
+
+/// One herd: gathers it, connects until the time is over, and lets it go.
+fn measure(
+    way: Way,
+    point: Point,
+    connects: Option<usize>,
+    slot_ns: f64,
+    measured: &mut Measured,
+) -> Result<()> {
+    let start = process::now();
+    let crowd = Crowd::gather(way, point.processes, point.dups, point.of_pipe)?;
+    let failed = |source| Error::system(format!("connecting to a herd of {}", way.name), source);
+    // The first one finds everything cold.
+    for warm in 1..=2 {
+        let (_, client) = connect(&crowd).map_err(failed)?;
+        crowd.settle(warm)?;
+        drop(client);
+    }
+    let before = (crowd.sleeps()?, crowd.accepts());
+    let (least, most) = connects.map_or(CONNECTS, |connects| (connects, connects));
+    let mut made = 0;
+    while made < most && (made < least || ((process::now() - start) as f64) < slot_ns) {
+        process::watch(way.name);
+        let (took, client) = connect(&crowd).map_err(failed)?;
+        measured.times.push(took as f64);
+        made += 1;
+        crowd.settle(2 + made as u64)?;
+        drop(client);
+    }
+    process::unwatch();
+    measured.woken += crowd.sleeps()? - before.0;
+    let accepts = crowd.accepts();
+    measured.accepts.resize(accepts.len(), 0);
+    for (sum, (after, before)) in measured.accepts.iter_mut().zip(accepts.iter().zip(before.1)) {
+        *sum += after - before;
+    }
+    Ok(())
+}
+
+/// Connects; says how long that took, in nanoseconds. The connection is reset when it is dropped.
+fn connect(crowd: &Crowd) -> std::io::Result<(u64, OwnedFd)> {
+    let client = socket::client()?;
+    descriptor::reset_on_close(&client)?;
+    let start = process::now();
+    socket::connect(&client, crowd.port())?;
+    Ok((process::now() - start, client))
+}
+
+fn row(way: &Way, point: Point, measured: &Measured) -> Row {
+    let connects = measured.times.len();
+    let accepts = &measured.accepts;
+    Row {
+        subject: way.name.to_owned(),
+        processes: point.processes,
+        dups: point.dups,
+        dups_of: if point.of_pipe { "pipe" } else { "listener" }.to_owned(),
+        connects,
+        connect_ns_min: statistics::minimum(&measured.times),
+        connect_ns_median: statistics::median(&measured.times),
+        connect_ns_p99: statistics::quantile(&measured.times, 0.99),
+        median_ratio: None,
+        woken_per_connect: measured.woken as f64 / connects.max(1) as f64,
+        accepts_min: accepts.iter().copied().min().unwrap_or(0),
+        accepts_max: accepts.iter().copied().max().unwrap_or(0),
+        accepting: accepts.iter().filter(|&&count| count > 0).count(),
+        jain: jain(accepts),
+        jain_best: jain_best(connects as u64, point.processes),
+    }
+}
+
+/// Fills in the ratios to the smallest herd of the same way.
+fn relate(rows: &mut [Row]) {
+    for place in 0..rows.len() {
+        let row = &rows[place];
+        let smallest = rows
+            .iter()
+            .filter(|other| (&other.subject, &other.dups_of) == (&row.subject, &row.dups_of))
+            .min_by_key(|other| other.processes)
+            .map(|other| other.connect_ns_median)
+            .filter(|median| *median > 0.0);
+        rows[place].median_ratio = smallest.map(|median| rows[place].connect_ns_median / median);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(change: impl FnOnce(&mut Options)) -> Options {
+        let mut options = Options::default();
+        change(&mut options);
+        options
+    }
+
+    #[test]
+    fn jains_index() {
+        assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
+        assert_eq!(jain(&[8, 0, 0, 0]), 0.25);
+        assert_eq!((jain(&[0, 0]), jain(&[])), (1.0, 1.0));
+        assert!((jain(&[1, 2, 3]) - 36.0 / 42.0).abs() < 1e-12);
+        assert_eq!((jain_best(100, 10), jain_best(5, 10), jain_best(0, 10)), (1.0, 0.5, 1.0));
+    }
+
+    #[test]
+    fn points_are_sizes_and_their_control() {
+        let plain = points(&of(|o| o.processes = Some("1,8,1".to_owned()))).unwrap();
+        assert_eq!(plain.len(), 2);
+        let dups = points(&of(|o| {
+            o.processes = Some("2".to_owned());
+            o.dups = 10;
+        }));
+        assert_eq!(
+            dups.unwrap(),
+            [false, true].map(|of_pipe| Point { processes: 2, dups: 10, of_pipe })
+        );
+        for bad in ["0", "4097", "x"] {
+            let error = points(&of(|o| o.processes = Some(bad.to_owned()))).unwrap_err();
+            assert!(error.to_string().contains("--processes"), "{error}");
+        }
+        let error = points(&of(|o| {
+            o.processes = Some("1".to_owned());
+            o.dups = 10_000_000;
+        }));
+        assert!(error.unwrap_err().to_string().contains("--dups"));
+    }
+
+    #[test]
+    fn who_cannot_wait_for_so_much_takes_no_part() {
+        let part = |name: &str, processes, dups| {
+            takes_part(&Way::named(name).unwrap(), Point { processes, dups, of_pipe: false })
+        };
+        assert!(part("select", 4096, 1019) && !part("select", 1, 1020));
+        assert!(part("accept", 4096, 0) && !part("accept", 1, 1));
+        assert!(part("superpoll-rt-shared", 256, 0) && !part("superpoll-rt-shared", 257, 0));
+        assert_eq!(subjects(None).unwrap().len(), way::ALL.len());
+        let error = subjects(Some("poll,wait")).unwrap_err().to_string();
+        assert!(error.contains("\"wait\"") && error.contains("reuseport"), "{error}");
+    }
+
+    #[test]
+    fn ratios_are_to_the_smallest_herd_of_the_same_way() {
+        let row = |subject: &str, processes, dups_of: &str, connect_ns_median| Row {
+            subject: subject.to_owned(),
+            processes,
+            dups_of: dups_of.to_owned(),
+            connect_ns_median,
+            ..Row::default()
+        };
+        let mut rows = [
+            row("poll", 16, "listener", 300.0),
+            row("poll", 1, "listener", 100.0),
+            row("poll", 16, "pipe", 400.0),
+            row("epoll", 16, "listener", 500.0),
+        ];
+        relate(&mut rows);
+        let ratios: Vec<_> = rows.iter().map(|row| row.median_ratio.unwrap()).collect();
+        assert_eq!(ratios, [3.0, 1.0, 1.0, 1.0]);
+    }
+}

@@ -1,0 +1,16 @@
+//! A blocking `accept(2)`: the kernel has woken one waiter at a time since before there was `epoll`.
+
+use std::io;
+
+use super::{Post, Tell};
+use crate::sys::socket;
+
+pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+    (tell.ready)();
+    loop {
+        if !socket::accept_and_close(post.listener) {
+            return Err(io::Error::last_os_error());
+        }
+        (tell.accepted)();
+    }
+}

@@ -1,0 +1,30 @@
+//! `epoll(7)`, level-triggered: registered once, woken with all others or, with `EPOLLEXCLUSIVE`, alone.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::{Post, Tell, accept_one};
+use crate::sys::epoll;
+
+pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+    wait(post, tell, libc::EPOLLIN as u32)
+}
+
+pub(super) fn stand_exclusive(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+    wait(post, tell, (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32)
+}
+
+fn wait(post: &Post, tell: &Tell<'_>, interest: u32) -> io::Result<()> {
+    let set = epoll::create()?;
+    for fd in post.all() {
+        epoll::add(&set, fd, interest, 0)?;
+    }
+    let mut events = [epoll::Raw { events: 0, u64: 0 }; 64];
+    (tell.ready)();
+    loop {
+        if epoll::wait(set.as_raw_fd(), &mut events) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        accept_one(post, tell);
+    }
+}

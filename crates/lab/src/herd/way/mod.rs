@@ -1,0 +1,143 @@
+//! The ways of waiting for a connection: one process' part, a file for each.
+//!
+//! Each waits, accepts once when it is woken, and waits again. A process that finds nothing was woken in
+//! vain. All but the blocking `accept` wait for duplicates of the listener as well, if there are any: a
+//! server that listens on many addresses, taken to the extreme.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use crate::error::{Error, Result};
+use crate::sys::{descriptor, socket};
+
+mod accept;
+mod epoll;
+pub mod ours;
+mod poll;
+mod select;
+
+/// What one waiting process has.
+#[derive(Debug)]
+pub struct Post {
+    /// The socket to accept on.
+    pub listener: RawFd,
+    /// What it waits for besides.
+    pub besides: Vec<OwnedFd>,
+}
+
+impl Post {
+    /// All descriptors to wait for.
+    fn all(&self) -> impl Iterator<Item = RawFd> {
+        std::iter::once(self.listener).chain(self.besides.iter().map(AsRawFd::as_raw_fd))
+    }
+
+    /// Opens so many descriptors besides: duplicates of the listener, or of a pipe that stays empty.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn take_up(listener: RawFd, dups: usize, of_pipe: bool) -> io::Result<Post> {
+        let mut besides = Vec::with_capacity(dups);
+        let mut origin = listener;
+        if of_pipe && dups > 0 {
+            let (reader, writer) = descriptor::pipe()?;
+            origin = reader.as_raw_fd();
+            besides.push(reader);
+            // A pipe without writers would be ready; it stays open as long as the process lives.
+            std::mem::forget(writer);
+        }
+        while besides.len() < dups {
+            besides.push(descriptor::duplicate(origin)?);
+        }
+        Ok(Post { listener, besides })
+    }
+}
+
+/// What a process does when it is set up, and for each connection that it has accepted.
+pub struct Tell<'a> {
+    /// It is about to wait for the first time.
+    pub ready: &'a dyn Fn(),
+    /// It has accepted one.
+    pub accepted: &'a dyn Fn(),
+}
+
+type Stand = fn(&Post, &Tell<'_>) -> io::Result<()>;
+
+/// A way of waiting, by name.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// Waits and accepts for ever; returns only what went wrong.
+    pub stand: Stand,
+    /// Whether the listener blocks.
+    pub blocks: bool,
+    /// Whether each process has a listener of its own.
+    pub own_listener: bool,
+    /// The most duplicates it can wait for.
+    pub most_dups: usize,
+    /// Whether it is our runtime: engines of one process, not processes.
+    pub ours: Option<superpoll_rt::net::Spread>,
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Way {
+    fn eq(&self, other: &Way) -> bool {
+        self.name == other.name
+    }
+}
+
+const fn way(name: &'static str, stand: Stand) -> Way {
+    let (blocks, own_listener) = (false, false);
+    Way { name, stand, blocks, own_listener, most_dups: usize::MAX, ours: None }
+}
+
+const fn engines(name: &'static str, spread: superpoll_rt::net::Spread) -> Way {
+    // It is not in processes that it stands, and has no use for duplicates.
+    Way { ours: Some(spread), most_dups: 0, ..way(name, |_, _| Ok(())) }
+}
+
+/// All ways.
+pub const ALL: &[Way] = &[
+    // Numbers above 1023 it cannot watch; three are taken by standard streams, one by the listener, and
+    // one by the writing end of a pipe.
+    Way { most_dups: 1019, ..way("select", select::stand) },
+    way("poll", poll::stand),
+    way("epoll", epoll::stand),
+    way("epoll-exclusive", epoll::stand_exclusive),
+    Way { blocks: true, most_dups: 0, ..way("accept", accept::stand) },
+    Way { own_listener: true, ..way("reuseport", epoll::stand) },
+    engines("superpoll-rt-shared", superpoll_rt::net::Spread::Shared),
+    engines("superpoll-rt-exclusive", superpoll_rt::net::Spread::Exclusive),
+    engines("superpoll-rt-reuseport", superpoll_rt::net::Spread::ReusePort),
+    engines("superpoll-rt-hand-off", superpoll_rt::net::Spread::HandOff),
+];
+
+impl Way {
+    /// The way of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if there is none.
+    pub fn named(name: &str) -> Result<Way> {
+        ALL.iter().find(|way| way.name == name).copied().ok_or_else(|| {
+            let names: Vec<_> = ALL.iter().map(|way| way.name).collect();
+            Error::usage(format!(
+                "no way to wait is called {name:?}: choose among {} or all",
+                names.join(", ")
+            ))
+        })
+    }
+}
+
+/// Accepts what woke a process, if nobody was faster.
+fn accept_one(post: &Post, tell: &Tell<'_>) {
+    if socket::accept_and_close(post.listener) {
+        (tell.accepted)();
+    }
+}

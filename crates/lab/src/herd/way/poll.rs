@@ -1,0 +1,18 @@
+//! `poll(2)`: as `select`, without its limit.
+
+use std::io;
+
+use super::{Post, Tell, accept_one};
+use crate::sys::poll;
+
+pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+    let mut set: Vec<libc::pollfd> =
+        post.all().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    (tell.ready)();
+    loop {
+        if poll::wait(&mut set) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        accept_one(post, tell);
+    }
+}

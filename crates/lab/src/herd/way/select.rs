@@ -1,0 +1,20 @@
+//! `select(2)`: it joins all wait queues before it sleeps, and leaves them when it is woken.
+
+use std::io;
+
+use super::{Post, Tell, accept_one};
+use crate::sys::select::Set;
+
+pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+    let mut set = Set::new();
+    if !post.all().all(|fd| set.add(fd)) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    (tell.ready)();
+    loop {
+        if set.wait() < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        accept_one(post, tell);
+    }
+}

@@ -1,0 +1,48 @@
+//! A buffer of our own in monoio's terms: it lends memory to the kernel, which its traits leave to the
+//! buffer to promise.
+
+use monoio::buf::{IoVecBuf, IoVecBufMut};
+
+use crate::ring::course::MOST;
+
+/// Some bytes on the heap and the one entry that says which part of them is meant.
+pub struct Block {
+    bytes: Box<[u8; MOST]>,
+    entry: Box<libc::iovec>,
+}
+
+impl Block {
+    pub fn new() -> Block {
+        let mut bytes = Box::new([0; MOST]);
+        let entry = Box::new(libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MOST });
+        Block { bytes, entry }
+    }
+
+    /// The same with its first `count` bytes meant.
+    pub fn of(mut self, count: usize) -> Block {
+        self.entry.iov_len = count.min(self.bytes.len());
+        self
+    }
+}
+
+// SAFETY: entry and bytes are on the heap, so neither moves with the block, and both live as long as it.
+// The entry describes no more than the bytes.
+unsafe impl IoVecBuf for Block {
+    fn read_iovec_ptr(&self) -> *const libc::iovec {
+        &raw const *self.entry
+    }
+    fn read_iovec_len(&self) -> usize {
+        1
+    }
+}
+
+// SAFETY: as above; all bytes are initialised from the beginning.
+unsafe impl IoVecBufMut for Block {
+    fn write_iovec_ptr(&mut self) -> *mut libc::iovec {
+        &raw mut *self.entry
+    }
+    fn write_iovec_len(&mut self) -> usize {
+        1
+    }
+    unsafe fn set_init(&mut self, _pos: usize) {}
+}

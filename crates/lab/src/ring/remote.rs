@@ -1,0 +1,141 @@
+//! A subject in a process of its own.
+//!
+//! A runtime that starts threads makes every descriptor lookup of its process dearer, and a thousand pipes
+//! for each subject would not fit into one table of descriptors. So each subject lives in a child, forked
+//! while there is one thread, and takes its turn when it is told to: a line asks for so many laps, a line
+//! gives the measurements. The parent sleeps meanwhile, as do all other subjects.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+
+use serde::{Deserialize, Serialize};
+use superpoll::BackendKind;
+
+use crate::error::{Error, Result};
+use crate::ring::course::Course;
+use crate::ring::stage::{Slice, Stage};
+use crate::ring::subject::Entry;
+use crate::second_thread::SecondThread;
+use crate::sys::{descriptor, process};
+
+/// A line of the child's.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Ready,
+    Done(Slice),
+    Failed(String),
+}
+
+/// The parent's end.
+#[derive(Debug)]
+pub struct Remote {
+    entry: Entry,
+    _child: process::Child,
+    commands: File,
+    answers: BufReader<File>,
+}
+
+impl Remote {
+    /// Forks the child and has it set the subject up.
+    ///
+    /// # Errors
+    ///
+    /// What the subject says, or [`Error::System`] if no child can be had.
+    pub fn start(
+        entry: Entry,
+        course: &Course,
+        backend: BackendKind,
+        second_thread: bool,
+    ) -> Result<Remote> {
+        let failed = |source| Error::system("starting a subject's process", source);
+        let (orders, commands) = descriptor::pipe().map_err(failed)?;
+        let (answers, replies) = descriptor::pipe().map_err(failed)?;
+        for end in [&orders, &commands, &answers, &replies] {
+            descriptor::set_blocking(end.as_raw_fd(), true).map_err(failed)?;
+        }
+        let child = process::fork(|| {
+            descriptor::close_all_but(orders.as_raw_fd(), replies.as_raw_fd());
+            process::survive_broken_pipes();
+            let _second = second_thread.then(SecondThread::start);
+            serve(entry, course, backend, &orders.into(), &replies.into());
+        })
+        .map_err(failed)?;
+        let mut remote = Remote {
+            entry,
+            _child: child,
+            commands: commands.into(),
+            answers: BufReader::new(answers.into()),
+        };
+        match remote.answer()? {
+            Answer::Failed(reason) => Err(Error::Usage(reason)),
+            _ => Ok(remote),
+        }
+    }
+
+    /// The subject.
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+
+    /// Has it take all bytes round so often.
+    ///
+    /// # Errors
+    ///
+    /// Why the subject could not.
+    pub fn go(&mut self, laps: u64) -> Result<Slice> {
+        writeln!(self.commands, "{laps}")
+            .map_err(|e| Error::system(format!("asking {} for laps", self.entry.name), e))?;
+        match self.answer()? {
+            Answer::Done(slice) => Ok(slice),
+            Answer::Failed(reason) => Err(Error::Usage(reason)),
+            Answer::Ready => Err(self.gone()),
+        }
+    }
+
+    fn answer(&mut self) -> Result<Answer> {
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line);
+        match (read, serde_json::from_str(&line)) {
+            (Ok(1..), Ok(answer)) => Ok(answer),
+            _ => Err(self.gone()),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        let found = "its process ended without an answer".to_owned();
+        Error::Work { subject: self.entry.name, found }
+    }
+}
+
+/// The child's part: until there are no more commands, or nobody who reads the answers.
+fn serve(entry: Entry, course: &Course, backend: BackendKind, orders: &File, mut replies: &File) {
+    let mut reply = |answer: &Answer| {
+        let line = serde_json::to_string(answer).unwrap_or_default();
+        writeln!(replies, "{line}").is_ok()
+    };
+    process::watch(entry.name);
+    let mut stage = match Stage::set_up(entry, course.clone(), backend) {
+        Ok(stage) => stage,
+        Err(error) => {
+            reply(&Answer::Failed(error.to_string()));
+            return;
+        }
+    };
+    process::unwatch();
+    if !reply(&Answer::Ready) {
+        return;
+    }
+    for line in BufReader::new(orders).lines() {
+        let Some(laps) = line.ok().and_then(|line| line.parse().ok()) else { return };
+        process::watch(entry.name);
+        let answer = match stage.go(laps) {
+            Ok(slice) => Answer::Done(slice),
+            Err(error) => Answer::Failed(error.to_string()),
+        };
+        process::unwatch();
+        if !reply(&answer) {
+            return;
+        }
+    }
+}

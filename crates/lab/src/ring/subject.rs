@@ -1,0 +1,296 @@
+//! What passes bytes on: runtimes, ours and others, and the two yardsticks.
+//!
+//! A runtime's part is a [`Link`]: how it reads a pipe and writes the next. The tasks on top are the same
+//! for all ([`pass`], [`drive`]), and compiled for each on its own.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use superpoll::BackendKind;
+
+use crate::error::{Error, Result};
+use crate::ring::course::{Course, Station, Trip};
+#[cfg(feature = "rivals-rt")]
+use crate::ring::{compio, monoio, smol, tokio};
+use crate::ring::{floor, ours, raw_epoll};
+
+/// A ring that is set up and waits for bytes.
+pub trait Ring {
+    /// Lets the bytes that were placed go round.
+    ///
+    /// # Errors
+    ///
+    /// What the driver met, or that the ring broke.
+    fn go(&mut self, trip: Trip) -> io::Result<()>;
+
+    /// System calls so far besides reads and writes, if it counts them.
+    fn calls(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A ring and the numbers of its pipes' ends.
+pub struct Built {
+    /// The ring.
+    pub ring: Box<dyn Ring>,
+    /// The ends to read, in the order of the pipes.
+    pub readers: Vec<RawFd>,
+    /// The ends to write.
+    pub writers: Vec<RawFd>,
+}
+
+/// The numbers of the ends of pipes.
+pub fn numbers<R: AsRawFd, W: AsRawFd>(pipes: &[(R, W)]) -> (Vec<RawFd>, Vec<RawFd>) {
+    pipes.iter().map(|(reader, writer)| (reader.as_raw_fd(), writer.as_raw_fd())).unzip()
+}
+
+/// A station's two ends and its buffer.
+pub trait Link {
+    /// Reads up to [`MOST`](crate::ring::course::MOST) bytes and says how many; zero at the end.
+    fn receive(&mut self) -> impl Future<Output = io::Result<usize>>;
+    /// Writes the first `count` of what was read last.
+    fn send(&mut self, count: usize) -> impl Future<Output = io::Result<()>>;
+}
+
+/// Passes on what comes. If it cannot go on it says why and closes its ends, which ends all after it.
+pub async fn pass<L: Link>(mut link: L, station: Station) {
+    let failure = loop {
+        match link.receive().await {
+            Ok(0) => return,
+            Ok(count) => {
+                station.passed(count);
+                if let Err(error) = link.send(count).await {
+                    break error;
+                }
+            }
+            Err(error) => break error,
+        }
+    };
+    station.failed(&failure);
+}
+
+/// The driver's part of a trip; gives the ends back.
+pub async fn drive<L: Link>(mut link: L, station: Station, trip: Trip) -> io::Result<L> {
+    let mut arrived = 0;
+    while arrived < trip.arrivals {
+        let count = link.receive().await?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        station.passed(count);
+        let onward = trip.onward.saturating_sub(arrived).min(count as u64) as usize;
+        arrived += count as u64;
+        if onward > 0 {
+            link.send(onward).await?;
+        }
+    }
+    Ok(link)
+}
+
+type Build = fn(&Course, Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>>;
+
+/// How a subject comes to its ring.
+#[derive(Clone, Copy)]
+enum Make {
+    /// Over given pipes.
+    Over(Build),
+    /// Ours, over given pipes.
+    Ours(BackendKind),
+    /// Ours, with pipes of its own making.
+    Peers,
+    /// Not at all: it needs this feature.
+    #[cfg_attr(feature = "rivals-rt", expect(dead_code, reason = "all rivals are built in"))]
+    Absent(&'static str),
+}
+
+/// A subject by name.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    make: Make,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.name == other.name
+    }
+}
+
+const fn ours(name: &'static str, about: &'static str, kind: BackendKind) -> Entry {
+    Entry { name, about, make: Make::Ours(kind) }
+}
+
+const fn over(name: &'static str, about: &'static str, build: Build) -> Entry {
+    Entry { name, about, make: Make::Over(build) }
+}
+
+macro_rules! rival {
+    ($name:literal, $about:literal, $($build:tt)*) => {
+        Entry {
+            name: $name,
+            about: $about,
+            #[cfg(feature = "rivals-rt")]
+            make: Make::Over($($build)*),
+            #[cfg(not(feature = "rivals-rt"))]
+            make: Make::Absent("rivals-rt"),
+        }
+    };
+}
+
+/// All subjects, the yardsticks first.
+pub const ALL: &[Entry] = &[
+    over("read+write", "perfect knowledge: only reads and writes", floor::build),
+    over("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::build),
+    ours("superpoll-rt-select", "our runtime, back-end select", BackendKind::Select),
+    ours("superpoll-rt-poll", "our runtime, back-end poll", BackendKind::Poll),
+    ours("superpoll-rt-epoll", "our runtime, back-end epoll", BackendKind::Epoll),
+    ours("superpoll-rt-adaptive", "our runtime, back-end adaptive", BackendKind::Adaptive),
+    Entry {
+        name: "superpoll-rt-peers",
+        about: "our runtime with pipes whose ends know each other",
+        make: Make::Peers,
+    },
+    rival!("tokio", "tokio's current_thread runtime", tokio::build_current_thread),
+    rival!("tokio-multi", "tokio's multi_thread runtime", tokio::build_multi_thread),
+    rival!("smol", "smol's LocalExecutor on async-io", smol::build),
+    rival!("monoio-epoll", "monoio on epoll", monoio::build_epoll),
+    rival!("monoio-uring", "monoio on io_uring", monoio::build_uring),
+    rival!("compio-poll", "compio on epoll", compio::build_poll),
+    rival!("compio-uring", "compio on io_uring", compio::build_uring),
+];
+
+fn absent(name: &str, feature: &str) -> Error {
+    Error::usage(format!("subject {name} is not built in: build with --features {feature}"))
+}
+
+fn build_over(
+    course: &Course,
+    make: impl FnOnce(&Course, Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>>,
+) -> Result<Built> {
+    let pipes = course.pipes()?;
+    let (readers, writers) = numbers(&pipes);
+    Ok(Built { ring: make(course, pipes)?, readers, writers })
+}
+
+impl Entry {
+    /// Whether it is built in.
+    pub fn is_built_in(&self) -> bool {
+        !matches!(self.make, Make::Absent(_))
+    }
+
+    /// Whether it is our runtime.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.make, Make::Ours(_) | Make::Peers)
+    }
+
+    /// Whether it takes part where our runtime is restricted to one back-end.
+    pub fn suits(&self, backend: Option<BackendKind>) -> bool {
+        match (self.make, backend) {
+            (Make::Ours(own), Some(backend)) => own == backend,
+            _ => true,
+        }
+    }
+
+    /// The subject of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if there is none, or if it is not built in.
+    pub fn named(name: &str) -> Result<Entry> {
+        let Some(entry) = ALL.iter().find(|entry| entry.name == name) else {
+            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+            return Err(Error::usage(format!(
+                "no subject of the ring is called {name:?}: choose among {} or all",
+                names.join(", ")
+            )));
+        };
+        match entry.make {
+            Make::Absent(feature) => Err(absent(entry.name, feature)),
+            _ => Ok(*entry),
+        }
+    }
+
+    /// Sets the ring up; our runtime with known ends takes `backend`.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says.
+    pub fn build(&self, course: &Course, backend: BackendKind) -> Result<Built> {
+        match self.make {
+            Make::Over(make) => build_over(course, make),
+            Make::Ours(kind) => {
+                build_over(course, |course, pipes| ours::build(course, pipes, kind))
+            }
+            Make::Peers => ours::build_peers(course, backend),
+            Make::Absent(feature) => Err(absent(self.name, feature)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::stage::Stage;
+
+    #[test]
+    fn every_subject_takes_every_byte_round_as_often_as_asked() {
+        for entry in ALL.iter().filter(|entry| entry.is_built_in()) {
+            for (total, in_flight) in [(2, 1), (2, 2), (9, 1), (9, 4), (70, 70)] {
+                let course = Course::new(total, in_flight);
+                let mut stage = Stage::set_up(*entry, course.clone(), BackendKind::Epoll)
+                    .unwrap_or_else(|error| panic!("{}: {error}", entry.name));
+                for laps in [1, 1, 3] {
+                    let slice = stage.go(laps).unwrap();
+                    let hops = course.hops(laps);
+                    assert!(slice.ns > 0 && slice.hops == hops);
+                    assert!((1..=hops).contains(&slice.reads), "{}: {slice:?}", entry.name);
+                    if in_flight == 1 {
+                        assert_eq!(slice.reads, hops, "{}", entry.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_back_end_that_cannot_watch_says_why() {
+        crate::channel::most_pairs();
+        let entry = Entry::named("superpoll-rt-select").unwrap();
+        let stage = Stage::set_up(entry, Course::new(600, 1), BackendKind::Epoll);
+        let error = stage.and_then(|mut stage| stage.go(1)).unwrap_err().to_string();
+        assert!(error.contains("too large for back-end select"), "{error}");
+    }
+
+    #[test]
+    fn unknown_and_absent_subjects_are_told_apart() {
+        let error = Entry::named("kqueue").unwrap_err().to_string();
+        assert!(error.contains("\"kqueue\"") && error.contains("raw-epoll-lt"), "{error}");
+        for entry in ALL {
+            match entry.make {
+                Make::Absent(feature) => {
+                    let error = Entry::named(entry.name).unwrap_err().to_string();
+                    assert!(error.contains(&format!("--features {feature}")), "{error}");
+                }
+                _ => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
+            }
+        }
+    }
+
+    #[test]
+    fn a_back_end_leaves_one_of_ours_and_all_others() {
+        let left: Vec<_> =
+            ALL.iter().filter(|entry| entry.suits(Some(BackendKind::Poll))).collect();
+        assert_eq!(left.len(), ALL.len() - 3);
+        assert!(left.iter().any(|entry| entry.name == "superpoll-rt-poll"));
+    }
+}

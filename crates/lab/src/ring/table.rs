@@ -1,0 +1,95 @@
+//! What `lab ring` prints: for each point its subjects, a line each.
+
+use crate::ring::Row;
+use crate::table::{self, Table};
+
+/// The points of a record, each with its rows, in the order in which they were measured.
+pub fn points(rows: &[Row]) -> Vec<(usize, usize, Vec<&Row>)> {
+    let mut points: Vec<(usize, usize, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        match points.iter_mut().find(|p| (p.0, p.1) == (row.total, row.in_flight)) {
+            Some((_, _, rows)) => rows.push(row),
+            None => points.push((row.total, row.in_flight, vec![row])),
+        }
+    }
+    points
+}
+
+/// So many bytes in flight, in words.
+pub fn bytes(in_flight: usize) -> String {
+    format!("{in_flight} byte{} in flight", if in_flight == 1 { "" } else { "s" })
+}
+
+/// A point in words.
+pub fn name(total: usize, in_flight: usize) -> String {
+    format!("{total} pipes, {}", bytes(in_flight))
+}
+
+/// The subjects of one point.
+pub fn point(rows: &[&Row]) -> Table {
+    let mut table = Table::new([
+        "subject",
+        "ns/hop",
+        "least",
+        "spread",
+        "cpu/hop",
+        "syscalls/hop",
+        "reads/hop",
+        "bytes/read",
+        "hops/s",
+        "/ tokio",
+        "least",
+        "/ raw epoll",
+        "least",
+    ]);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"));
+    for row in rows {
+        table.row([
+            row.subject.clone(),
+            format!("{:.0}", row.ns_per_hop_median),
+            format!("{:.0}", row.ns_per_hop_min),
+            format!("{:.0}", row.ns_per_hop_spread),
+            format!("{:.0}", row.cpu_ns_per_hop_min),
+            number(row.syscalls_per_hop),
+            number(row.reads_per_hop),
+            format!("{:.2}", row.bytes_per_read),
+            format!("{:.0}", row.hops_per_second),
+            table::ratio(row.tokio_ratio),
+            table::ratio(row.tokio_ratio_min),
+            table::ratio(row.raw_epoll_ratio),
+            table::ratio(row.raw_epoll_ratio_min),
+        ]);
+    }
+    table
+}
+
+/// All points, for the terminal.
+pub fn text(rows: &[Row]) -> String {
+    points(rows)
+        .iter()
+        .map(|(total, in_flight, rows)| {
+            format!("{}\n\n{}\n", name(*total, *in_flight), point(rows))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_point_has_its_table() {
+        let row = |total, in_flight, subject: &str| Row {
+            subject: subject.to_owned(),
+            total,
+            in_flight,
+            ns_per_hop_median: 1234.0,
+            ..Row::default()
+        };
+        let text = text(&[row(10, 1, "one"), row(20, 2, "one"), row(10, 1, "two")]);
+        assert_eq!(text.matches("pipes").count(), 2);
+        assert!(text.contains("10 pipes, 1 byte in flight") && text.contains("2 bytes"), "{text}");
+        let first = text.split("20 pipes").next().unwrap();
+        assert!(first.contains("two") && first.contains("1234"), "{first}");
+    }
+}

@@ -1,0 +1,38 @@
+//! `select(2)`.
+
+use std::os::fd::RawFd;
+
+/// Descriptors to wait for.
+pub struct Set {
+    set: libc::fd_set,
+    end: i32,
+}
+
+impl Set {
+    /// An empty set.
+    pub fn new() -> Set {
+        // SAFETY: all zeros is the empty set.
+        Set { set: unsafe { std::mem::zeroed() }, end: 0 }
+    }
+
+    /// Adds a descriptor; says whether its number is small enough.
+    pub fn add(&mut self, fd: RawFd) -> bool {
+        let fits = (0..libc::FD_SETSIZE as RawFd).contains(&fd);
+        if fits {
+            // SAFETY: the number was checked against the size of the set.
+            unsafe { libc::FD_SET(fd, &raw mut self.set) };
+            self.end = self.end.max(fd + 1);
+        }
+        fits
+    }
+
+    /// Waits for ever until one of them is readable and returns how many are; negative as the kernel
+    /// says it.
+    pub fn wait(&self) -> i32 {
+        let mut set = self.set;
+        let none = std::ptr::null_mut();
+        // SAFETY: the kernel reads and writes the copy, which outlives the call; the other sets and the
+        // timeout are absent.
+        unsafe { libc::select(self.end, &raw mut set, none, none, std::ptr::null_mut()) }
+    }
+}
