@@ -7,8 +7,9 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::task::{Context, Poll};
 
+use crate::engine::{self, Engine};
 use crate::link::{After, Link};
-use crate::sources::Direction;
+use crate::sources::{Direction, NOBODY};
 use crate::sys;
 
 /// A descriptor whose readiness can be awaited: any that `poll(2)` can watch.
@@ -99,7 +100,7 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// As [`readable`](AsyncFd::readable).
     pub async fn ready(&self, direction: Direction) -> io::Result<ReadyGuard<'_, T>> {
-        poll_fn(|cx| self.poll_ready(cx, direction)).await
+        self.wait(direction, |cx| self.poll_ready(cx, direction)).await
     }
 
     /// As [`ready`](AsyncFd::ready), for what implements `Future` by hand.
@@ -129,7 +130,7 @@ impl<T: AsFd> AsyncFd<T> {
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        poll_fn(|cx| self.poll_perform(cx, direction, &mut operation)).await
+        self.wait(direction, |cx| self.poll_perform(cx, direction, &mut operation)).await
     }
 
     /// As [`perform`](AsyncFd::perform), for what implements `Future` by hand.
@@ -161,6 +162,18 @@ impl<T: AsFd> AsyncFd<T> {
 
     pub(crate) fn link(&self) -> &Link {
         &self.link
+    }
+
+    /// Polls something that waits for a direction, for an async function. Who is dropped before it is
+    /// ready does not wait any more: its waker is taken back, or tasks that come and go would pile up
+    /// in a descriptor on which nothing happens.
+    pub(crate) async fn wait<R>(
+        &self,
+        direction: Direction,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
+    ) -> R {
+        let mut waiting = Waiting { link: &self.link, direction, name: NOBODY, waited: false };
+        poll_fn(|cx| waiting.poll(|| poll(cx))).await
     }
 
     /// As [`poll_perform`](AsyncFd::poll_perform), with what the operation says of the stream.
@@ -197,6 +210,35 @@ impl<T: AsFd> AsRawFd for AsyncFd<T> {
 impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AsyncFd").field(&self.io).finish()
+    }
+}
+
+/// A place among those that wait for a direction.
+struct Waiting<'a> {
+    link: &'a Link,
+    direction: Direction,
+    name: u32,
+    waited: bool,
+}
+
+impl Waiting<'_> {
+    fn poll<R>(&mut self, poll: impl FnOnce() -> Poll<R>) -> Poll<R> {
+        if self.name == NOBODY {
+            self.name = engine::with(Engine::name_wait).unwrap_or(NOBODY);
+        }
+        self.link.set_waiter(self.name);
+        let polled = poll();
+        self.link.set_waiter(NOBODY);
+        self.waited |= polled.is_pending();
+        polled
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.waited {
+            self.link.give_up(self.direction, self.name);
+        }
     }
 }
 

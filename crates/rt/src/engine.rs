@@ -12,6 +12,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +24,7 @@ use slab::Slab;
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
 use crate::remote::{Message, Remote};
-use crate::sources::{Direction, Sources, allowed};
+use crate::sources::{Direction, NOBODY, Sources, allowed};
 use crate::spin::Spin;
 use crate::stats::{Counters, Stats, count};
 use crate::time::{self, wheel::Wheel};
@@ -83,6 +84,8 @@ pub(crate) struct Engine {
     tasks: RefCell<Slab<Waker>>,
     /// Operations that the task which runs may still complete.
     budget: Cell<u32>,
+    /// The last name given to a wait.
+    named: Cell<u32>,
     stopped: Cell<bool>,
     spin: RefCell<Spin>,
     timers: RefCell<Wheel>,
@@ -106,6 +109,7 @@ impl Engine {
             queue: RefCell::default(),
             tasks: RefCell::default(),
             budget: Cell::new(BUDGET),
+            named: Cell::new(NOBODY),
             stopped: Cell::new(false),
             spin: RefCell::new(Spin::new(settings.spin)),
             timers: RefCell::new(Wheel::new(Instant::now())),
@@ -196,7 +200,12 @@ impl Engine {
                     count(&self.counters.remote_wakes);
                     self.schedule(runnable);
                 }
-                Message::Call(call) => call(),
+                Message::Call(call) => {
+                    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+                        count(&self.counters.panicked);
+                        trace::task_panicked();
+                    }
+                }
                 Message::Forget(key) => self.forget(key),
                 Message::CancelTimer(key) => {
                     // In two steps: the waker is dropped when nothing is borrowed.
@@ -226,12 +235,12 @@ impl Engine {
         Ok(key)
     }
 
-    /// Has a task wait for a direction of a source that is registered.
-    pub fn wait_for(&self, key: Key, direction: Direction, waker: &Waker) -> superpoll::Result<()> {
-        match self.source(key, |source| source.wait(direction, waker)).flatten() {
-            Some(interest) => self.modify(key, interest),
-            None => Ok(()),
-        }
+    /// A name for a wait, which no other of this engine's has; they come round after four thousand
+    /// million.
+    pub fn name_wait(&self) -> u32 {
+        let name = self.named.get().wrapping_add(1).max(1);
+        self.named.set(name);
+        name
     }
 
     /// What an operation needs of its source; `None` if the registration is gone.
@@ -377,7 +386,8 @@ impl Engine {
         self.remote.ended.store(true, Ordering::Release);
         self.take_messages();
         self.drop_tasks();
-        drop(self.sources.borrow_mut().take_all());
+        let sources = self.sources.borrow_mut().take_all();
+        drop(sources);
         CURRENT.with(|current| current.replace(outer));
     }
 

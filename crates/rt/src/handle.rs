@@ -80,7 +80,7 @@ impl Handle {
     }
 
     /// Calls a function on an engine's thread, where it can [`spawn`](crate::spawn) what is not `Send`.
-    /// It is called between two tasks and must not block.
+    /// It is called between two tasks and must not block. A panic in it is counted as a task's.
     ///
     /// # Errors
     ///

@@ -72,6 +72,8 @@ pub(crate) struct Link {
     end: Option<End>,
     /// Of several engines that wait for the same file, only one is to be woken.
     exclusive: bool,
+    /// Who waits next.
+    waiter: Cell<u32>,
 }
 
 /// What an operation is to do.
@@ -227,6 +229,23 @@ impl Link {
         });
     }
 
+    /// What polls this link until this is called again waits under this name.
+    pub fn set_waiter(&self, name: u32) {
+        self.waiter.set(name);
+    }
+
+    /// Who has this name does not wait any more. On another thread than the engine's it is left to
+    /// the next report.
+    pub fn give_up(&self, direction: Direction, name: u32) {
+        engine::with(|engine| {
+            let registration = self.registration.borrow();
+            let here = registration.as_ref().filter(|here| here.remote.id == engine.remote.id);
+            let key = here.map(|here| here.key)?;
+            drop(registration);
+            engine.source(key, |source| source.give_up(direction, name)).flatten()
+        });
+    }
+
     /// The key under which it is registered with an engine; a registration elsewhere ends.
     #[inline]
     fn key_on(&self, engine: &Engine) -> Option<Key> {
@@ -315,7 +334,7 @@ impl Link {
                 }
                 match source.take_refusal() {
                     Some(refusal) => Err(refusal),
-                    None => Ok(source.wait(direction, cx.waker())),
+                    None => Ok(source.wait(direction, self.waiter.get(), cx.waker())),
                 }
             })?;
             Some((key, outcome))
@@ -337,7 +356,8 @@ impl Link {
                     end.registered(remote.id, key);
                 }
                 *self.registration.borrow_mut() = Some(Registration { remote, key });
-                Ok(engine.wait_for(key, direction, cx.waker())?)
+                engine.source(key, |source| source.wait(direction, self.waiter.get(), cx.waker()));
+                Ok(())
             }
         }
     }

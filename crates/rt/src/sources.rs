@@ -89,6 +89,23 @@ impl Woken {
     }
 }
 
+/// Somebody who waits. Who polls by hand has no name ([`NOBODY`]) and waits once per task; each wait of
+/// an async function has a name of its own, so that it can be taken back alone.
+#[derive(Debug)]
+struct Waiter {
+    name: u32,
+    waker: Waker,
+}
+
+/// The name of those who cannot be told apart.
+pub(crate) const NOBODY: u32 = 0;
+
+impl Waiter {
+    fn is(&self, name: u32, waker: &Waker) -> bool {
+        self.name == name && (name != NOBODY || self.waker.will_wake(waker))
+    }
+}
+
 /// One registered descriptor.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -105,9 +122,9 @@ pub(crate) struct Source {
     /// Times it was said to be ready since somebody last tried an operation.
     ignored: u32,
     /// Who waits for each direction: nearly always one task.
-    waiters: [Option<Waker>; 3],
+    waiters: [Option<Waiter>; 3],
     /// The others.
-    more: Vec<(Direction, Waker)>,
+    more: Vec<(Direction, Waiter)>,
     /// Why the registration has ended, if the kernel refused it.
     refused: Option<Box<io::Error>>,
 }
@@ -241,11 +258,11 @@ impl Source {
 
     /// Somebody waits for a direction; returns the interest to tell the poller, if it is another.
     #[inline]
-    pub fn wait(&mut self, direction: Direction, waker: &Waker) -> Option<Interest> {
+    pub fn wait(&mut self, direction: Direction, name: u32, waker: &Waker) -> Option<Interest> {
         match &mut self.waiters[direction as usize] {
-            first @ None => *first = Some(waker.clone()),
-            Some(first) if first.will_wake(waker) => {}
-            Some(_) => self.wait_too(direction, waker),
+            first @ None => *first = Some(Waiter { name, waker: waker.clone() }),
+            Some(first) if first.is(name, waker) => first.waker.clone_from(waker),
+            Some(_) => self.wait_too(direction, name, waker),
         }
         let wanted = direction.interest() & self.allowed;
         if self.interest.contains(wanted) {
@@ -256,10 +273,29 @@ impl Source {
     }
 
     #[cold]
-    fn wait_too(&mut self, direction: Direction, waker: &Waker) {
-        if !self.more.iter().any(|(other, who)| *other == direction && who.will_wake(waker)) {
-            self.more.push((direction, waker.clone()));
+    fn wait_too(&mut self, direction: Direction, name: u32, waker: &Waker) {
+        let known =
+            self.more.iter_mut().find(|(other, who)| *other == direction && who.is(name, waker));
+        match known {
+            Some((_, known)) => known.waker.clone_from(waker),
+            None => self.more.push((direction, Waiter { name, waker: waker.clone() })),
         }
+    }
+
+    /// Somebody with a name does not wait any more; returns the waker, to be dropped when nothing is
+    /// borrowed.
+    pub fn give_up(&mut self, direction: Direction, name: u32) -> Option<Waker> {
+        let place =
+            self.more.iter().position(|(other, who)| *other == direction && who.name == name);
+        if let Some(place) = place {
+            return Some(self.more.swap_remove(place).1.waker);
+        }
+        let first = &mut self.waiters[direction as usize];
+        let given_up = first.take_if(|first| first.name == name)?;
+        // The first one stands for the others, too.
+        let next = self.more.iter().position(|(other, _)| *other == direction);
+        *first = next.map(|place| self.more.swap_remove(place).1);
+        Some(given_up.waker)
     }
 
     /// What was done at the other end lets this one go on, most likely. Whom to wake, if anybody
@@ -294,8 +330,8 @@ impl Source {
 
     #[inline]
     fn take_waiters(&mut self, direction: Direction, woken: &mut Woken) {
-        if let Some(waker) = self.waiters[direction as usize].take() {
-            woken.add(waker);
+        if let Some(waiter) = self.waiters[direction as usize].take() {
+            woken.add(waiter.waker);
             if !self.more.is_empty() {
                 self.take_others(direction, woken);
             }
@@ -304,8 +340,8 @@ impl Source {
 
     #[cold]
     fn take_others(&mut self, direction: Direction, woken: &mut Woken) {
-        for (_, waker) in self.more.extract_if(.., |(other, _)| *other == direction) {
-            woken.more.push(waker);
+        for (_, waiter) in self.more.extract_if(.., |(other, _)| *other == direction) {
+            woken.more.push(waiter.waker);
         }
     }
 
@@ -380,9 +416,9 @@ mod tests {
     fn a_report_makes_ready_and_wakes_who_waits_for_it() {
         let mut source = source(Mode::Auto);
         assert_eq!(source.try_now(READ), None);
-        assert_eq!(source.wait(READ, &waker()), None, "it is watched already");
+        assert_eq!(source.wait(READ, NOBODY, &waker()), None, "it is watched already");
         let wider = Interest::READABLE | Interest::READ_CLOSED | Interest::WRITABLE;
-        assert_eq!(source.wait(WRITE, &waker()), Some(wider));
+        assert_eq!(source.wait(WRITE, NOBODY, &waker()), Some(wider));
         let outcome = source.report(Readiness::READABLE);
         assert!(outcome.woken.first.is_some() && outcome.woken.more.is_empty());
         assert!(
@@ -430,12 +466,12 @@ mod tests {
     #[test]
     fn a_direction_is_given_up_when_it_was_reported_twice_to_nobody() {
         let mut source = source(Mode::Auto);
-        source.wait(READ, &waker());
+        source.wait(READ, NOBODY, &waker());
         let read = Interest::READABLE | Interest::READ_CLOSED;
-        source.wait(WRITE, &waker());
+        source.wait(WRITE, NOBODY, &waker());
         source.report(Readiness::WRITABLE);
         assert_eq!(source.report(Readiness::WRITABLE).narrow, Some(read));
-        assert_eq!(source.wait(WRITE, &waker()), Some(read | Interest::WRITABLE));
+        assert_eq!(source.wait(WRITE, NOBODY, &waker()), Some(read | Interest::WRITABLE));
         // Tried in between: somebody takes care of it.
         source.report(Readiness::READABLE);
         source.try_now(READ);
@@ -448,9 +484,9 @@ mod tests {
     #[test]
     fn an_exclusive_registration_asks_for_nothing_the_kernel_refuses() {
         let mut source = source(Mode::Exclusive);
-        assert_eq!(source.wait(READ, &waker()), None);
+        assert_eq!(source.wait(READ, NOBODY, &waker()), None);
         let both = Interest::READABLE | Interest::WRITABLE;
-        assert_eq!(source.wait(WRITE, &waker()), Some(both));
+        assert_eq!(source.wait(WRITE, NOBODY, &waker()), Some(both));
         source.report(Readiness::READABLE);
         assert_eq!(source.report(Readiness::READABLE).narrow, Some(Interest::WRITABLE));
     }
@@ -458,8 +494,8 @@ mod tests {
     #[test]
     fn a_refusal_is_told_once_and_wakes_all() {
         let mut source = source(Mode::Auto);
-        source.wait(READ, &waker());
-        source.wait(WRITE, &waker());
+        source.wait(READ, NOBODY, &waker());
+        source.wait(WRITE, NOBODY, &waker());
         let woken = source.refuse(io::ErrorKind::StorageFull.into());
         assert_eq!((woken.first.is_some(), woken.more.len()), (true, 1));
         assert!(source.try_now(READ).is_some() && source.try_now(WRITE).is_some());
@@ -473,9 +509,34 @@ mod tests {
         assert!(source.hand_over(READ).is_none());
         let tick = source.try_now(READ).unwrap();
         source.clear(READ, tick);
-        source.wait(READ, &waker());
+        source.wait(READ, NOBODY, &waker());
         assert!(source.hand_over(READ).unwrap().first.is_some());
         assert!(source.hand_over(READ).is_none(), "nobody is left");
+    }
+
+    #[test]
+    fn who_gives_up_leaves_the_others_waiting() {
+        for (gone, left) in [(1, 2), (2, 1)] {
+            let mut source = source(Mode::Auto);
+            // Two waits of one task, and somebody by hand, twice.
+            for name in [1, 2, NOBODY] {
+                source.wait(READ, name, &waker());
+                source.wait(READ, name, &waker());
+            }
+            source.wait(WRITE, gone, &waker());
+            assert_eq!(source.more.len(), 2);
+            assert!(source.give_up(READ, gone).is_some());
+            assert!(source.give_up(READ, gone).is_none());
+            let mut names: Vec<_> = source.more.iter().map(|(_, who)| who.name).collect();
+            names.extend(source.waiters[READ as usize].as_ref().map(|who| who.name));
+            names.sort_unstable();
+            assert_eq!(names, [NOBODY, left]);
+            let woken = source.report(Readiness::READABLE).woken;
+            assert_eq!((woken.first.is_some(), woken.more.len()), (true, 1));
+            assert!(source.waiters[WRITE as usize].is_some());
+            assert!(source.give_up(WRITE, gone).is_some());
+            assert!(source.waiters[WRITE as usize].is_none());
+        }
     }
 
     #[test]

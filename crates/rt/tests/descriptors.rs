@@ -325,3 +325,32 @@ fn who_waits_for_what_it_does_not_handle_is_named() {
         })
         .unwrap();
 }
+
+#[test]
+fn tasks_that_give_up_leave_nothing_behind() {
+    struct Quiet;
+    impl std::task::Wake for Quiet {
+        fn wake(self: std::sync::Arc<Self>) {}
+    }
+    each(async |_| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        let read = |mut io: &std::io::PipeReader| io.read(&mut [0]);
+        let mut stays = std::pin::pin!(reader.perform(Direction::Read, read));
+        assert!(poll_once(&mut stays).await.is_none());
+        let quiet = std::sync::Arc::new(Quiet);
+        let waker = std::task::Waker::from(quiet.clone());
+        let mut cx = std::task::Context::from_waker(&waker);
+        for _ in 0..100 {
+            let mut comes = std::pin::pin!(reader.perform(Direction::Read, read));
+            assert!(comes.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(std::sync::Arc::strong_count(&quiet), 3);
+        }
+        assert_eq!(std::sync::Arc::strong_count(&quiet), 2);
+        // Another wait of the same task gives up; the first one is woken all the same.
+        assert!(poll_once(reader.perform(Direction::Read, read)).await.is_none());
+        let end = spawn(async move { writer.write_all(b"x").unwrap() });
+        assert_eq!(stays.await.unwrap(), 1);
+        end.await.unwrap();
+    });
+}

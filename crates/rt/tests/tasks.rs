@@ -351,6 +351,17 @@ fn what_is_not_send_is_made_on_its_engine() {
 }
 
 #[test]
+fn a_call_that_panics_harms_nobody() {
+    let runtime = workers(2);
+    let handle = runtime.handle();
+    handle.call_on(1, || panic!("in a call")).unwrap();
+    let (sender, answer) = mpsc::channel();
+    handle.call_on(1, move || sender.send(7).unwrap()).unwrap();
+    assert_eq!(answer.recv_timeout(LONG), Ok(7));
+    assert_eq!(runtime.stats()[1].panicked, 1);
+}
+
+#[test]
 fn a_busy_task_starves_nobody() {
     each(|runtime| {
         runtime

@@ -14,7 +14,6 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::fs::File;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, ready};
@@ -94,7 +93,7 @@ impl<L: AsFd> Acceptor<L> {
 
     pub async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
         loop {
-            match poll_fn(|cx| self.poll_accept(cx)).await {
+            match self.listener.wait(Direction::Read, |cx| self.poll_accept(cx)).await {
                 Err(error) if self.sheds && is_limit(&error) => time::sleep(PAUSE).await,
                 outcome => return outcome,
             }

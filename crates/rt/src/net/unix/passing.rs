@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Context;
 
 use crate::async_fd::AsyncFd;
 use crate::link::After;
@@ -71,7 +72,7 @@ pub(super) async fn receive<T: AsFd>(
     drains: bool,
 ) -> io::Result<Received> {
     check(limit)?;
-    let received = std::future::poll_fn(|cx| {
+    let poll = |cx: &mut Context<'_>| {
         socket.poll_with(cx, Direction::Read, |socket| {
             let asked = buffer.len();
             let received = message::receive(socket.as_fd(), &mut [IoSliceMut::new(buffer)], limit)?;
@@ -83,8 +84,8 @@ pub(super) async fn receive<T: AsFd>(
             };
             Ok((received, after))
         })
-    })
-    .await?;
+    };
+    let received = socket.wait(Direction::Read, poll).await?;
     if received.control_truncated {
         let text = format!(
             "receiving descriptors: more came than the {limit} expected, or the process has no room for them; \
