@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
+use crate::channel;
 use crate::error::{Error, Result};
 use crate::http::response::Response;
 use crate::sys::{descriptor, epoll};
@@ -99,6 +100,7 @@ fn connect(port: u16, set: &OwnedFd, number: u64) -> io::Result<Connection> {
     // No port is to stay occupied after the run.
     let stream = OwnedFd::from(stream);
     descriptor::reset_on_close(&stream)?;
+    channel::plain_congestion(&stream);
     Ok(Connection { stream: stream.into(), response: Response::default() })
 }
 

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 
 use serde::{Deserialize, Serialize};
 
+use crate::channel;
 use crate::error::{Error, Result};
 use crate::http::subject::Entry;
 use crate::second_thread::SecondThread;
@@ -94,6 +95,8 @@ impl Server {
     pub fn start(entry: Entry, processor: Option<usize>, second_thread: bool) -> Result<Server> {
         let failed = |source| Error::system("starting a server's process", source);
         let listener = socket::listen(0, false).map_err(failed)?;
+        // What it accepts inherits this.
+        channel::plain_congestion(&listener);
         let port = socket::port(&listener).map_err(failed)?;
         let (line, theirs) = UnixStream::pair().map_err(failed)?;
         let child = process::fork(|| {

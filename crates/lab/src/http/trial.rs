@@ -66,13 +66,15 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let entries = subject::chosen(options.subjects.as_deref())?;
     let points = connections(options, entries.len())?;
+    // Before this thread keeps to one processor.
+    let environment = Environment::here();
     let processors = process::processors();
     let (client, server) = (processors.first().copied(), processors.get(1).copied());
     if server.is_none() {
         output::note("there is one processor: servers and load generator take turns on it");
     }
     let pinned = client.is_some_and(|client| process::pin(&[client]).is_ok());
-    let outcome = measure(options, &entries, &points, (client, server.or(client)));
+    let outcome = measure(options, environment, &entries, &points, (client, server.or(client)));
     if pinned {
         // Where it cannot be undone, what follows runs on one processor.
         let _ = process::pin(&processors);
@@ -82,6 +84,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 
 fn measure(
     options: &Options,
+    environment: Environment,
     entries: &[Entry],
     points: &[usize],
     (client, server): (Option<usize>, Option<usize>),
@@ -89,7 +92,6 @@ fn measure(
     let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
     let budget = options.output.budget(10.0, 30.0 * points.len() as f64);
     let progress = Progress::new("http", points.len() * entries.len() * (rounds + 1));
-    let environment = Environment::here();
     let promised = options.output.seconds.is_none();
     let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
     let (mut rows, mut left_out) = (Vec::new(), 0);
