@@ -37,6 +37,9 @@ mod tokio;
 #[cfg(feature = "http")]
 mod trial;
 
+/// Whether the servers are built in: feature `http`.
+pub const BUILT_IN: bool = cfg!(feature = "http");
+
 /// Options of `lab http`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {

@@ -49,7 +49,8 @@ mod tests {
             ..Row::default()
         };
         let text = servers(&[row("tokio", None), row("ours", Some(0.25))]).to_string();
-        let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        let line =
+            |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(line("tokio").contains("4321") && line("tokio").contains('-'), "{text}");
         assert!(line("ours").contains("0.250"), "{text}");
     }
