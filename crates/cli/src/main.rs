@@ -5,7 +5,7 @@ mod doctor;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::{atr, herd, mix, output, ring, targets, wake};
+use superpoll_lab::{atr, herd, http, mix, output, ring, targets, wake};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -40,6 +40,8 @@ enum Lab {
     Ring(ring::Options),
     /// Many wait for one listening socket: what a connection costs, whom it wakes, who gets it
     Herd(herd::Options),
+    /// A web server, the same hyper on each runtime: the processor time of a request
+    Http(http::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
 }
@@ -107,6 +109,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Herd(options) => {
             let record = herd::run(&options)?;
             output::herd(&record, &options.output)
+        }
+        Lab::Http(options) => {
+            let record = http::run(&options)?;
+            output::http(&record, &options.output)
         }
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;

@@ -57,6 +57,11 @@ const RESERVE: usize = 64;
 /// whatever the system's default (some keep timers per segment, which would be measured as well).
 const CONGESTION: [&str; 2] = ["reno", "cubic"];
 
+/// Chooses a plain congestion control. A kernel with none of them uses its default for all alike.
+pub fn plain_congestion(socket: &OwnedFd) {
+    let _ = CONGESTION.iter().any(|name| descriptor::set_congestion(socket, name).is_ok());
+}
+
 /// How many pairs fit under the limit of this process, whose soft limit is raised to the hard one.
 pub fn most_pairs() -> usize {
     let limit = superpoll::limits::raise_descriptors()
@@ -186,8 +191,7 @@ fn tcp_pair(listener: &TcpListener) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
     for fd in [&reader, &writer] {
         descriptor::reset_on_close(fd)?;
-        // A kernel with neither uses its default for all alike.
-        let _ = CONGESTION.iter().any(|name| descriptor::set_congestion(fd, name).is_ok());
+        plain_congestion(fd);
     }
     Ok((reader, writer))
 }

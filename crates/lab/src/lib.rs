@@ -3,8 +3,8 @@
 //! Every experiment does the same work with every subject, in turns, checks that the work was
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
-//! experiment, options in, rows out. [`ring`] and [`herd`] compare not pollers but runtimes and ways
-//! to share a listener. What becomes of the rows (table, CSV, plots, report) is apart
+//! experiment, options in, rows out. [`ring`], [`http`] and [`herd`] compare not pollers but runtimes
+//! and ways to share a listener. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
@@ -14,6 +14,7 @@ pub mod channel;
 pub mod environment;
 mod error;
 pub mod herd;
+pub mod http;
 pub mod load;
 pub mod measure;
 pub mod mix;

@@ -102,6 +102,19 @@ pub fn herd(record: &Record<crate::herd::Row>, output: &Output) -> Result<()> {
     write(record, output)
 }
 
+/// Prints and writes the results of `lab http`.
+///
+/// # Errors
+///
+/// As [`write()`].
+pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    println!("processor time of a web server for one request\n");
+    print!("{}", crate::http::table::servers(&record.rows));
+    targets(&targets::of_http(&record.rows));
+    write(record, output)
+}
+
 /// Says what differs from what was asked for, on standard error.
 pub fn note(text: &str) {
     eprintln!("superpoll: {text}");

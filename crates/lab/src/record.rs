@@ -24,7 +24,7 @@ pub type Account = fn(&Figures) -> Option<f64>;
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
-    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`.
+    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `http`.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
-use crate::{atr, atr_plot, atr_table, herd, mix, mix_plot, mix_table, plot, ring, wake};
+use crate::{atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, plot, ring, wake};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fdfdfc;--rule:#c9ced6;--soft:#f1f3f5}
@@ -47,6 +47,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<herd::Row>::load(&folder.join("herd.json")) {
         body += &herd_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<http::Row>::load(&folder.join("http.json")) {
+        body += &http_section(folder, &record)?;
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -158,6 +161,23 @@ fn herd_section(folder: &Path, record: &Record<herd::Row>) -> Result<String> {
     }
     text += &table(&herd::table::herds(&record.rows));
     text += &kept(&targets::of_herd(&record.rows));
+    Ok(text)
+}
+
+fn http_section(folder: &Path, record: &Record<http::Row>) -> Result<String> {
+    let mut text = "<h2>http: what a web server takes for a request</h2>\n".to_owned();
+    text += "<p>hyper answers thirteen bytes over HTTP/1 on connections that stay open, each with one \
+             request in flight; only the runtime below it differs. Measured is the processor time of the \
+             server's process, which has a processor to itself. “raw-epoll” answers canned bytes and is \
+             the lower bound. Requests per second depend on the load generator too.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    if let Some(plot) = http::plot::over_connections(&record.rows) {
+        let svg = plot.svg()?;
+        record::write(&folder.join("http.svg"), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    text += &table(&http::table::servers(&record.rows));
+    text += &kept(&targets::of_http(&record.rows));
     Ok(text)
 }
 

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::{self, Figures, Record};
 use crate::table::Table;
-use crate::{atr, herd, mix, ring, wake};
+use crate::{atr, herd, http, mix, ring, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -280,6 +280,18 @@ pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
     .collect()
 }
 
+/// The targets that `lab http` measures, at 64 connections.
+pub fn of_http(rows: &[http::Row]) -> Vec<Target> {
+    let ours = rows
+        .iter()
+        .filter(|row| row.connections == 64)
+        .filter(|row| {
+            ["superpoll-rt-epoll", "superpoll-rt-adaptive"].contains(&row.subject.as_str())
+        })
+        .filter_map(|row| Some((row.tokio_ratio?, row.subject.clone())));
+    worst("http: CPU / tokio", 0.95, ours).into_iter().collect()
+}
+
 /// The targets of a run, each with what was measured.
 pub fn table(targets: &[Target]) -> Table {
     let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);
@@ -384,6 +396,27 @@ mod tests {
         let kept: Vec<bool> = targets.iter().map(Target::is_kept).collect();
         assert_eq!(kept, [true, true, false]);
         assert_eq!(targets[2].at, "superpoll-rt-hand-off of 4");
+    }
+
+    #[test]
+    fn web_servers_are_judged_at_64_connections() {
+        let row = |subject: &str, connections, tokio_ratio| http::Row {
+            subject: subject.to_owned(),
+            connections,
+            tokio_ratio,
+            ..http::Row::default()
+        };
+        let rows = [
+            row("raw-epoll", 64, Some(0.2)),
+            row("superpoll-rt-epoll", 64, Some(0.94)),
+            row("superpoll-rt-adaptive", 64, Some(0.96)),
+            row("superpoll-rt-poll", 64, Some(2.0)),
+            row("superpoll-rt-adaptive", 1, Some(3.0)),
+        ];
+        let targets = of_http(&rows);
+        assert_eq!((targets.len(), targets[0].measured), (1, 0.96));
+        assert!(!targets[0].is_kept() && of_http(&rows[..2])[0].is_kept());
+        assert!(of_http(&[row("superpoll-rt-epoll", 64, None)]).is_empty());
     }
 
     #[test]

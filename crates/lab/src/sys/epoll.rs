@@ -33,6 +33,13 @@ pub fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, -1) }
 }
 
+/// As [`wait`], but for so many milliseconds at most.
+#[cfg(feature = "http")]
+pub fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
+    // SAFETY: the kernel writes at most as many events as the slice has.
+    unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, milliseconds) }
+}
+
 /// Whether the kernel has `epoll_pwait2`, the wait with a nanosecond timeout.
 pub fn has_pwait2(set: &OwnedFd) -> io::Result<()> {
     let mut event = Raw { events: 0, u64: 0 };

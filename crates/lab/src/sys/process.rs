@@ -82,6 +82,24 @@ impl Child {
         self.pid
     }
 
+    /// The processor time that all its threads have used, in nanoseconds.
+    #[cfg(feature = "http")]
+    pub fn processor_time(&self) -> io::Result<u64> {
+        let mut clock: libc::clockid_t = 0;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes one number and one timespec, which outlive the calls.
+        unsafe {
+            match libc::clock_getcpuclockid(self.pid, &raw mut clock) {
+                0 => {}
+                code => return Err(io::Error::from_raw_os_error(code)),
+            }
+            if libc::clock_gettime(clock, &raw mut time) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
     /// Has it end, without waiting for that.
     pub fn kill(&self) {
         // SAFETY: the pid is that of our own child, which has not been waited for, so the number

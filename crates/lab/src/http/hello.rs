@@ -1,0 +1,23 @@
+//! What every hyper server does with a connection, and what all servers answer.
+
+use std::convert::Infallible;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+
+/// The body of every answer.
+pub const BODY: &[u8; 13] = b"Hello, World!";
+
+/// Answers until the client has enough, with hyper's own settings.
+pub async fn serve<S: Read + Write + Unpin>(stream: S) {
+    // A client that goes away is no failure of the server's; the load generator notices lost answers.
+    let _ = http1::Builder::new().serve_connection(stream, service_fn(hello)).await;
+}
+
+async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::new(Bytes::from_static(BODY))))
+}

@@ -1,0 +1,107 @@
+//! `lab http`: what a web server's runtime costs, with the same hyper on each.
+//!
+//! A server answers every request with the same thirteen bytes, so that nothing is left but hyper, the
+//! runtime below it and the kernel. hyper, its settings and the service are the same code for all
+//! (`hello.rs`); what differs is a file for each family of subjects: our runtime on each back-end, tokio,
+//! and as the lower bound an epoll loop that answers canned bytes and hardly looks at what was asked.
+//!
+//! Each server lives in a process of its own on one processor (`server.rs`); one load generator on another
+//! (`load.rs`) keeps one request in flight on each connection, checks each answer (`response.rs`) and takes
+//! the servers in turn, round by round (`trial.rs`). The figure is the processor time of the server's
+//! process by request: unlike requests per second it does not depend on how fast the generator is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::options::Output;
+use crate::record::Record;
+
+#[cfg(feature = "http")]
+mod hello;
+#[cfg(feature = "http")]
+mod load;
+#[cfg(feature = "http")]
+mod ours;
+pub mod plot;
+#[cfg(feature = "http")]
+mod raw_epoll;
+#[cfg(feature = "http")]
+mod response;
+#[cfg(feature = "http")]
+mod server;
+#[cfg(feature = "http")]
+mod subject;
+pub mod table;
+#[cfg(feature = "http")]
+mod tokio;
+#[cfg(feature = "http")]
+mod trial;
+
+/// Whether the servers are built in: feature `http`.
+pub const BUILT_IN: bool = cfg!(feature = "http");
+
+/// Options of `lab http`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Connections to each server, with commas
+    #[arg(long, value_name = "LIST", default_value = "64")]
+    pub connections: String,
+    /// Servers to measure, with commas, or all
+    #[arg(long, value_name = "LIST")]
+    pub subjects: Option<String>,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options { connections: "64".to_owned(), subjects: None, output: Output::default() }
+    }
+}
+
+/// One server with so many connections.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The server.
+    pub subject: String,
+    /// Connections, each with one request in flight.
+    pub connections: usize,
+    /// Requests in a round, over all connections.
+    pub requests: u64,
+    /// Processor time of the server's process by request, in the round that took least.
+    pub cpu_ns_per_request_min: f64,
+    /// The same in the middle one.
+    pub cpu_ns_per_request_median: f64,
+    /// The dearest round less the cheapest.
+    pub cpu_spread: f64,
+    /// Answers in a second, in the middle round. The load generator has its part in it.
+    pub requests_per_second: f64,
+    /// Times the poller waited, if the server counts them.
+    pub waits_per_request: Option<f64>,
+    /// Calls of `epoll_ctl`, if the server counts them.
+    pub epoll_ctl_per_request: Option<f64>,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// The median against that of tokio.
+    pub tokio_ratio: Option<f64>,
+    /// The cheapest round against tokio's cheapest.
+    pub tokio_ratio_min: Option<f64>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// [`Error::Usage`](crate::Error::Usage) for options that make no sense, or if it is not built in;
+/// otherwise what a server or the load generator says.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    #[cfg(feature = "http")]
+    return trial::run(options);
+    #[cfg(not(feature = "http"))]
+    {
+        options.output.check()?;
+        Err(crate::error::Error::usage("lab http is not built in: build with --features http"))
+    }
+}

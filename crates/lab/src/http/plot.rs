@@ -1,0 +1,38 @@
+//! The plot of `lab http`: processor time of a request over the number of connections.
+
+use crate::http::Row;
+use crate::plot::{self, Plot};
+
+/// A curve for each server; none if only one number of connections was measured.
+pub fn over_connections(rows: &[Row]) -> Option<Plot> {
+    let plot = Plot {
+        title: "one request in flight on each connection".to_owned(),
+        x_label: "connections".to_owned(),
+        y_label: "server's cpu ns per request".to_owned(),
+        curves: plot::curves(rows, |row| {
+            Some((row.subject.as_str(), (row.connections as f64, row.cpu_ns_per_request_median)))
+        }),
+        ..Plot::default()
+    };
+    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_numbers_of_connections_are_drawn() {
+        let row = |connections, cpu_ns_per_request_median| Row {
+            subject: "tokio".to_owned(),
+            connections,
+            cpu_ns_per_request_median,
+            ..Row::default()
+        };
+        let rows = [row(1, 9000.0), row(100, 7000.0)];
+        let plot = over_connections(&rows).unwrap();
+        assert_eq!(plot.curves[0].points, [(0.0, 9000.0), (2.0, 7000.0)]);
+        assert!(plot.svg().unwrap().contains("connections"));
+        assert!(over_connections(&rows[..1]).is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! `epoll(7)` and canned bytes: what the kernel takes for a request, and next to nothing besides. It looks
+//! for the end of each request and at nothing else in it, and its date stands still.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+
+use crate::error::{Error, Result};
+use crate::http::server::Control;
+use crate::sys::{descriptor, epoll};
+
+/// As long as hyper's answer.
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\
+                        date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nHello, World!";
+
+/// A connection and how many bytes of a request's end it has seen.
+struct Connection {
+    stream: TcpStream,
+    seen: usize,
+}
+
+pub(super) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
+    let watching = |source| Error::system("watching a socket with epoll", source);
+    let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+    let readable = libc::EPOLLIN as u32;
+    let own = listener.as_raw_fd();
+    epoll::add(&set, own, readable, own as u64).map_err(watching)?;
+    control.ready()?;
+    let mut connections: HashMap<RawFd, Connection> = HashMap::new();
+    let mut events = vec![epoll::Raw { events: 0, u64: 0 }; 1024];
+    let mut buffer = [0; 4096];
+    loop {
+        let ready = epoll::wait(set.as_raw_fd(), &mut events);
+        for event in &events[..usize::try_from(ready).unwrap_or(0)] {
+            let fd = event.u64 as RawFd;
+            if fd == own {
+                let (stream, _) =
+                    listener.accept().map_err(|e| Error::system("accepting a connection", e))?;
+                let quick = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+                quick.map_err(|e| Error::system("setting a connection up", e))?;
+                let fd = stream.as_raw_fd();
+                epoll::add(&set, fd, readable, fd as u64).map_err(watching)?;
+                connections.insert(fd, Connection { stream, seen: 0 });
+            } else if let Some(connection) = connections.get_mut(&fd)
+                && connection.answer(&mut buffer).is_err()
+            {
+                // Closing ends the watch too.
+                connections.remove(&fd);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Reads once and answers what is complete; an error says that the connection is over.
+    fn answer(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        let fd = self.stream.as_raw_fd();
+        let Ok(count @ 1..) = usize::try_from(descriptor::read(fd, buffer)) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        for _ in 0..ends(&mut self.seen, &buffer[..count]) {
+            if usize::try_from(descriptor::write(fd, ANSWER)) != Ok(ANSWER.len()) {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many requests end within these bytes, when so many of an end's four were `seen` before.
+fn ends(seen: &mut usize, bytes: &[u8]) -> usize {
+    const END: &[u8; 4] = b"\r\n\r\n";
+    let mut count = 0;
+    for &byte in bytes {
+        *seen = if byte == END[*seen] { *seen + 1 } else { usize::from(byte == END[0]) };
+        if *seen == END.len() {
+            *seen = 0;
+            count += 1;
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_end_where_they_end() {
+        let all = b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\r\n\r\n\r\n";
+        for cut in 0..all.len() {
+            let mut seen = 0;
+            let count = ends(&mut seen, &all[..cut]) + ends(&mut seen, &all[cut..]);
+            assert_eq!((count, seen), (2, 2), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn the_canned_answer_is_one() {
+        assert!(crate::http::response::Response::default().take(ANSWER).unwrap());
+    }
+}

@@ -1,0 +1,80 @@
+//! The servers, by name.
+
+use std::net::TcpListener;
+
+use crate::error::{Error, Result};
+use crate::http::server::Control;
+use crate::http::{ours, raw_epoll, tokio};
+
+/// Serves for ever what arrives at a listener.
+pub type Serve = fn(TcpListener, &mut Control) -> Result<()>;
+
+/// A server by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Whether it can say how often it waited.
+    pub counts: bool,
+    /// What it does.
+    pub serve: Serve,
+}
+
+const fn ours(name: &'static str, about: &'static str, serve: Serve) -> Entry {
+    Entry { name, about, counts: true, serve }
+}
+
+const fn other(name: &'static str, about: &'static str, serve: Serve) -> Entry {
+    Entry { name, about, counts: false, serve }
+}
+
+/// All servers, the lower bound first.
+pub const ALL: &[Entry] = &[
+    other("raw-epoll", "an epoll loop that answers canned bytes", raw_epoll::serve),
+    ours("superpoll-rt-poll", "hyper on our runtime, back-end poll", ours::serve_poll),
+    ours("superpoll-rt-epoll", "hyper on our runtime, back-end epoll", ours::serve_epoll),
+    ours("superpoll-rt-adaptive", "hyper on our runtime, back-end adaptive", ours::serve_adaptive),
+    other("tokio", "hyper on tokio's current_thread runtime", tokio::serve),
+];
+
+/// The servers that were asked for, each once.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown.
+pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
+    let mut chosen: Vec<Entry> = Vec::new();
+    for name in names.unwrap_or("all").split(',').map(str::trim) {
+        let before = chosen.len();
+        for entry in ALL.iter().filter(|entry| name == "all" || entry.name == name) {
+            if chosen.iter().all(|other| other.name != entry.name) {
+                chosen.push(*entry);
+            }
+        }
+        if before == chosen.len() && ALL.iter().all(|entry| entry.name != name) && name != "all" {
+            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+            return Err(Error::usage(format!(
+                "no HTTP server is called {name:?}: choose among {} or all",
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_chosen_once_and_only_by_its_name() {
+        assert_eq!(chosen(None).unwrap().len(), ALL.len());
+        assert_eq!(chosen(Some("tokio,all,tokio")).unwrap().len(), ALL.len());
+        let two = chosen(Some("tokio, superpoll-rt-poll")).unwrap();
+        assert_eq!(two.iter().map(|e| e.name).collect::<Vec<_>>(), ["tokio", "superpoll-rt-poll"]);
+        let error = chosen(Some("tokio,nginx")).unwrap_err().to_string();
+        assert!(error.contains("\"nginx\"") && error.contains("superpoll-rt-epoll"), "{error}");
+    }
+}

@@ -1,0 +1,26 @@
+//! tokio's `current_thread` runtime below hyper, as hyper's own examples have it.
+
+use std::net::TcpListener;
+
+use hyper_util::rt::TokioIo;
+use tokio::runtime::Builder;
+
+use crate::error::{Error, Result};
+use crate::http::hello;
+use crate::http::server::Control;
+
+pub(super) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
+    let failed = |source| Error::system("setting tokio up", source);
+    let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        control.ready()?;
+        loop {
+            let (stream, _) =
+                listener.accept().await.map_err(|e| Error::system("accepting a connection", e))?;
+            if stream.set_nodelay(true).is_ok() {
+                drop(tokio::spawn(hello::serve(TokioIo::new(stream))));
+            }
+        }
+    })
+}
