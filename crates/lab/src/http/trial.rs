@@ -34,8 +34,11 @@ struct Runner {
     slices: Vec<Slice>,
 }
 
-/// Requests on each connection before anything is measured, and the most that a pilot is for.
+/// Requests on each connection before anything else is asked.
 const WARM_UP: u64 = 20;
+
+/// How long a server is asked before its pace is believed: the first requests are slow.
+const PILOT_NS: u64 = 20_000_000;
 
 /// A round takes no longer than this, whatever the time.
 const LONGEST_ROUND_NS: f64 = 5e9;
@@ -159,9 +162,13 @@ fn set_up(
 ) -> Result<Runner> {
     let server = Server::start(entry, processor, second_thread)?;
     let mut load = Load::connect(entry.name, server.port(), connections)?;
-    load.go(WARM_UP * connections as u64)?;
-    let pilot = WARM_UP * connections as u64;
-    let request_ns = load.go(pilot)? as f64 / pilot as f64;
+    let mut pilot = WARM_UP * connections as u64;
+    let mut ns = load.go(pilot)?;
+    while ns < PILOT_NS {
+        pilot *= 2;
+        ns = load.go(pilot)?;
+    }
+    let request_ns = ns as f64 / pilot as f64;
     Ok(Runner { load, server, request_ns, before: None, slices: Vec::new() })
 }
 
