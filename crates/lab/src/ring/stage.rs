@@ -103,8 +103,9 @@ impl Stage {
         let ns = start.elapsed().as_nanos() as u64;
         let cpu_ns = process::processor_time() - cpu;
         let kernel = self.kernel.counts().zip(kernel);
-        if let Err(error) = outcome {
-            let cause = self.course.failure().unwrap_or_else(|| error.to_string());
+        // A station may have failed after it had passed the last byte on: it waits for the next.
+        let failure = self.course.failure();
+        if let Some(cause) = failure.or_else(|| outcome.err().map(|error| error.to_string())) {
             return Err(Error::usage(cause));
         }
         Ok(Slice {
