@@ -10,6 +10,11 @@
 //! client learns that nobody serves it, and opens the reserve again, until the queue is empty. What was
 //! shed is counted. If another thread was faster to take the room, there is nothing to be done but to
 //! let some time pass.
+//!
+//! Of those that wait exclusively for one socket (`EPOLLEXCLUSIVE`, Linux 4.5), engines or processes, the
+//! kernel wakes the first in line that sleeps, and whoever is woken keeps its place: on a quiet machine one
+//! would get everything. So a listener that has accepted a few registers anew, which puts it at the end of
+//! the line. What the line costs whoever connects does not depend on its length, nor on how often it moves.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -38,6 +43,9 @@ pub(crate) struct Acceptor<L: AsFd> {
     reserve: RefCell<Option<OwnedFd>>,
     sheds: bool,
     shed: Cell<u64>,
+    /// After so many connections it goes to the end of the line; zero: it stays.
+    turn: u32,
+    in_a_row: Cell<u32>,
 }
 
 fn reserve() -> io::Result<OwnedFd> {
@@ -78,13 +86,16 @@ impl<L: AsFd> Acceptor<L> {
             reserve: RefCell::new(reserve),
             sheds,
             shed: Cell::new(0),
+            turn: 0,
+            in_a_row: Cell::new(0),
         })
     }
 
-    /// The same, registered so that of several engines one is woken.
-    pub fn exclusive(self) -> Acceptor<L> {
+    /// The same, registered so that of several that wait for the socket one is woken; after `turn`
+    /// connections it goes to the end of the line, after zero never.
+    pub fn exclusive(self, turn: u32) -> Acceptor<L> {
         let listener = AsyncFd::linked(self.listener.into_inner(), Link::exclusive());
-        Acceptor { listener, ..self }
+        Acceptor { listener, turn, ..self }
     }
 
     pub fn shed(&self) -> u64 {
@@ -113,11 +124,27 @@ impl<L: AsFd> Acceptor<L> {
             }
         }))?;
         match accepted {
-            Some(accepted) => Poll::Ready(Ok(accepted)),
+            Some(accepted) => {
+                self.take_turn();
+                Poll::Ready(Ok(accepted))
+            }
             None => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
+        }
+    }
+
+    fn take_turn(&self) {
+        if self.turn == 0 {
+            return;
+        }
+        let in_a_row = self.in_a_row.get() + 1;
+        if in_a_row < self.turn {
+            self.in_a_row.set(in_a_row);
+        } else {
+            self.in_a_row.set(0);
+            self.listener.leave();
         }
     }
 
