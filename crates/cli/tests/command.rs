@@ -245,10 +245,14 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
     ];
     check_record(&record, "herd", &fields);
     let rows = record["rows"].as_array().unwrap();
-    for way in ["select", "poll", "epoll", "epoll-exclusive", "reuseport"] {
+    let ours = ["superpoll-rt-shared", "superpoll-rt-exclusive", "superpoll-rt-reuseport"];
+    let raw = ["select", "poll", "epoll", "epoll-alone", "epoll-exclusive", "reuseport"];
+    for way in raw.into_iter().chain(ours) {
         let own: Vec<_> = rows.iter().filter(|row| row["subject"] == way).collect();
         assert_eq!(own.len(), 4, "herds of {way}");
-        assert!(own.iter().all(|row| row["median_ratio"].is_number()));
+        for ratio in ["median_ratio", "alone_ratio"] {
+            assert!(own.iter().all(|row| row[ratio].is_number()), "{ratio} of {way}");
+        }
     }
     // The herd is woken as a whole or not, whatever the time of day.
     let woken = |way: &str| {
@@ -258,6 +262,7 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
         row.unwrap()["woken_per_connect"].as_f64().unwrap()
     };
     assert!(woken("poll") > woken("epoll-exclusive"), "{} woken", woken("poll"));
+    assert!(woken("poll") > woken("superpoll-rt-exclusive"), "{} woken", woken("poll"));
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
     assert!(page.contains("<h2>herd") && page.matches("<svg").count() == 2);
 }
@@ -271,8 +276,8 @@ fn lab_herd_has_blocking_waiters_and_engines_too() {
     succeed(folder.path(), &arguments);
     let record = json(&folder.path().join("x"));
     let rows = record["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 10);
-    for way in ["accept", "superpoll-rt-shared", "superpoll-rt-hand-off"] {
+    assert_eq!(rows.len(), 14);
+    for way in ["accept", "superpoll-rt-shared", "superpoll-rt-reuseport", "engines-hand-off"] {
         let row = rows.iter().find(|row| row["subject"] == way).unwrap();
         let accepted = row["accepts_max"].as_u64().unwrap() + row["accepts_min"].as_u64().unwrap();
         assert_eq!(accepted, 8, "{way}");

@@ -255,11 +255,17 @@ pub fn of_ring(rows: &[ring::Row]) -> Vec<Target> {
 
 /// The targets that `lab herd` measures, of the ways that are to spare the herd.
 pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
-    let sparing = ["superpoll-rt-exclusive", "superpoll-rt-reuseport", "superpoll-rt-hand-off"];
+    let sparing = [
+        "superpoll-rt-exclusive",
+        "superpoll-rt-reuseport",
+        "engines-exclusive",
+        "engines-reuseport",
+        "engines-hand-off",
+    ];
     let at = |row: &herd::Row| format!("{} of {}", row.subject, row.processes);
     let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
     // Who hands over wakes the one that accepts and the one that serves.
-    let woken = ours().filter(|row| row.subject != "superpoll-rt-hand-off");
+    let woken = ours().filter(|row| row.subject != "engines-hand-off");
     // With few connections for each nothing can be said of fairness.
     let many = ours().filter(|row| row.connects >= 10 * row.processes);
     [
@@ -267,6 +273,11 @@ pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
             "herd: connect() / that with the fewest waiters",
             1.5,
             ours().filter_map(|row| Some((row.median_ratio?, at(row)))),
+        ),
+        worst(
+            "herd: connect() / that with one waiter among as many processes",
+            1.5,
+            ours().filter_map(|row| Some((row.alone_ratio?, at(row)))),
         ),
         worst(
             "herd: waiters woken by a connection",
@@ -382,7 +393,8 @@ mod tests {
             subject: subject.to_owned(),
             processes: 4,
             connects,
-            median_ratio: Some(1.2),
+            median_ratio: Some(1.6),
+            alone_ratio: Some(1.2),
             woken_per_connect,
             jain,
             ..herd::Row::default()
@@ -391,11 +403,11 @@ mod tests {
             row("epoll", 100, 4.0, 0.3),
             row("superpoll-rt-exclusive", 100, 1.0, 0.95),
             row("superpoll-rt-reuseport", 5, 1.0, 0.4),
-            row("superpoll-rt-hand-off", 100, 1.9, 0.85),
+            row("engines-hand-off", 100, 1.9, 0.85),
         ]);
         let kept: Vec<bool> = targets.iter().map(Target::is_kept).collect();
-        assert_eq!(kept, [true, true, false]);
-        assert_eq!(targets[2].at, "superpoll-rt-hand-off of 4");
+        assert_eq!(kept, [false, true, true, false]);
+        assert_eq!(targets[3].at, "engines-hand-off of 4");
     }
 
     #[test]
