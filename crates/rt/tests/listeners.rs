@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -35,6 +36,40 @@ fn connect(address: SocketAddr, times: usize) -> Vec<u8> {
             told[0]
         })
         .collect()
+}
+
+/// The threads of the engines, as folders that tell their state.
+fn threads(runtime: &Runtime) -> Vec<PathBuf> {
+    let handle = runtime.handle();
+    let (sender, receiver) = mpsc::channel();
+    for engine in 0..handle.engines() {
+        let sender = sender.clone();
+        let tell = move || {
+            let thread = std::fs::read_link("/proc/thread-self").unwrap();
+            sender.send(PathBuf::from("/proc").join(thread)).unwrap();
+        };
+        handle.call_on(engine, tell).unwrap();
+    }
+    let count = handle.engines();
+    drive(runtime, move || receiver.iter().take(count).collect())
+}
+
+/// As [`connect`], but the next client comes only when all who wait are asleep: else who is still awake is
+/// quicker than who would be next.
+fn connect_to_sleepers(address: SocketAddr, times: usize, waiting: &[PathBuf]) -> Vec<u8> {
+    let told = (0..times).flat_map(|_| {
+        for folder in waiting {
+            loop {
+                let stat = std::fs::read_to_string(folder.join("stat")).unwrap();
+                if stat.rsplit_once(") ").unwrap().1.starts_with('S') {
+                    break;
+                }
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+        connect(address, 1)
+    });
+    told.collect()
 }
 
 fn serve(runtime: &Runtime, spread: Spread) -> std::io::Result<Listeners> {
@@ -82,7 +117,8 @@ fn every_connection_is_served_and_counted_where_it_was() {
                 }
             };
             let address = listeners.local_addr();
-            let told = drive(&runtime, move || connect(address, 120));
+            let waiting = threads(&runtime);
+            let told = drive(&runtime, move || connect_to_sleepers(address, 120, &waiting));
             let mut counts = vec![0u64; 3];
             for engine in told {
                 counts[usize::from(engine)] += 1;
@@ -232,21 +268,27 @@ fn processes_share_a_listener() {
             workers.push(Worker::start(number, way, listener.as_ref(), port));
             port = workers[0].port;
         }
-        let mut counts = [0.0f64; 3];
-        for number in connect(([127, 0, 0, 1], port).into(), 150) {
-            counts[usize::from(number)] += 1.0;
+        let tasks =
+            |worker: &Worker| std::fs::read_dir(format!("/proc/{}/task", worker.child.id()));
+        let waiting: Vec<PathBuf> = workers
+            .iter()
+            .flat_map(|worker| tasks(worker).unwrap().map(|task| task.unwrap().path()))
+            .collect();
+        let mut counts = [0; 3];
+        for number in connect_to_sleepers(([127, 0, 0, 1], port).into(), 150, &waiting) {
+            counts[usize::from(number)] += 1;
         }
         eprintln!("{way}: {counts:?}");
         if way == "exclusive" {
-            let squares: f64 = counts.iter().map(|count| count * count).sum();
-            assert!(150.0 * 150.0 / (3.0 * squares) >= 0.9, "{counts:?}");
+            let squares: u32 = counts.iter().map(|count| count * count).sum();
+            assert!(f64::from(150 * 150) / f64::from(3 * squares) >= 0.9, "{counts:?}");
         }
     }
 }
 
 #[test]
 fn tasks_that_accept_from_one_exclusive_listener_all_go_on_when_it_takes_turns() {
-    let options = ListenOptions::new().exclusive(true).rotate_after(1);
+    let options = ListenOptions::new().exclusive(true).longest_turn(1);
     let listener = options.bind_addr(any()).unwrap();
     let address = listener.local_addr().unwrap();
     let listener = Rc::new(listener);

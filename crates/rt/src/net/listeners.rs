@@ -6,9 +6,8 @@
 //! * [`Spread::Shared`]: the herd itself, for comparison and for few engines. Whoever is awake and
 //!   quickest accepts, which suits a machine that is busy anyway.
 //! * [`Spread::Exclusive`]: the kernel wakes one (`EPOLLEXCLUSIVE`, Linux 4.5). It would always be the one
-//!   that has waited longest on that socket, and it keeps its place, so an engine that has accepted some
-//!   connections registers anew and goes to the end of the line
-//!   ([`ListenOptions::rotate_after`]).
+//!   that has waited longest on that socket, and it keeps its place, so an engine that has had its turn
+//!   registers anew and goes to the end of the line ([`ListenOptions::longest_turn`]).
 //! * [`Spread::ReusePort`]: each engine has a socket and a queue of its own (`SO_REUSEPORT`, Linux 3.9), and
 //!   the kernel chooses by a hash of the addresses. No two engines ever touch the same lock; but what is
 //!   in the queue of an engine that is stuck waits for it.

@@ -36,11 +36,11 @@ pub struct ListenOptions {
     only_v6: Option<bool>,
     shed_load: bool,
     exclusive: bool,
-    rotate_after: u32,
+    longest_turn: u32,
 }
 
-/// After so many connections one that waits exclusively lets the next in line go first.
-const ROTATE_AFTER: u32 = 16;
+/// After so many connections in a row one that waits exclusively lets the next in line go first.
+const LONGEST_TURN: u32 = 16;
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
@@ -50,7 +50,7 @@ impl Default for ListenOptions {
             only_v6: None,
             shed_load: true,
             exclusive: false,
-            rotate_after: ROTATE_AFTER,
+            longest_turn: LONGEST_TURN,
         }
     }
 }
@@ -104,21 +104,21 @@ impl ListenOptions {
         self
     }
 
-    /// After how many connections one that waits exclusively goes to the end of the line, 16 unless it
-    /// is said here; zero: never. The kernel wakes the first in line that sleeps, so without this one
-    /// process gets all connections of a machine that has time to spare. Among N processes that accept
-    /// one connection at a time each has got its first after N times this number; each turn costs two
-    /// calls of `epoll_ctl`, about two microseconds.
+    /// How many connections in a row one that waits exclusively may accept before it goes to the end of
+    /// the line, 16 unless it is said here; zero: it never does. Its turn is over anyway when no connection
+    /// waits any more. The kernel wakes the first in line that sleeps, so without turns one process gets
+    /// all connections of a machine that has time to spare; with them connections that come one after the
+    /// other are spread evenly. The end of a turn costs two calls of `epoll_ctl`, about two microseconds.
     #[must_use]
-    pub fn rotate_after(mut self, connections: u32) -> ListenOptions {
-        self.rotate_after = connections;
+    pub fn longest_turn(mut self, connections: u32) -> ListenOptions {
+        self.longest_turn = connections;
         self
     }
 
     /// Takes a listener from elsewhere, inherited from a parent process for example, and makes it
     /// non-blocking. Of these options it heeds those that do not belong to the socket:
     /// [`shed_load`](ListenOptions::shed_load), [`exclusive`](ListenOptions::exclusive) and
-    /// [`rotate_after`](ListenOptions::rotate_after).
+    /// [`longest_turn`](ListenOptions::longest_turn).
     ///
     /// Processes that share a listener choose among three ways to wait for it. Without more options all
     /// are woken by each connection, and one gets it. With [`exclusive`](ListenOptions::exclusive) one is
@@ -156,7 +156,7 @@ impl ListenOptions {
     fn wrap(&self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
         let acceptor = Acceptor::new(listener, self.shed_load)?;
         let acceptor =
-            if self.exclusive { acceptor.exclusive(self.rotate_after) } else { acceptor };
+            if self.exclusive { acceptor.exclusive(self.longest_turn) } else { acceptor };
         Ok(TcpListener { acceptor })
     }
 
