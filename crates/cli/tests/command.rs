@@ -333,6 +333,45 @@ fn lab_http_measures_every_server_or_names_the_feature_that_it_needs() {
 }
 
 #[test]
+fn lab_timers_checks_every_timer_and_compares_with_tokio_where_it_is_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "timers", "--timers", "50,5000", "--ending", "100"];
+    arguments.extend(["--json", "timers.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("late, p50") && text.contains("one by one"), "{text}");
+    let record = json(&folder.path().join("timers.json"));
+    let positive: fn(&Value) -> bool = |v| v.as_f64().is_some_and(|number| number > 0.0);
+    let fields: [Field; 6] = [
+        ("subject", Value::is_string),
+        ("load", Value::is_string),
+        ("timers", |v| v == 50 || v == 5000 || v == 100),
+        ("timer_ns_median", positive),
+        ("timer_ns_spread", Value::is_number),
+        ("rounds", |v| v == 1),
+    ];
+    check_record(&record, "timers", &fields);
+    let rows = record["rows"].as_array().unwrap();
+    let subjects = record["parameters"]["subjects"].as_array().unwrap();
+    assert_eq!(rows.len(), 6 * subjects.len());
+    for row in rows {
+        let ending = row["load"] == "ending";
+        assert_eq!(row["late_ns_p99"].is_number(), ending, "{row}");
+        assert_eq!(row["cancel_ns_min"].is_null(), ending || row["load"] == "one by one", "{row}");
+        assert_eq!(row["tokio_ratio"].is_number(), subjects.len() == 2, "{row}");
+    }
+    let report = folder.path().join("superpoll-report");
+    let csv = std::fs::read_to_string(report.join("timers.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rows.len());
+    assert!(std::fs::read_to_string(report.join("timers.svg")).unwrap().starts_with("<svg"));
+    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>timers"));
+    if subjects.len() == 1 {
+        let line = refused(&["lab", "timers", "--subjects", "tokio"]);
+        assert!(line.contains("--features rivals-rt"), "{line}");
+    }
+}
+
+#[test]
 fn a_second_thread_is_there_if_asked_for() {
     for (arguments, threads) in [(&[][..], 1), (&["--second-thread"][..], 2)] {
         let folder = tempfile::tempdir().unwrap();
@@ -387,7 +426,7 @@ fn an_unknown_back_end_in_the_environment_is_named() {
 
 #[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
-    let cases: [(&[&str], &[&str]); 30] = [
+    let cases: [(&[&str], &[&str]); 33] = [
         (&["lab", "atr", "--total", "0"], &["--total 0"]),
         (&["lab", "atr", "--total", "many"], &["--total", "\"many\""]),
         (&["lab", "atr", "--total", "10", "--active", "11"], &["--active 11", "10"]),
@@ -416,6 +455,9 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&["lab", "herd", "--connects", "0"], &["--connects 0"]),
         (&["lab", "herd", "--subjects", "wait"], &["\"wait\"", "epoll-exclusive"]),
         (&["lab", "herd", "--dups", "5", "--subjects", "accept"], &["--subjects", "--dups"]),
+        (&["lab", "timers", "--timers", "0"], &["--timers 0"]),
+        (&["lab", "timers", "--ending", "0"], &["--ending 0"]),
+        (&["lab", "timers", "--subjects", "libuv"], &["\"libuv\"", "superpoll-rt, tokio"]),
         (&["lab", "art"], &["art"]),
         (&["lab", "atr", "--no-such-option"], &["--no-such-option"]),
     ];

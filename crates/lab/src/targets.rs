@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::{self, Figures, Record};
 use crate::table::Table;
-use crate::{atr, herd, http, mix, ring, wake};
+use crate::{atr, herd, http, mix, ring, timers, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -303,6 +303,16 @@ pub fn of_http(rows: &[http::Row]) -> Vec<Target> {
     worst("http: CPU / tokio", 0.95, ours).into_iter().collect()
 }
 
+/// The targets that `lab timers` measures, with a million of them.
+pub fn of_timers(rows: &[timers::Row]) -> Vec<Target> {
+    let ours = rows
+        .iter()
+        .filter(|row| (row.subject.as_str(), row.timers) == ("superpoll-rt", 1_000_000))
+        .filter(|row| row.insert_ns_median.is_some())
+        .filter_map(|row| Some((row.tokio_ratio?, row.load.clone())));
+    worst("a million timers inserted and cancelled: CPU / tokio", 1.0, ours).into_iter().collect()
+}
+
 /// The targets of a run, each with what was measured.
 pub fn table(targets: &[Target]) -> Table {
     let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);
@@ -429,6 +439,28 @@ mod tests {
         assert_eq!((targets.len(), targets[0].measured), (1, 0.96));
         assert!(!targets[0].is_kept() && of_http(&rows[..2])[0].is_kept());
         assert!(of_http(&[row("superpoll-rt-epoll", 64, None)]).is_empty());
+    }
+
+    #[test]
+    fn timers_are_judged_by_the_million() {
+        let row = |load: &str, timers, tokio_ratio, insert_ns_median| timers::Row {
+            subject: "superpoll-rt".to_owned(),
+            load: load.to_owned(),
+            timers,
+            tokio_ratio,
+            insert_ns_median,
+            ..timers::Row::default()
+        };
+        let rows = [
+            row("in order", 1_000_000, Some(0.7), Some(1.0)),
+            row("shuffled", 1_000_000, Some(0.9), Some(1.0)),
+            row("shuffled", 1000, Some(2.0), Some(1.0)),
+            row("one by one", 1_000_000, Some(3.0), None),
+        ];
+        let targets = of_timers(&rows);
+        assert_eq!((targets.len(), targets[0].measured), (1, 0.9));
+        assert!(targets[0].is_kept() && targets[0].at == "shuffled");
+        assert!(of_timers(&rows[2..]).is_empty());
     }
 
     #[test]
