@@ -41,7 +41,7 @@ use way::Way;
 /// Options of `lab herd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Waiting processes, with commas [default: 1,16,256,1024,4096, or 1,16,64 if quick]
+    /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096, or 1,16,64 if quick]
     #[arg(long, value_name = "LIST")]
     pub processes: Option<String>,
     /// Duplicates of the listener that each waits for as well; with any, a control with as many of a
@@ -81,8 +81,9 @@ const MOST_ENGINES: usize = 256;
 /// Connections to a herd in one block, at least and at most, unless a number was asked for.
 const CONNECTS: (usize, usize) = (5, 500);
 
-/// What a process and a descriptor that it waits for take of the kernel's memory, in bytes, at most.
-const MEMORY: (u64, u64) = (400_000, 400);
+/// What a process and a descriptor that it waits for take of memory, in bytes, at most: the kernel's and,
+/// with our runtime, a task for each.
+const MEMORY: (u64, u64) = (600_000, 1_500);
 
 /// One way of waiting by so many.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

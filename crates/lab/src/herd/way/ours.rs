@@ -5,13 +5,14 @@
 //! one that waits until there is something to read.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, Read};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use superpoll_rt::net::{ListenOptions, TcpListener};
-use superpoll_rt::{AsyncFd, BackendKind, Runtime};
+use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime};
 
 use super::{Post, Tell};
 use crate::sys::descriptor;
@@ -42,7 +43,7 @@ fn serve(post: Post, tell: &Tell, options: &ListenOptions) -> io::Result<()> {
         start(accept(listener, tell.clone()), &failure);
         for fd in post.besides {
             if post.of_pipe {
-                start(read(AsyncFd::new(fd)?), &failure);
+                start(read(AsyncFd::new(File::from(fd))?), &failure);
             } else {
                 start(accept(options.adopt(fd.into())?, tell.clone()), &failure);
             }
@@ -72,7 +73,7 @@ async fn accept(listener: TcpListener, tell: Tell) -> io::Result<()> {
 }
 
 /// Nothing is ever written to the pipe.
-async fn read(pipe: AsyncFd<std::os::fd::OwnedFd>) -> io::Result<()> {
-    pipe.readable().await?;
+async fn read(pipe: AsyncFd<File>) -> io::Result<()> {
+    pipe.perform(Direction::Read, |mut pipe| pipe.read(&mut [0])).await?;
     Err(io::ErrorKind::UnexpectedEof.into())
 }
