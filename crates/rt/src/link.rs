@@ -16,7 +16,7 @@ use superpoll::{Key, Mode};
 use crate::engine::{self, Engine};
 use crate::peers::End;
 use crate::remote::{Message, Remote};
-use crate::sources::{ALL_READY, Direction};
+use crate::sources::{ALL_READY, Direction, Source};
 use crate::stats::count;
 
 /// What an operation did, beyond its result.
@@ -262,9 +262,14 @@ impl Link {
     /// Ends the registration; the next wait makes another.
     #[cold]
     pub fn leave(&self) {
-        if let Some(registration) = self.registration.take() {
-            registration.end(false);
-        }
+        let Some(registration) = self.registration.take() else { return };
+        let others = engine::with(|engine| {
+            let here = engine.remote.id == registration.remote.id;
+            here.then(|| engine.source(registration.key, Source::dismiss)).flatten()
+        });
+        registration.end(false);
+        // With nothing borrowed.
+        others.flatten().unwrap_or_default().wake();
     }
 
     fn unregistered(&self, direction: Direction) -> Step {

@@ -9,11 +9,12 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
-use crate::herd::way::{Post, Tell, Way, ours};
+use crate::herd::way::{Post, Tell, Way, engines};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
 
@@ -56,7 +57,7 @@ impl Crowd {
             _listener: None,
         };
         process::watch(way.name);
-        match way.ours {
+        match way.engines {
             Some(spread) => crowd.start_engines(waiters, spread)?,
             None => crowd.start_processes(way, waiters, dups, of_pipe)?,
         }
@@ -70,7 +71,7 @@ impl Crowd {
             }
             ready == waiters as u64
         })?;
-        if way.ours.is_some() {
+        if way.engines.is_some() {
             crowd.port = crowd.shared[PORT].load(Ordering::Acquire) as u16;
             crowd.find_threads()?;
         }
@@ -110,17 +111,18 @@ impl Crowd {
             let shared = &self.shared;
             let child = process::fork(|| {
                 descriptor::close_all_but(stands_at, stands_at);
+                let (tally, count) = (shared.clone(), shared.clone());
                 let tell = Tell {
-                    ready: &|| {
-                        shared[READY].fetch_add(1, Ordering::Release);
-                    },
-                    accepted: &|| {
-                        shared[FIRST + number].fetch_add(1, Ordering::Relaxed);
-                        shared[ACCEPTED].fetch_add(1, Ordering::Release);
-                    },
+                    ready: Rc::new(move || {
+                        count[READY].fetch_add(1, Ordering::Release);
+                    }),
+                    accepted: Rc::new(move || {
+                        tally[FIRST + number].fetch_add(1, Ordering::Relaxed);
+                        tally[ACCEPTED].fetch_add(1, Ordering::Release);
+                    }),
                 };
-                let stood = Post::take_up(stands_at, dups, of_pipe)
-                    .and_then(|post| (way.stand)(&post, &tell));
+                let stood = Post::take_up(number, stands_at, dups, of_pipe)
+                    .and_then(|post| (way.stand)(post, &tell));
                 note_failure(shared, stood);
             });
             let doing = format!(
@@ -151,7 +153,7 @@ impl Crowd {
                 tally[FIRST + engine].fetch_add(1, Ordering::Relaxed);
                 tally[ACCEPTED].fetch_add(1, Ordering::Release);
             };
-            note_failure(shared, ours::stand(engines, spread, ready, accepted));
+            note_failure(shared, engines::stand(engines, spread, ready, accepted));
         })
         .map_err(|source| Error::system("starting a process for our runtime", source))?;
         self.children.push(child);
