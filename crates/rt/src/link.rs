@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -120,14 +121,20 @@ impl Link {
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<(R, After)>,
     ) -> Poll<io::Result<R>> {
-        let step = engine::with(|engine| self.begin(engine, direction));
-        let tick = match step {
-            Some(Step::Try(tick)) => tick,
-            Some(Step::Wait) => return self.wait(cx, fd, direction, None),
-            Some(Step::GiveWay) => {
+        let begun = engine::with(|engine| match self.begin(engine, direction) {
+            // While the engine is at hand.
+            Step::Wait => ControlFlow::Break(self.wait_on(engine, cx, fd, direction, None)),
+            Step::Try(tick) => ControlFlow::Continue(Some(tick)),
+            Step::GiveWay => ControlFlow::Continue(None),
+        });
+        let tick = match begun {
+            Some(ControlFlow::Continue(Some(tick))) => tick,
+            Some(ControlFlow::Continue(None)) => {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            Some(ControlFlow::Break(Ok(()))) => return Poll::Pending,
+            Some(ControlFlow::Break(Err(error))) => return Poll::Ready(Err(error)),
             None => 0,
         };
         loop {

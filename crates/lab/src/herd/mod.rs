@@ -79,7 +79,7 @@ pub const MOST_PROCESSES: usize = 4096;
 const MOST_ENGINES: usize = 256;
 
 /// Connections to a herd in one block, at least and at most, unless a number was asked for.
-const CONNECTS: (usize, usize) = (5, 500);
+const CONNECTS: (usize, usize) = (40, 500);
 
 /// What a process and a descriptor that it waits for take of memory, in bytes, at most: the kernel's and,
 /// with our runtime, a task for each.
