@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use super::accept::Acceptor;
 use super::address::{self, ToSocketAddrs};
 use super::tcp_stream::TcpStream;
+use crate::error;
 use crate::sys;
 
 /// How a listener is made.
@@ -105,7 +106,8 @@ impl ListenOptions {
             Domain::for_address(address),
             Type::STREAM.nonblocking(),
             Some(Protocol::TCP),
-        )?;
+        )
+        .map_err(|error| error::limit("making a TCP listener", error))?;
         if let (Some(only), SocketAddr::V6(_)) = (self.only_v6, address) {
             socket.set_only_v6(only)?;
         }
@@ -186,7 +188,10 @@ impl TcpListener {
 
     /// The same listener under another descriptor.
     pub(crate) fn duplicate(&self) -> io::Result<TcpListener> {
-        TcpListener::from_std(self.acceptor.listener.get_ref().try_clone()?)
+        let listener = self.acceptor.listener.get_ref().try_clone();
+        TcpListener::from_std(
+            listener.map_err(|error| error::limit("duplicating a TCP listener", error))?,
+        )
     }
 
     /// The same listener, for several engines of which one is to be woken.
