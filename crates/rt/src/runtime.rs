@@ -160,7 +160,8 @@ impl Runtime {
     }
 
     /// Ends in order: lets the tasks of all engines finish, for at most `patience`, then ends those
-    /// that are left and waits for the threads. Returns how many tasks had to be ended.
+    /// that are left and waits for the threads, whatever that takes a future that does not give way.
+    /// Returns how many tasks had to be ended.
     ///
     /// # Errors
     ///

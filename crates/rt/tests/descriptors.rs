@@ -1,12 +1,43 @@
 //! Descriptors: when they are registered, what is asked of the kernel, and what is not.
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::rc::Rc;
 
 use futures_lite::future::poll_once;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime, pipe, spawn, yield_now};
+
+mod sys {
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+    /// A descriptor's number, as somebody has it who does not own it.
+    pub struct Number(pub RawFd);
+
+    impl AsFd for Number {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            // SAFETY: it may be closed, and that is what is tested: the kernel refuses it then. No memory
+            // depends on it.
+            unsafe { BorrowedFd::borrow_raw(self.0) }
+        }
+    }
+
+    /// Duplicates a descriptor to a number that no other test gets, which are given the lowest.
+    pub fn duplicate(fd: impl AsFd, least: RawFd) -> OwnedFd {
+        // SAFETY: F_DUPFD_CLOEXEC takes a number and makes a descriptor that nobody else has.
+        unsafe {
+            let fd = libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, least);
+            assert!(fd >= least);
+            OwnedFd::from_raw_fd(fd)
+        }
+    }
+
+    /// Closes a descriptor behind the back of whoever knows its number.
+    pub fn close(number: RawFd) {
+        // SAFETY: its owner has given it up.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+}
 
 fn each(test: impl AsyncFn(&Runtime)) {
     for kind in BackendKind::ALL {
@@ -320,7 +351,6 @@ fn who_waits_for_what_it_does_not_handle_is_named() {
             for _ in 0..200 {
                 let _ = reader.readable().await.unwrap();
             }
-            use std::os::fd::AsRawFd;
             assert_eq!(runtime.stats()[0].spinning, [reader.as_raw_fd()]);
         })
         .unwrap();
@@ -352,5 +382,104 @@ fn tasks_that_give_up_leave_nothing_behind() {
         let end = spawn(async move { writer.write_all(b"x").unwrap() });
         assert_eq!(stays.await.unwrap(), 1);
         end.await.unwrap();
+    });
+}
+
+fn would_block<T>(_: &T) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::WouldBlock.into())
+}
+
+#[test]
+fn a_wait_for_a_closed_descriptor_is_refused() {
+    each(async |runtime| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let number = sys::duplicate(reader, 900).into_raw_fd();
+        let fd = AsyncFd::new(sys::Number(number)).unwrap();
+        sys::close(number);
+        assert!(AsyncFd::new(sys::Number(number)).is_err());
+        for _ in 0..2 {
+            let error = fd.perform(Direction::Read, would_block).await.unwrap_err();
+            let text = format!("descriptor {number} is not open");
+            assert!(error.to_string().contains(&text), "{error}");
+        }
+        let error = fd
+            .readable()
+            .await
+            .unwrap()
+            .try_io(|fd| std::fs::File::from(fd.as_fd().try_clone_to_owned()?).read(&mut [0]));
+        assert_eq!(error.unwrap().unwrap_err().raw_os_error(), Some(libc::EBADF));
+        drop(fd);
+        assert_eq!(runtime.stats()[0].sources, 0);
+    });
+}
+
+#[test]
+fn a_descriptor_that_is_closed_under_a_wait_harms_no_other() {
+    for kind in BackendKind::ALL {
+        let runtime = Runtime::builder().backend(kind).build().unwrap();
+        runtime
+            .block_on(async {
+                let (reader, writer) = std::io::pipe().unwrap();
+                let number = sys::duplicate(reader, 950).into_raw_fd();
+                let fd = AsyncFd::new(sys::Number(number)).unwrap();
+                let mut waiting = Box::pin(fd.perform(Direction::Read, would_block));
+                assert!(poll_once(&mut waiting).await.is_none());
+                yield_now().await;
+                sys::close(number);
+                drop(writer);
+                for _ in 0..3 {
+                    yield_now().await;
+                }
+                // An array says so; epoll forgets it without a word.
+                let outcome = poll_once(&mut waiting).await;
+                match kind {
+                    BackendKind::Epoll => assert!(outcome.is_none()),
+                    BackendKind::Select | BackendKind::Poll => {
+                        let error = outcome.unwrap().unwrap_err();
+                        assert!(error.to_string().contains("not open"), "{kind}: {error}");
+                    }
+                    _ => assert!(outcome.is_none_or(|outcome| outcome.is_err())),
+                }
+                drop(waiting);
+                drop(fd);
+                // The number is another's now.
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                let next = sys::duplicate(reader, 950);
+                assert_eq!(next.as_raw_fd(), number);
+                let mut next = pipe::reader_from(next).unwrap();
+                let mut byte = [0];
+                let mut reading = Box::pin(next.read_exact(&mut byte));
+                assert!(poll_once(&mut reading).await.is_none());
+                yield_now().await;
+                assert!(poll_once(&mut reading).await.is_none(), "{kind}: a stranger's report");
+                writer.write_all(b"x").unwrap();
+                reading.await.unwrap();
+                assert_eq!(&byte, b"x");
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn an_operation_that_panics_leaves_the_descriptor_as_it_was() {
+    each(async |runtime| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = Rc::new(AsyncFd::new(reader).unwrap());
+        let panicking = || {
+            let same = reader.clone();
+            spawn(async move {
+                same.perform(Direction::Read, |_| -> std::io::Result<()> { panic!("operating") })
+                    .await
+            })
+        };
+        // Once before it is registered, and once after.
+        let error = panicking().await.unwrap_err();
+        assert_eq!(error.panic_message(), Some("operating"));
+        assert!(poll_once((&*reader).read(&mut [0])).await.is_none());
+        let task = panicking();
+        writer.write_all(b"x").unwrap();
+        assert_eq!(task.await.unwrap_err().panic_message(), Some("operating"));
+        assert_eq!((&*reader).read(&mut [0]).await.unwrap(), 1);
+        assert_eq!(runtime.stats()[0].panicked, 2);
     });
 }

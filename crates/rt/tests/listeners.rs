@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -139,4 +140,41 @@ fn an_address_in_use_is_refused() {
     );
     assert_eq!(again.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
     assert!(format!("{listeners:?}").contains("Shared"));
+}
+
+#[test]
+fn a_panic_while_serving_costs_that_connection() {
+    const PANICS: usize = 6;
+    for spread in Spread::ALL {
+        let runtime = runtime(BackendKind::Epoll, 2);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let serve = move |mut stream: superpoll_rt::net::TcpStream, _| {
+            // Half of them before there is a future.
+            let call = counted.fetch_add(1, Ordering::Relaxed);
+            assert!(call >= PANICS || call % 2 == 0, "{spread} before");
+            async move {
+                assert!(call >= PANICS, "{spread} in the future");
+                stream.write_all(b"x").await.unwrap();
+            }
+        };
+        let listeners = Listeners::serve(&runtime.handle(), any(), spread, serve).unwrap();
+        let address = listeners.local_addr();
+        let told: Vec<usize> = drive(&runtime, move || {
+            let connections = (0..PANICS + 8).map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+                let mut told = Vec::new();
+                // A connection that was not read to its end may be reset.
+                stream.read_to_end(&mut told).map_or(0, |length| length)
+            });
+            connections.collect()
+        });
+        let expected = [[0; PANICS].as_slice(), &[1; 8]].concat();
+        assert_eq!(told, expected, "{spread}");
+        assert_eq!(listeners.accepted().iter().sum::<u64>(), PANICS as u64 + 8);
+        assert!(listeners.take_error().is_none());
+        let panicked: u64 = runtime.stats().iter().map(|stats| stats.panicked).sum();
+        assert_eq!(panicked, PANICS as u64, "{spread}");
+    }
 }
