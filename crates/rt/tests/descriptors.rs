@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use futures_lite::future::poll_once;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime, pipe, spawn, yield_now};
+use superpoll_rt::{AsyncFd, BackendKind, Direction, NotReady, Runtime, pipe, spawn, yield_now};
 
 mod sys {
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -354,6 +354,46 @@ fn who_waits_for_what_it_does_not_handle_is_named() {
             assert_eq!(runtime.stats()[0].spinning, [reader.as_raw_fd()]);
         })
         .unwrap();
+}
+
+#[test]
+fn readiness_is_granted_for_as_long_as_it_lasts() {
+    each(async |_| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        reader.readable().await.unwrap().clear();
+        // The first registers it.
+        for _ in 0..3 {
+            assert!(poll_once(reader.readable()).await.is_none());
+        }
+        writer.write_all(b"x").unwrap();
+        let read = |mut pipe: &std::io::PipeReader| pipe.read(&mut [0]);
+        assert_eq!(reader.readable().await.unwrap().try_io(read).unwrap().unwrap(), 1);
+        assert_eq!(reader.readable().await.unwrap().try_io(read).unwrap_err(), NotReady);
+        assert!(poll_once(reader.readable()).await.is_none());
+    });
+}
+
+/// Who polls by hand cannot be told apart by a name.
+#[test]
+fn tasks_that_poll_by_hand_are_all_woken() {
+    each(async |_| {
+        let (reader, mut writer) = strangers();
+        let reader = Rc::new(reader);
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let reader = reader.clone();
+                spawn(async move { (&*reader).read(&mut [0]).await.unwrap() })
+            })
+            .collect();
+        yield_now().await;
+        yield_now().await;
+        for task in tasks {
+            assert!(!task.is_finished());
+            writer.write_all(b"x").await.unwrap();
+            assert_eq!(task.await.unwrap(), 1);
+        }
+    });
 }
 
 #[test]
