@@ -62,6 +62,13 @@ pub fn run(options: &Options) -> superpoll::Result<()> {
             Err(error) => format!("no ({error}): timeouts of epoll are rounded up to milliseconds"),
         }
     );
+    println!(
+        "returns        {}",
+        match superpoll::refills_returns() {
+            true => "made cheap after system calls, which pays here",
+            false => "left alone after system calls",
+        }
+    );
     println!("\nback-ends\n");
     for (kind, outcome) in &tried {
         let says = match outcome {
@@ -172,6 +179,7 @@ fn document(
             "timer_slack_ns": probe::timer_slack(),
             "epoll_pwait2": probe::epoll_pwait2().is_ok(),
         },
+        "refills_returns": superpoll::refills_returns(),
         "backends": backends,
         "costs_ns": ns,
     })

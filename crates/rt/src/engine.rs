@@ -162,6 +162,7 @@ impl Engine {
     }
 
     /// Runs what is due, up to the limits of a turn.
+    #[inline(always)]
     fn run_tasks(&self) {
         let mut operations = 0;
         for _ in 0..TASKS_PER_TURN {
@@ -278,6 +279,7 @@ impl Engine {
 
     /// Asks the poller, for at most `timeout`, and wakes who waits for what it reports. Returns how
     /// much there was.
+    #[inline(always)]
     fn poll(&self, timeout: Option<Duration>) -> superpoll::Result<usize> {
         let mut events = self.events.borrow_mut();
         self.poller.borrow_mut().wait(&mut events, timeout)?;
@@ -327,7 +329,7 @@ impl Engine {
     }
 
     /// A turn: messages, tasks, the poller, timers.
-    #[inline]
+    #[inline(always)]
     pub fn turn(&self) -> superpoll::Result<()> {
         self.take_messages();
         self.run_tasks();

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
+use superpoll::call;
 
 use crate::async_fd::AsyncFd;
 use crate::link::After;
@@ -21,6 +22,20 @@ use crate::sources::Direction;
 pub trait Drains {
     /// Whether a short read or write means that the next one would block.
     const SHORT_MEANS_BLOCKED: bool;
+
+    /// Reads with a system call in line, if that is all that the type's `Read` does; `None` if it does
+    /// more. What that saves is said where the poller waits: a return to the caller from the C library,
+    /// right after a system call, is often mispredicted.
+    fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        let _ = buffer;
+        None
+    }
+
+    /// Writes in the same way.
+    fn write_in_line(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
+        let _ = buffer;
+        None
+    }
 }
 
 impl<T> Drains for &T
@@ -28,31 +43,73 @@ where
     T: Drains,
 {
     const SHORT_MEANS_BLOCKED: bool = T::SHORT_MEANS_BLOCKED;
+    #[inline(always)]
+    fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        T::read_in_line(self, buffer)
+    }
+    #[inline(always)]
+    fn write_in_line(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
+        T::write_in_line(self, buffer)
+    }
 }
 
 macro_rules! drains {
-    ($($type:ty: $drains:literal),* $(,)?) => {$(
+    ($($type:ty: $drains:literal, $write:ident);* $(;)?) => {$(
         impl Drains for $type {
             const SHORT_MEANS_BLOCKED: bool = $drains;
+            #[inline(always)]
+            fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+                Some(call::read(self, buffer))
+            }
+            #[inline(always)]
+            fn write_in_line(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
+                Some(call::$write(self, buffer))
+            }
         }
     )*};
 }
 
 drains! {
-    std::io::PipeReader: true,
-    std::io::PipeWriter: true,
-    std::net::TcpStream: true,
+    std::io::PipeReader: true, write;
+    std::io::PipeWriter: true, write;
+    std::net::TcpStream: true, send;
     // A read ends where descriptors came along, whatever is behind them.
-    std::os::unix::net::UnixStream: false,
-    std::fs::File: false,
-    std::process::ChildStdin: true,
-    std::process::ChildStdout: true,
-    std::process::ChildStderr: true,
+    std::os::unix::net::UnixStream: false, send;
+    std::fs::File: false, write;
+    std::process::ChildStdin: true, write;
+    std::process::ChildStdout: true, write;
+    std::process::ChildStderr: true, write;
 }
 
 #[inline]
 fn after<T: Drains>(done: usize, asked: usize) -> After {
     if T::SHORT_MEANS_BLOCKED { After::of(done, asked) } else { After::Ready }
+}
+
+#[inline(always)]
+fn read_from<T: Drains>(io: &T, buffer: &mut [u8]) -> io::Result<(usize, After)>
+where
+    for<'a> &'a T: Read,
+{
+    let mut reader = io;
+    let done = match io.read_in_line(buffer) {
+        Some(outcome) => outcome,
+        None => reader.read(buffer),
+    }?;
+    Ok((done, after::<T>(done, buffer.len())))
+}
+
+#[inline(always)]
+fn write_to<T: Drains>(io: &T, buffer: &[u8]) -> io::Result<(usize, After)>
+where
+    for<'a> &'a T: Write,
+{
+    let mut writer = io;
+    let done = match io.write_in_line(buffer) {
+        Some(outcome) => outcome,
+        None => writer.write(buffer),
+    }?;
+    Ok((done, after::<T>(done, buffer.len())))
 }
 
 impl<T: AsFd + Drains> AsyncFd<T>
@@ -65,16 +122,11 @@ where
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, Direction::Read, |mut io| {
-            io.read(buffer).map(|done| (done, after::<T>(done, buffer.len())))
-        })
+        self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.link().attempt(Direction::Read, || {
-            let mut io = self.get_ref();
-            io.read(buffer).map(|done| (done, after::<T>(done, buffer.len())))
-        })
+        self.link().attempt(Direction::Read, || read_from(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_read_vectored(
@@ -99,16 +151,11 @@ where
         cx: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, Direction::Write, |mut io| {
-            io.write(buffer).map(|done| (done, after::<T>(done, buffer.len())))
-        })
+        self.poll_with(cx, Direction::Write, |io| write_to(io, buffer))
     }
 
     pub(crate) fn try_write(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.link().attempt(Direction::Write, || {
-            let mut io = self.get_ref();
-            io.write(buffer).map(|done| (done, after::<T>(done, buffer.len())))
-        })
+        self.link().attempt(Direction::Write, || write_to(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_write_vectored(

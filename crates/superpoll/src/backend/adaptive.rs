@@ -25,7 +25,7 @@ use std::time::Instant;
 use crate::backend::array::Array;
 use crate::backend::epoll::Epoll;
 use crate::backend::scan_clock::ScanClock;
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Synced};
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Interest, Mode, Watch};
@@ -172,15 +172,19 @@ impl<P: Policy> Adaptive<P> {
         }
     }
 
-    /// Fetches events from epoll. Returns how many were delivered.
+    /// Reports what epoll has answered. Returns how many events were delivered.
     #[inline(always)]
-    fn collect_cold(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<usize> {
+    fn report_cold(
+        &mut self,
+        cx: &mut Context<'_>,
+        answer: io::Result<usize>,
+    ) -> io::Result<usize> {
         self.candidates.clear();
         let view = self.world.view(self.hot.len(), self.cold.armed());
         let (policy, pinned) = (&mut self.policy, self.pinned);
         let (candidates, retrigger) = (&mut self.candidates, &mut self.retrigger);
         let alone = view.hot == 0;
-        let active = self.cold.fetch(cx, deadline, alone, |cx, index| {
+        let active = self.cold.report(cx, alone, answer, |cx, index| {
             let slot = cx.table.slot_mut(index);
             let mode = slot.watch().mode;
             if policy.cold_event(&mut slot.account, &view) && !pinned && may_be_hot(mode) {
@@ -286,6 +290,17 @@ impl<P: Policy> Adaptive<P> {
         Ok(None)
     }
 
+    fn begin_pass(&mut self, cx: &mut Context<'_>) {
+        self.world.passes = self.world.passes.wrapping_add(1);
+        cx.stats.hot.watched += self.hot.len() as u64;
+        cx.stats.cold.watched += self.cold.armed() as u64;
+        if !self.hot.is_empty() {
+            cx.end_kernel_turns();
+            let own = if self.cold.is_idle() { -1 } else { self.cold.as_fd().as_raw_fd() };
+            self.hot.set_own(own);
+        }
+    }
+
     fn end_pass(&mut self, tally: Tally) {
         let (policy, view) = self.judge();
         policy.pass(tally, &view);
@@ -337,24 +352,48 @@ impl<P: Policy> Backend for Adaptive<P> {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        self.world.passes = self.world.passes.wrapping_add(1);
-        let mut tally = Tally { hot: self.hot.len(), cold: self.cold.armed(), ..Tally::default() };
-        cx.stats.hot.watched += tally.hot as u64;
-        cx.stats.cold.watched += tally.cold as u64;
+        self.begin_pass(cx);
+        let answer = if self.hot.is_empty() {
+            self.cold.question(cx, deadline, true).put()
+        } else {
+            self.look(cx)
+        };
+        self.hear(cx, deadline, answer)
+    }
+
+    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
         if self.hot.is_empty() {
-            tally.cold_ready = self.collect_cold(cx, deadline)?;
+            self.begin_pass(cx);
+            return Some(self.cold.question(cx, deadline, true));
+        }
+        // A pass that is to be timed is made in one place.
+        if self.world.clock.is_due(self.world.passes.wrapping_add(1), self.hot.len()) {
+            return None;
+        }
+        self.begin_pass(cx);
+        Some(self.hot.ask(cx.stats, Deadline::Now.left()))
+    }
+
+    fn hear(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        answer: io::Result<usize>,
+    ) -> io::Result<()> {
+        let mut tally = Tally { hot: self.hot.len(), cold: self.cold.armed(), ..Tally::default() };
+        if self.hot.is_empty() {
+            tally.cold_ready = self.report_cold(cx, answer)?;
             self.end_pass(tally);
             return Ok(());
         }
-        cx.end_kernel_turns();
-        let own = if self.cold.is_idle() { -1 } else { self.cold.as_fd().as_raw_fd() };
-        self.hot.set_own(own);
-        let mut ready = self.look(cx)?;
+        let mut ready = answer?;
         if ready == 0 && deadline != Deadline::Now && cx.may_block() {
             match self.block(cx, deadline)? {
                 Some(found) => ready = found,
                 None => {
-                    tally.cold_ready = self.collect_cold(cx, deadline)?;
+                    let alone = self.hot.is_empty();
+                    let answer = self.cold.question(cx, deadline, alone).put();
+                    tally.cold_ready = self.report_cold(cx, answer)?;
                     self.end_pass(tally);
                     return Ok(());
                 }
@@ -368,7 +407,8 @@ impl<P: Policy> Backend for Adaptive<P> {
         });
         cx.stats.hot.active += tally.hot_ready as u64;
         if cold_is_ready {
-            tally.cold_ready = self.collect_cold(cx, Deadline::Now)?;
+            let answer = self.cold.question(cx, Deadline::Now, false).put();
+            tally.cold_ready = self.report_cold(cx, answer)?;
         }
         self.end_pass(tally);
         self.turn_hand(cx);

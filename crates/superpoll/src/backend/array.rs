@@ -10,11 +10,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::backend::{Context, Memory, Report};
+use crate::backend::{Context, Memory, Question, Report};
 use crate::event::Readiness;
 use crate::interest::Mode;
 use crate::stats::Stats;
-use crate::sys::poll::{self, Slot};
+use crate::sys::poll::Slot;
 use crate::table::{self, Table, grow};
 
 /// The place of the back-end's own descriptor.
@@ -113,8 +113,14 @@ impl Array {
     /// Calls `poll`; returns how many slots have something to tell.
     #[inline(always)]
     pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
+        self.ask(stats, timeout).put()
+    }
+
+    /// The call of `poll`, to be made by the poller.
+    #[inline]
+    pub fn ask<'a>(&'a mut self, stats: &mut Stats, timeout: Option<Duration>) -> Question<'a> {
         stats.slots_scanned += self.len() as u64;
-        poll::wait(&mut stats.calls, &mut self.slots, timeout)
+        Question::poll(&mut stats.calls, &mut self.slots, timeout)
     }
 
     /// Whether the last `poll` found the back-end's own descriptor ready.

@@ -14,7 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Report, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Report, Synced};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
@@ -50,6 +50,16 @@ fn bits(interest: Interest, mode: Mode) -> u32 {
         Mode::Exclusive => libc::EPOLLEXCLUSIVE,
     };
     interest.poll_bits() as u32 | flags as u32
+}
+
+/// How many events a call asks for: more than there can be, unless there is no need to know all.
+#[inline]
+fn room(cx: &Context<'_>, alone: bool) -> usize {
+    let known = cx.table.len() + 2;
+    match cx.room_in_turn() {
+        Some(room) if alone => room.min(known),
+        _ => known,
+    }
 }
 
 fn is(error: &io::Error, number: i32) -> bool {
@@ -186,31 +196,44 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
-    /// Waits, and reports what is ready. `on_active` is called with the table index of each
-    /// descriptor that somebody wants to hear of; returns how many there were. `alone`: nothing is
-    /// watched elsewhere, so that the kernel, which goes round its ready list, is as fair as can be
-    /// by itself.
+    /// The call that waits. `alone`: nothing is watched elsewhere, so that the kernel, which goes
+    /// round its ready list, is as fair as can be by itself.
+    #[inline]
+    pub(super) fn question<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        alone: bool,
+    ) -> Question<'a> {
+        let blocks = deadline != Deadline::Now && cx.may_block();
+        let left = if blocks { deadline.left() } else { Deadline::Now.left() };
+        let room = room(cx, alone);
+        epoll::question(&mut cx.stats.calls, self.fd.as_fd(), &mut self.buffer, room, left)
+    }
+
+    /// Reports what was answered. `on_active` is called with the table index of each descriptor that
+    /// somebody wants to hear of; returns how many there were.
     ///
     /// If events that nobody wants have filled the buffer, it asks again.
     #[inline(always)]
-    pub(super) fn fetch(
+    pub(super) fn report(
         &mut self,
         cx: &mut Context<'_>,
-        mut deadline: Deadline,
         alone: bool,
+        mut answer: io::Result<usize>,
         mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> io::Result<usize> {
         let mut active = 0;
         loop {
-            let known = cx.table.len() + 2;
-            let room = match cx.room_in_turn() {
-                Some(room) if alone => room.min(known),
-                _ => known,
-            };
-            let count = self.call(cx, deadline, room)?;
-            let wanted = self.collect(cx, &mut on_active);
+            if epoll::is_to_be_asked_again(&answer) {
+                // The poller does, as after every wait that was over too early.
+                return Ok(active);
+            }
+            let count = answer?;
+            let asked_for = room(cx, alone);
+            let wanted = self.collect(cx, count, &mut on_active);
             active += wanted;
-            if count < room || wanted == count {
+            if count < asked_for || wanted == count {
                 if alone {
                     cx.note_kernel_turn();
                 }
@@ -218,27 +241,20 @@ impl Epoll {
             }
             // Whatever was delivered already may come up again.
             cx.collect_all();
-            deadline = Deadline::Now;
+            answer = self.question(cx, Deadline::Now, alone).put();
         }
     }
 
-    #[inline(always)]
-    fn call(&mut self, cx: &mut Context<'_>, deadline: Deadline, room: usize) -> io::Result<usize> {
-        let deadline =
-            if deadline == Deadline::Now || cx.may_block() { deadline } else { Deadline::Now };
-        let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
-        epoll::wait(calls, set, &mut self.buffer, room, deadline.left())
-    }
-
-    /// Reports what the last call found.
+    /// Reports the first `count` events of the buffer.
     fn collect(
         &mut self,
         cx: &mut Context<'_>,
+        count: usize,
         mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
         let mut active = 0;
         let mut room = cx.room_at_once();
-        for place in 0..self.buffer.len() {
+        for place in 0..count.min(self.buffer.len()) {
             let raw = self.buffer[place];
             let key = Key::from_bits(raw.u64);
             let found = Readiness::from_poll_bits(raw.events as i16);
@@ -385,8 +401,22 @@ impl Backend for Epoll {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        let answer = self.question(cx, deadline, true).put();
+        self.hear(cx, deadline, answer)
+    }
+
+    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
+        Some(self.question(cx, deadline, true))
+    }
+
+    fn hear(
+        &mut self,
+        cx: &mut Context<'_>,
+        _deadline: Deadline,
+        answer: io::Result<usize>,
+    ) -> io::Result<()> {
         cx.stats.cold.watched += self.armed as u64;
-        cx.stats.cold.active += self.fetch(cx, deadline, true, |_, _| {})? as u64;
+        cx.stats.cold.active += self.report(cx, true, answer, |_, _| {})? as u64;
         Ok(())
     }
 

@@ -39,6 +39,8 @@ pub use epoll::Epoll;
 pub use poll::Poll;
 pub use select::Select;
 
+pub use crate::sys::question::Question;
+
 /// A way to watch descriptors. Implement it to give the poller another one
 /// ([`Builder::custom`](crate::Builder::custom)).
 pub trait Backend: Send {
@@ -68,6 +70,29 @@ pub trait Backend: Send {
     ///
     /// What the system call said; `EINTR` is handled by the poller.
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()>;
+
+    /// Begins a wait whose only system call the poller may make in the back-end's place, which is
+    /// cheaper (see [`Question`]). What it is answered is told to [`hear`](Backend::hear) at once,
+    /// with nothing in between. `None` leaves it to [`wait`](Backend::wait).
+    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
+        let _ = (cx, deadline);
+        None
+    }
+
+    /// Goes on with a wait that [`ask`](Backend::ask) has begun, to the same deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Backend::wait).
+    fn hear(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        answer: io::Result<usize>,
+    ) -> io::Result<()> {
+        let _ = (cx, deadline);
+        answer.map(drop)
+    }
 
     /// Watches the waker's descriptor. An arrival on it is told with [`Context::waker_fired`].
     ///

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::backend::array::Array;
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Synced};
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 
@@ -25,6 +25,16 @@ impl Poll {
     /// An empty array.
     pub fn new() -> Poll {
         Poll { array: Array::new() }
+    }
+
+    fn looks_first(&self) -> bool {
+        self.array.len() > BLOCK_AT_ONCE
+    }
+
+    #[inline]
+    fn question<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Question<'a> {
+        let looks = deadline == Deadline::Now || self.looks_first() || !cx.may_block();
+        self.array.ask(cx.stats, if looks { Deadline::Now.left() } else { deadline.left() })
     }
 }
 
@@ -76,17 +86,23 @@ impl Backend for Poll {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        let looks = deadline == Deadline::Now || self.array.len() > BLOCK_AT_ONCE;
-        let mut ready = 0;
-        if looks {
-            ready = self.array.poll(cx.stats, Deadline::Now.left())?;
-        }
-        if ready == 0 && deadline != Deadline::Now {
-            if cx.may_block() {
-                ready = self.array.poll(cx.stats, deadline.left())?;
-            } else if !looks {
-                ready = self.array.poll(cx.stats, Deadline::Now.left())?;
-            }
+        let answer = self.question(cx, deadline).put();
+        self.hear(cx, deadline, answer)
+    }
+
+    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
+        Some(self.question(cx, deadline))
+    }
+
+    fn hear(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        answer: io::Result<usize>,
+    ) -> io::Result<()> {
+        let mut ready = answer?;
+        if ready == 0 && deadline != Deadline::Now && self.looks_first() && cx.may_block() {
+            ready = self.array.poll(cx.stats, deadline.left())?;
         }
         if self.array.own_is_ready() {
             cx.waker_fired();

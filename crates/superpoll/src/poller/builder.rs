@@ -5,6 +5,7 @@ use crate::costs::Costs;
 use crate::error::Result;
 use crate::policy::{Governed, Policy};
 use crate::poller::Poller;
+use crate::sys::returns;
 
 /// Chooses what a poller is made of; see [`Poller::builder`].
 #[derive(Default)]
@@ -56,6 +57,7 @@ impl Builder {
     /// [`Error::DescriptorLimit`](crate::Error::DescriptorLimit) if there is no descriptor left for an epoll instance,
     /// [`Error::BackendUnavailable`](crate::Error::BackendUnavailable) if the kernel refuses the back-end.
     pub fn build(self) -> Result<Poller> {
+        returns::calibrate();
         let backend = match (self.make, self.kind) {
             (Some(make), _) => make(self.costs)?,
             (None, Some(kind)) => build_kind(kind, self.costs)?,

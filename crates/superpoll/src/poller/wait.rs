@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use crate::backend::{Deadline, Report};
+use crate::backend::{Deadline, Question, Report};
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
 use crate::interest::{Interest, Mode};
@@ -29,7 +29,7 @@ impl Poller {
     ///
     /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; registrations are
     /// unaffected, and `events` is empty.
-    // Small and inlined, for the reason that `sys::epoll::wait` gives.
+    // Inlined, for the reason that `sys::question` gives.
     #[inline(always)]
     pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize> {
         events.empty();
@@ -46,7 +46,12 @@ impl Poller {
         let mut waited = None;
         if self.only_the_kernel_is_to_be_asked() {
             let (backend, mut cx) = self.split_for(events);
-            let outcome = backend.wait(&mut cx, deadline);
+            // The call itself is made here, for the reason that `sys::question` gives.
+            let answer = backend.ask(&mut cx, deadline).map(Question::put);
+            let outcome = match answer {
+                Some(answer) => backend.hear(&mut cx, deadline, answer),
+                None => backend.wait(&mut cx, deadline),
+            };
             let usual = !events.list.is_empty()
                 && outcome.is_ok()
                 && self.delivery.is_idle()

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::stats::Calls;
+use crate::sys::call;
+use crate::sys::question::Question;
 
 /// One event as the kernel writes it.
 pub type Raw = libc::epoll_event;
@@ -51,14 +53,63 @@ pub fn control(
         }
     };
     let mut event = libc::epoll_event { events, u64: data };
+    let event_at = &raw mut event as usize;
+    let arguments = [epoll.as_raw_fd() as usize, operation as usize, fd as usize, event_at, 0, 0];
     // SAFETY: the kernel reads one epoll_event, which outlives the call.
-    super::check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd, &mut event) }).map(drop)
+    call::result(unsafe { call::call(libc::SYS_epoll_ctl, arguments) }).map(drop)
 }
 
-/// Waits until the timeout (`None`: for ever) and appends at most `room` events to the buffer,
-/// which is emptied first. Returns how many there are.
-// Inlined, as is what calls it: what some processors do against speculation at the entry to the
-// kernel makes them mispredict the return from each function that a system call was made in.
+/// Whether this kernel was found not to know `epoll_pwait2` (Linux 5.11).
+static WITHOUT_NANOSECONDS: AtomicBool = AtomicBool::new(false);
+
+/// What is read before the kernel has written anything.
+const NOTHING: Raw = Raw { events: 0, u64: 0 };
+
+/// The call that waits until the timeout (`None`: for ever) and writes at most `room` events to the
+/// front of the buffer, which is made large enough.
+#[inline(always)]
+pub fn question<'a>(
+    calls: &mut Calls,
+    epoll: BorrowedFd<'a>,
+    buffer: &'a mut Vec<Raw>,
+    room: usize,
+    timeout: Option<Duration>,
+) -> Question<'a> {
+    let room = acceptable(room);
+    if buffer.len() < room {
+        buffer.resize(room, NOTHING);
+    }
+    let buffer = &mut buffer[..room];
+    match timeout {
+        Some(timeout) if !timeout.is_zero() => timed(calls, epoll, buffer, timeout),
+        timeout => Question::epoll(calls, epoll, buffer, timeout),
+    }
+}
+
+fn timed<'a>(
+    calls: &mut Calls,
+    epoll: BorrowedFd<'a>,
+    buffer: &'a mut [Raw],
+    timeout: Duration,
+) -> Question<'a> {
+    if WITHOUT_NANOSECONDS.load(Ordering::Relaxed) {
+        Question::epoll_in_milliseconds(calls, epoll, buffer, Some(timeout))
+    } else {
+        Question::epoll(calls, epoll, buffer, Some(timeout))
+    }
+}
+
+/// Whether this answer only says that the kernel, or a seccomp profile (`EPERM`), does not know the
+/// call with nanoseconds. The next question is another one then.
+#[inline]
+pub fn is_to_be_asked_again(answer: &io::Result<usize>) -> bool {
+    match answer {
+        Ok(_) => false,
+        Err(error) => is_unknown_call(error) && !WITHOUT_NANOSECONDS.swap(true, Ordering::Relaxed),
+    }
+}
+
+/// Asks and waits for the answer: how many events there are.
 #[inline(always)]
 pub fn wait(
     calls: &mut Calls,
@@ -67,19 +118,11 @@ pub fn wait(
     room: usize,
     timeout: Option<Duration>,
 ) -> io::Result<usize> {
-    buffer.clear();
-    let room = acceptable(room);
-    buffer.reserve(room);
-    let epoll = epoll.as_raw_fd();
-    let milliseconds = match timeout {
-        None => -1,
-        Some(Duration::ZERO) => 0,
-        Some(timeout) => {
-            static UNKNOWN: AtomicBool = AtomicBool::new(false);
-            return wait_nanoseconds(calls, epoll, buffer, room, timeout, &UNKNOWN);
-        }
-    };
-    wait_milliseconds(calls, epoll, buffer, room, milliseconds)
+    let answer = question(calls, epoll, buffer, room, timeout).put();
+    if is_to_be_asked_again(&answer) {
+        return question(calls, epoll, buffer, room, timeout).put();
+    }
+    answer
 }
 
 /// How many events the kernel lets itself be asked for: not none, and not more than it can count
@@ -89,66 +132,8 @@ fn acceptable(room: usize) -> usize {
     room.clamp(1, i32::MAX as usize / size_of::<Raw>())
 }
 
-/// `unknown`: whether this kernel was found not to know `epoll_pwait2`.
-fn wait_nanoseconds(
-    calls: &mut Calls,
-    epoll: RawFd,
-    buffer: &mut Vec<Raw>,
-    room: usize,
-    timeout: Duration,
-    unknown: &AtomicBool,
-) -> io::Result<usize> {
-    if !unknown.load(Ordering::Relaxed) {
-        calls.epoll_pwait2 += 1;
-        let time = super::timespec(timeout);
-        // SAFETY: the buffer has room for `room` events, the timespec outlives the call, and a
-        // null signal mask is allowed.
-        let count = super::check(unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                epoll,
-                buffer.as_mut_ptr(),
-                room as libc::c_int,
-                &raw const time,
-                std::ptr::null::<libc::sigset_t>(),
-                0usize,
-            ) as libc::c_int
-        });
-        match count {
-            Err(error) if is_unknown_call(&error) => unknown.store(true, Ordering::Relaxed),
-            count => {
-                let count = count? as usize;
-                // SAFETY: the kernel has written `count` events.
-                unsafe { buffer.set_len(count) };
-                return Ok(count);
-            }
-        }
-    }
-    wait_milliseconds(calls, epoll, buffer, room, super::poll::round_up(Some(timeout)))
-}
-
-/// Whether this is the answer to a call that the kernel, or a seccomp profile (`EPERM`), does not
-/// know.
 fn is_unknown_call(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
-}
-
-#[inline(always)]
-fn wait_milliseconds(
-    calls: &mut Calls,
-    epoll: RawFd,
-    buffer: &mut Vec<Raw>,
-    room: usize,
-    milliseconds: libc::c_int,
-) -> io::Result<usize> {
-    calls.epoll_wait += 1;
-    // SAFETY: the caller has reserved room for `room` events.
-    let count = super::check(unsafe {
-        libc::epoll_wait(epoll, buffer.as_mut_ptr(), room as libc::c_int, milliseconds)
-    })? as usize;
-    // SAFETY: the kernel has written `count` events.
-    unsafe { buffer.set_len(count) };
-    Ok(count)
 }
 
 #[cfg(test)]
@@ -178,7 +163,7 @@ mod tests {
         let now = Some(Duration::ZERO);
         for room in [0, 1, 100, 3] {
             wait(&mut Calls::default(), set.as_fd(), &mut buffer, room, now).unwrap();
-            assert!(buffer.is_empty() && buffer.capacity() >= room.max(1));
+            assert!(buffer.len() >= room.max(1));
         }
     }
 
@@ -198,29 +183,35 @@ mod tests {
     }
 
     #[test]
-    fn nanoseconds_are_waited_for_unless_the_kernel_does_not_know_how() {
+    fn only_an_unknown_call_is_asked_again_and_only_once() {
         let (set, reader, _writer) = set();
-        let mut buffer = Vec::with_capacity(1);
+        let mut buffer = Vec::new();
         let soon = Duration::from_micros(1);
-        let mut wait = |fd: RawFd, unknown: &AtomicBool| {
+        let mut wait = |fd: BorrowedFd<'_>| {
             let mut calls = Calls::default();
-            let outcome = wait_nanoseconds(&mut calls, fd, &mut buffer, 1, soon, unknown);
+            let outcome = wait(&mut calls, fd, &mut buffer, 1, Some(soon));
             (outcome, calls.epoll_pwait2, calls.epoll_wait)
         };
-        let unknown = AtomicBool::new(false);
-        let (outcome, exact, _) = wait(set.as_raw_fd(), &unknown);
-        assert_eq!((outcome.unwrap(), exact), (0, 1));
-        let known = !unknown.into_inner();
-        let (outcome, exact, coarse) = wait(set.as_raw_fd(), &AtomicBool::new(true));
-        assert_eq!((outcome.unwrap(), exact, coarse), (0, 0, 1));
+        let (outcome, exact, coarse) = wait(set.as_fd());
+        assert_eq!(outcome.unwrap(), 0);
+        assert!(exact + coarse >= 1);
         // Another failure is told, and is no reason to do without from now on.
-        let unknown = AtomicBool::new(false);
-        let (outcome, exact, coarse) = wait(reader.as_raw_fd(), &unknown);
+        let before = WITHOUT_NANOSECONDS.load(Ordering::Relaxed);
+        let (outcome, ..) = wait(reader.as_fd());
         assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EINVAL));
-        assert_eq!((exact, coarse), (1, u64::from(!known)));
-        assert_eq!(unknown.into_inner(), !known);
-        let errors = [libc::ENOSYS, libc::EPERM, libc::EINTR, libc::EINVAL, libc::EBADF];
-        let unknown = errors.map(|number| is_unknown_call(&io::Error::from_raw_os_error(number)));
-        assert_eq!(unknown, [true, true, false, false, false]);
+        assert_eq!(WITHOUT_NANOSECONDS.load(Ordering::Relaxed), before);
+        for number in [libc::EINTR, libc::EINVAL, libc::EBADF] {
+            assert!(!is_to_be_asked_again(&Err(io::Error::from_raw_os_error(number))));
+        }
+        assert!(!is_to_be_asked_again(&Ok(1)));
+        for number in [libc::ENOSYS, libc::EPERM] {
+            WITHOUT_NANOSECONDS.store(false, Ordering::Relaxed);
+            let refused = || Err(io::Error::from_raw_os_error(number));
+            assert!(is_to_be_asked_again(&refused()));
+            assert!(!is_to_be_asked_again(&refused()), "asked for ever");
+        }
+        let (outcome, exact, coarse) = wait(set.as_fd());
+        assert_eq!((outcome.unwrap(), exact, coarse), (0, 0, 1));
+        WITHOUT_NANOSECONDS.store(before, Ordering::Relaxed);
     }
 }

@@ -3,11 +3,14 @@
 //! Each function that the poller calls while running takes the counters and adds itself to them,
 //! so that the statistics cannot miss a call.
 
+pub mod call;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub mod limits;
 pub(crate) mod poll;
+pub(crate) mod question;
+pub(crate) mod returns;
 pub(crate) mod select;
 
 use std::io;

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::stats::Calls;
+use crate::sys::question::Question;
 
 /// One watched descriptor as the kernel reads and writes it.
 pub type Slot = libc::pollfd;
@@ -25,24 +26,9 @@ pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
 }
 
 /// Waits until the timeout (`None`: for ever); returns how many slots have something to say.
-// Inlined for the reason that `sys::epoll::wait` gives.
 #[inline(always)]
 pub fn wait(calls: &mut Calls, slots: &mut [Slot], timeout: Option<Duration>) -> io::Result<usize> {
-    let count = slots.len() as libc::nfds_t;
-    let ready = match timeout {
-        Some(timeout) if !timeout.is_zero() => {
-            calls.ppoll += 1;
-            let time = super::timespec(timeout);
-            // SAFETY: the slots and the timespec outlive the call; a null signal mask is allowed.
-            unsafe { libc::ppoll(slots.as_mut_ptr(), count, &time, std::ptr::null()) }
-        }
-        timeout => {
-            calls.poll += 1;
-            // SAFETY: the kernel reads and writes `count` slots, which outlive the call.
-            unsafe { libc::poll(slots.as_mut_ptr(), count, round_up(timeout)) }
-        }
-    };
-    super::check(ready).map(|ready| ready as usize)
+    Question::poll(calls, slots, timeout).put()
 }
 
 #[cfg(test)]

@@ -43,10 +43,9 @@ impl Bench {
     fn fetch(&mut self, alone: bool) -> usize {
         let mut indices = Vec::new();
         let mut cx = self.stage.cx();
-        let active = self
-            .epoll
-            .fetch(&mut cx, Deadline::Now, alone, |_, index| indices.push(index))
-            .unwrap();
+        let answer = self.epoll.question(&mut cx, Deadline::Now, alone).put();
+        let active =
+            self.epoll.report(&mut cx, alone, answer, |_, index| indices.push(index)).unwrap();
         assert_eq!(active, indices.len());
         active
     }

@@ -1,0 +1,235 @@
+//! System calls in line: reads, writes and waits without the C library in between, and with a cheap way
+//! back.
+//!
+//! The function of the C library is one more return to be mispredicted after the system call; and where
+//! all such returns are dear, `returns.rs` makes them cheap. The functions here are what the runtime's
+//! streams use; a loop around [`Poller::wait`](crate::Poller::wait) may as well. They say and do what
+//! those of `std` do, on any descriptor, and do not repeat a call that a signal has interrupted.
+//!
+//! Only for 64-bit x86 are the instructions spelt out; elsewhere the C library makes the call.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::sys::returns::pairs;
+
+/// More buffers than this in one call are refused by the kernel (`IOV_MAX`); the rest is left out.
+const MOST_BUFFERS: usize = 1024;
+
+/// Reads into a buffer (`read(2)`). Zero bytes are the end, or an empty buffer.
+///
+/// # Errors
+///
+/// What `read(2)` says, `Interrupted` included.
+#[inline(always)]
+pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    read_with(pairs(), fd, buffer)
+}
+
+/// Reads into several buffers in order (`readv(2)`).
+///
+/// # Errors
+///
+/// As [`read`].
+#[inline(always)]
+pub fn read_vectored(fd: impl AsFd, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let count = buffers.len().min(MOST_BUFFERS);
+    let arguments = [fd, buffers.as_mut_ptr() as usize, count, 0, 0, 0];
+    // SAFETY: an `IoSliceMut` is an `iovec`, which `std` guarantees; the kernel writes into them
+    // only.
+    result(unsafe { call(libc::SYS_readv, arguments) })
+}
+
+/// Writes from a buffer (`write(2)`), perhaps a part only. A program that does not ignore `SIGPIPE` gets
+/// one if nobody is left to read; use [`send`] for sockets.
+///
+/// # Errors
+///
+/// What `write(2)` says, `Interrupted` included.
+#[inline(always)]
+pub fn write(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    write_with(pairs(), fd, bytes)
+}
+
+/// Writes from several buffers in order (`writev(2)`), as [`write`].
+///
+/// # Errors
+///
+/// As [`write`].
+#[inline(always)]
+pub fn write_vectored(fd: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let count = buffers.len().min(MOST_BUFFERS);
+    let arguments = [fd, buffers.as_ptr() as usize, count, 0, 0, 0];
+    // SAFETY: an `IoSlice` is an `iovec`, which `std` guarantees; the kernel reads them only.
+    result(unsafe { call(libc::SYS_writev, arguments) })
+}
+
+/// Writes to a socket (`send(2)` with `MSG_NOSIGNAL`), perhaps a part only.
+///
+/// # Errors
+///
+/// What `send(2)` says, `Interrupted` included; `BrokenPipe` if nobody is left to read.
+#[inline(always)]
+pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let flags = libc::MSG_NOSIGNAL as usize;
+    let arguments = [fd, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0];
+    // SAFETY: the kernel reads as many bytes as there are; no address is given.
+    result(unsafe { call(libc::SYS_sendto, arguments) })
+}
+
+/// Writes to a socket from several buffers in order (`sendmsg(2)` with `MSG_NOSIGNAL`), as [`send`].
+///
+/// # Errors
+///
+/// As [`send`].
+#[inline(always)]
+pub fn send_vectored(fd: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    // SAFETY: of zeros it is a message without an address, buffers and control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = buffers.as_ptr().cast_mut().cast();
+    message.msg_iovlen = buffers.len().min(MOST_BUFFERS) as _;
+    let arguments = [fd, &raw const message as usize, libc::MSG_NOSIGNAL as usize, 0, 0, 0];
+    // SAFETY: the message outlives the call, and so do its buffers, which the kernel reads only; an
+    // `IoSlice` is an `iovec`, which `std` guarantees.
+    result(unsafe { call(libc::SYS_sendmsg, arguments) })
+}
+
+/// Turns the kernel's convention into a result.
+#[inline(always)]
+pub(super) fn result(answer: isize) -> io::Result<usize> {
+    if answer < 0 { Err(failure(answer)) } else { Ok(answer as usize) }
+}
+
+#[cold]
+fn failure(answer: isize) -> io::Error {
+    io::Error::from_raw_os_error(answer.unsigned_abs() as i32)
+}
+
+#[inline(always)]
+pub(super) fn read_with(pairs: u32, fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let arguments = [fd, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
+    // SAFETY: the kernel writes into the buffer at most as many bytes as it has.
+    result(unsafe { call_with(pairs, libc::SYS_read, arguments) })
+}
+
+#[inline(always)]
+pub(super) fn write_with(pairs: u32, fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let arguments = [fd, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
+    // SAFETY: the kernel reads as many bytes as there are.
+    result(unsafe { call_with(pairs, libc::SYS_write, arguments) })
+}
+
+/// Makes a system call; the answer is negative for a failure, with its number.
+///
+/// # Safety
+///
+/// The number must be one that takes these arguments, and what they point to as it is used.
+#[inline(always)]
+pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    // SAFETY: as the caller promises.
+    unsafe { call_with(pairs(), number, arguments) }
+}
+
+/// As [`call`], with so many pairs of entries for the return stack.
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64"))]
+#[inline(always)]
+unsafe fn call_with(pairs: u32, number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [one, two, three, four, five, six] = arguments;
+    let answer: isize;
+    // SAFETY: the kernel's calling convention; what the arguments point to is the caller's promise.
+    // The calls after it enter nothing: each puts its return address, at which there is only a trap,
+    // on the processor's return stack and on ours, from which it is dropped.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "mov ecx, {pairs:e}",
+            "test ecx, ecx",
+            "jz 5f",
+            "2:",
+            "call 3f",
+            "int3",
+            "3:",
+            "call 4f",
+            "int3",
+            "4:",
+            "add rsp, 16",
+            "dec ecx",
+            "jnz 2b",
+            "5:",
+            pairs = in(reg) pairs,
+            inlateout("rax") number as isize => answer,
+            in("rdi") one, in("rsi") two, in("rdx") three,
+            in("r10") four, in("r8") five, in("r9") six,
+            out("rcx") _, out("r11") _,
+        );
+    }
+    answer
+}
+
+/// As [`call`].
+#[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64")))]
+unsafe fn call_with(_pairs: u32, number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [one, two, three, four, five, six] = arguments;
+    // SAFETY: as the caller promises.
+    let answer = unsafe { libc::syscall(number, one, two, three, four, five, six) };
+    let failed = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+    if answer < 0 { -(failed() as isize) } else { answer as isize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn they_do_what_those_of_std_do() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert_eq!(write(&writer, b"abc").unwrap(), 3);
+        let parts = [IoSlice::new(b"de"), IoSlice::new(b""), IoSlice::new(b"fgh")];
+        assert_eq!(write_vectored(&writer, &parts).unwrap(), 5);
+        let mut one = [0; 2];
+        assert_eq!(read(&reader, &mut one).unwrap(), 2);
+        let (mut two, mut three) = ([0; 1], [0; 10]);
+        let mut buffers = [IoSliceMut::new(&mut two), IoSliceMut::new(&mut three)];
+        assert_eq!(read_vectored(&reader, &mut buffers).unwrap(), 6);
+        assert_eq!((&one, &two, &three[..5]), (b"ab", b"c", &b"defgh"[..]));
+        drop(writer);
+        assert_eq!(read(&reader, &mut three).unwrap(), 0);
+        assert_eq!(read(&reader, &mut []).unwrap(), 0);
+        assert_eq!(write(&reader, b"x").unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_an_error_and_no_signal() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!(send(&server, b"hello ").unwrap(), 6);
+        let parts = [IoSlice::new(b"wor"), IoSlice::new(b"ld")];
+        assert_eq!(send_vectored(&server, &parts).unwrap(), 5);
+        let mut text = [0; 11];
+        io::Read::read_exact(&mut &client, &mut text).unwrap();
+        assert_eq!(&text, b"hello world");
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        let gone = [send(&server, b"x"), send_vectored(&server, &parts)];
+        for outcome in gone {
+            assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        }
+    }
+
+    #[test]
+    fn more_buffers_than_the_kernel_takes_are_left_for_the_next_call() {
+        let (reader, writer) = io::pipe().unwrap();
+        let parts = [IoSlice::new(b"x"); MOST_BUFFERS + 1];
+        assert_eq!(write_vectored(&writer, &parts).unwrap(), MOST_BUFFERS);
+        let mut bytes = [[0; 1]; MOST_BUFFERS + 1];
+        let mut buffers: Vec<_> = bytes.iter_mut().map(|byte| IoSliceMut::new(byte)).collect();
+        assert_eq!(read_vectored(&reader, &mut buffers).unwrap(), MOST_BUFFERS);
+    }
+}

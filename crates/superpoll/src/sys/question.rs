@@ -1,0 +1,139 @@
+//! The one system call of a wait, prepared in one place and made in another.
+//!
+//! Each function that is returned from after a system call, and was called before it, costs a mispredicted
+//! return (`returns.rs` says more). So a back-end does not make the call. It says what it wants to ask, as
+//! a [`Question`]; the poller puts it from a function that is inlined into the loop of the caller; and the
+//! back-end is called again to hear the answer, which is predicted.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::stats::Calls;
+use crate::sys::call;
+use crate::sys::epoll::Raw;
+use crate::sys::poll::{Slot, round_up};
+
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    EpollWait,
+    EpollPwait2,
+    Poll,
+    Ppoll,
+}
+
+/// A system call that waits for descriptors, with its arguments: `epoll_wait(2)` or `poll(2)`.
+#[derive(Debug)]
+#[must_use = "a question that is not put leaves the back-end without an answer"]
+pub struct Question<'a> {
+    name: Name,
+    /// The epoll set, or nothing.
+    set: libc::c_int,
+    /// Where the kernel writes, and how many entries there are.
+    memory: *mut libc::c_void,
+    room: usize,
+    milliseconds: libc::c_int,
+    time: libc::timespec,
+    borrowed: PhantomData<(BorrowedFd<'a>, &'a mut ())>,
+}
+
+/// Newer machines have only the call with a signal mask; a null one leaves the mask as it is.
+#[cfg(target_arch = "x86_64")]
+const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_wait;
+#[cfg(not(target_arch = "x86_64"))]
+const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_pwait;
+
+const NO_TIME: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+
+impl<'a> Question<'a> {
+    /// `epoll_wait` with all of the buffer, which must not be empty; with whole nanoseconds
+    /// (`epoll_pwait2`, Linux 5.11) if the timeout is neither zero nor for ever.
+    #[inline(always)]
+    pub(crate) fn epoll(
+        calls: &mut Calls,
+        set: BorrowedFd<'a>,
+        buffer: &'a mut [Raw],
+        timeout: Option<Duration>,
+    ) -> Question<'a> {
+        let (name, milliseconds, time) = match timeout {
+            Some(timeout) if !timeout.is_zero() => {
+                calls.epoll_pwait2 += 1;
+                (Name::EpollPwait2, 0, super::timespec(timeout))
+            }
+            timeout => {
+                calls.epoll_wait += 1;
+                (Name::EpollWait, round_up(timeout), NO_TIME)
+            }
+        };
+        let (memory, room) = (buffer.as_mut_ptr().cast(), buffer.len());
+        let set = set.as_raw_fd();
+        Question { name, set, memory, room, milliseconds, time, borrowed: PhantomData }
+    }
+
+    /// As [`epoll`](Question::epoll), for kernels without `epoll_pwait2`: the timeout is rounded up to
+    /// milliseconds.
+    pub(crate) fn epoll_in_milliseconds(
+        calls: &mut Calls,
+        set: BorrowedFd<'a>,
+        buffer: &'a mut [Raw],
+        timeout: Option<Duration>,
+    ) -> Question<'a> {
+        let question = Question::epoll(calls, set, buffer, None);
+        Question { milliseconds: round_up(timeout), ..question }
+    }
+
+    /// `poll`, or `ppoll` if the timeout is neither zero nor for ever.
+    #[inline(always)]
+    pub(crate) fn poll(
+        calls: &mut Calls,
+        slots: &'a mut [Slot],
+        timeout: Option<Duration>,
+    ) -> Question<'a> {
+        let (name, milliseconds, time) = match timeout {
+            Some(timeout) if !timeout.is_zero() => {
+                calls.ppoll += 1;
+                (Name::Ppoll, 0, super::timespec(timeout))
+            }
+            timeout => {
+                calls.poll += 1;
+                (Name::Poll, round_up(timeout), NO_TIME)
+            }
+        };
+        let (memory, room) = (slots.as_mut_ptr().cast(), slots.len());
+        Question { name, set: -1, memory, room, milliseconds, time, borrowed: PhantomData }
+    }
+
+    /// Makes the call. Returns how many entries the kernel says have something to tell.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says, `EINTR` included.
+    #[inline(always)]
+    pub fn put(mut self) -> io::Result<usize> {
+        // SAFETY: the constructors have borrowed the memory, with its room, for as long as this
+        // lives; the set is an open descriptor for as long.
+        let answer = unsafe { self.call() };
+        call::result(answer)
+    }
+
+    #[inline(always)]
+    unsafe fn call(&mut self) -> isize {
+        let time = &raw mut self.time as usize;
+        let (memory, room) = (self.memory as usize, self.room);
+        let (set, milliseconds) = (self.set as usize, self.milliseconds as usize);
+        let (number, arguments) = match self.name {
+            Name::EpollWait => (EPOLL_WAIT, [set, memory, room, milliseconds, 0, 0]),
+            Name::EpollPwait2 => (libc::SYS_epoll_pwait2, [set, memory, room, time, 0, 0]),
+            #[cfg(target_arch = "x86_64")]
+            Name::Poll => (libc::SYS_poll, [memory, room, milliseconds, 0, 0, 0]),
+            #[cfg(not(target_arch = "x86_64"))]
+            Name::Poll if self.milliseconds < 0 => (libc::SYS_ppoll, [memory, room, 0, 0, 0, 0]),
+            #[cfg(not(target_arch = "x86_64"))]
+            Name::Poll => (libc::SYS_ppoll, [memory, room, time, 0, 0, 0]),
+            Name::Ppoll => (libc::SYS_ppoll, [memory, room, time, 0, 0, 0]),
+        };
+        // SAFETY: as the caller promises.
+        unsafe { call::call(number, arguments) }
+    }
+}
