@@ -374,6 +374,80 @@ fn readiness_is_granted_for_as_long_as_it_lasts() {
     });
 }
 
+#[test]
+fn an_interrupted_operation_is_repeated_and_a_failed_one_leaves_the_readiness() {
+    use std::io::ErrorKind;
+    each(async |_| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        for _ in 0..2 {
+            let mut calls = 0;
+            let mut second = |_: &std::io::PipeReader| {
+                calls += 1;
+                if calls % 2 == 0 { Ok(calls) } else { Err(ErrorKind::Interrupted.into()) }
+            };
+            assert_eq!(reader.try_perform(Direction::Read, &mut second).unwrap(), 2);
+            assert_eq!(reader.perform(Direction::Read, &mut second).await.unwrap(), 4);
+            let failing =
+                |_: &std::io::PipeReader| Err::<(), _>(std::io::Error::from(ErrorKind::Other));
+            let error = reader.try_perform(Direction::Read, failing).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Other);
+            let error = reader.perform(Direction::Read, failing).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Other);
+            let again = poll_once(reader.readable()).await;
+            // It is registered then, and made ready again.
+            again.unwrap().unwrap().clear();
+            assert!(poll_once(reader.readable()).await.is_none());
+            assert!(reader.try_perform(Direction::Read, would_block).is_err());
+            (&writer).write_all(b"x").unwrap();
+            drop(reader.readable().await.unwrap());
+        }
+    });
+}
+
+#[test]
+fn what_was_refused_is_not_tried_again_before_a_report() {
+    each(async |_| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        // However often; nothing is registered yet.
+        for _ in 0..2 {
+            assert!(reader.try_perform(Direction::Read, would_block).is_err());
+        }
+        let calls = std::cell::Cell::new(0);
+        let mut reading = Box::pin(reader.perform(Direction::Read, |mut pipe| {
+            calls.set(calls.get() + 1);
+            pipe.read(&mut [0])
+        }));
+        for _ in 0..3 {
+            assert!(poll_once(&mut reading).await.is_none());
+        }
+        assert_eq!(calls.get(), 0);
+        writer.write_all(b"x").unwrap();
+        assert_eq!(reading.await.unwrap(), 1);
+        assert_eq!(calls.get(), 1);
+    });
+}
+
+#[test]
+fn who_makes_use_of_what_is_ready_is_not_named() {
+    let runtime = Runtime::new().unwrap();
+    runtime
+        .block_on(async {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let reader = AsyncFd::new(reader).unwrap();
+            reader.readable().await.unwrap().clear();
+            assert!(poll_once(reader.readable()).await.is_none());
+            writer.write_all(&[0; 2000]).unwrap();
+            for _ in 0..2000 {
+                let guard = reader.readable().await.unwrap();
+                assert_eq!(guard.try_io(|mut pipe| pipe.read(&mut [0])).unwrap().unwrap(), 1);
+            }
+            assert_eq!(runtime.stats()[0].spinning, []);
+        })
+        .unwrap();
+}
+
 /// Who polls by hand cannot be told apart by a name.
 #[test]
 fn tasks_that_poll_by_hand_are_all_woken() {

@@ -181,3 +181,45 @@ fn a_panic_while_serving_costs_that_connection() {
         assert_eq!(panicked, PANICS as u64, "{spread}");
     }
 }
+
+/// How many epoll sets of this process watch the socket that listens on this port, exclusively or not, as the
+/// kernel tells it.
+fn watched(port: u16) -> (usize, usize) {
+    const EXCLUSIVE: u32 = 1 << 28;
+    let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let address = format!("0100007F:{port:04X}");
+    let socket = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // A state of 0A is listening.
+    let inode = socket.filter(|socket| socket.get(1) == Some(&&*address) && socket[3] == "0A");
+    let inode =
+        format!("ino:{:x}", inode.map(|socket| socket[9].parse::<u64>().unwrap()).next().unwrap());
+    let (mut exclusive, mut others) = (0, 0);
+    for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap() {
+        // Another test may have closed it since.
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+        for watch in text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()) {
+            if watch.first() == Some(&"tfd:") && watch.contains(&&*inode) {
+                let events = u32::from_str_radix(watch[3], 16).unwrap();
+                *if events & EXCLUSIVE != 0 { &mut exclusive } else { &mut others } += 1;
+            }
+        }
+    }
+    (exclusive, others)
+}
+
+#[test]
+fn exclusive_wake_ups_are_asked_of_the_kernel() {
+    for (spread, expected) in [(Spread::Exclusive, (3, 0)), (Spread::Shared, (0, 3))] {
+        let runtime = runtime(BackendKind::Epoll, 3);
+        let listeners = serve(&runtime, spread).unwrap();
+        let port = listeners.local_addr().port();
+        // An engine registers when it waits for the first time.
+        drive(&runtime, move || {
+            let end = Instant::now() + Duration::from_secs(20);
+            while watched(port) != expected {
+                assert!(Instant::now() < end, "{spread}: {:?}", watched(port));
+                thread::yield_now();
+            }
+        });
+    }
+}
