@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use futures_lite::future::poll_once;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{AsyncFd, BackendKind, Direction, NotReady, Runtime, pipe, spawn, yield_now};
 
 mod sys {
@@ -408,24 +409,43 @@ fn an_interrupted_operation_is_repeated_and_a_failed_one_leaves_the_readiness() 
 #[test]
 fn what_was_refused_is_not_tried_again_before_a_report() {
     each(async |_| {
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        let reader = AsyncFd::new(reader).unwrap();
-        // However often; nothing is registered yet.
-        for _ in 0..2 {
-            assert!(reader.try_perform(Direction::Read, would_block).is_err());
+        // However often it was refused before it is registered; else the first wait tries.
+        for (refusals, tries) in [(0, 1), (1, 0), (2, 0)] {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let reader = AsyncFd::new(reader).unwrap();
+            for _ in 0..refusals {
+                assert!(reader.try_perform(Direction::Read, would_block).is_err());
+            }
+            let calls = std::cell::Cell::new(0);
+            let mut reading = Box::pin(reader.perform(Direction::Read, |mut pipe| {
+                calls.set(calls.get() + 1);
+                pipe.read(&mut [0])
+            }));
+            for _ in 0..3 {
+                assert!(poll_once(&mut reading).await.is_none());
+            }
+            assert_eq!(calls.get(), tries);
+            writer.write_all(b"x").unwrap();
+            assert_eq!(reading.await.unwrap(), 1);
+            assert_eq!(calls.get(), tries + 1);
         }
-        let calls = std::cell::Cell::new(0);
-        let mut reading = Box::pin(reader.perform(Direction::Read, |mut pipe| {
-            calls.set(calls.get() + 1);
-            pipe.read(&mut [0])
-        }));
-        for _ in 0..3 {
-            assert!(poll_once(&mut reading).await.is_none());
+    });
+}
+
+/// A stream that gave less than was asked for is not read again before it is reported, registered or not.
+#[test]
+fn a_short_read_is_remembered_before_anything_is_registered() {
+    each(async |_| {
+        let (one, mut other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut stream = UnixStream::from_std(one).unwrap();
+        for length in [1, 2, 3] {
+            other.write_all(&[b'x'; 3][..length]).unwrap();
+            assert_eq!(stream.try_read(&mut [0; 9]).unwrap(), length);
         }
-        assert_eq!(calls.get(), 0);
-        writer.write_all(b"x").unwrap();
-        assert_eq!(reading.await.unwrap(), 1);
-        assert_eq!(calls.get(), 1);
+        other.write_all(b"last").unwrap();
+        let mut text = [0; 9];
+        assert!(poll_once(stream.read(&mut text)).await.is_none());
+        assert_eq!(stream.read(&mut text).await.unwrap(), 4);
     });
 }
 

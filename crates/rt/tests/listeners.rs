@@ -155,7 +155,7 @@ fn a_panic_while_serving_costs_that_connection() {
         let serve = move |mut stream: superpoll_rt::net::TcpStream, _| {
             // Half of them before there is a future.
             let call = counted.fetch_add(1, Ordering::Relaxed);
-            assert!(call >= PANICS || call % 2 == 0, "{spread} before");
+            assert!(call >= PANICS || call.is_multiple_of(2), "{spread} before");
             async move {
                 assert!(call >= PANICS, "{spread} in the future");
                 stream.write_all(b"x").await.unwrap();
