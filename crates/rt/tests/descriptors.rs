@@ -9,6 +9,8 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{AsyncFd, BackendKind, Direction, NotReady, Runtime, pipe, spawn, yield_now};
 
+mod watches;
+
 mod sys {
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -616,4 +618,34 @@ fn an_operation_that_panics_leaves_the_descriptor_as_it_was() {
         assert_eq!((&*reader).read(&mut [0]).await.unwrap(), 1);
         assert_eq!(runtime.stats()[0].panicked, 2);
     });
+}
+
+#[test]
+fn what_is_given_back_is_watched_no_more() {
+    use std::os::unix::fs::MetadataExt;
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
+    runtime
+        .block_on(async {
+            let (reader, mut writer) = strangers();
+            let inode = |fd: std::os::fd::BorrowedFd<'_>| {
+                let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
+                file.metadata().unwrap().ino()
+            };
+            let inode = inode(reader.as_fd());
+            assert!(poll_once((&reader).read(&mut [0])).await.is_none());
+            yield_now().await;
+            assert_eq!(watches::of(inode), (0, 1));
+            // It stays open here, and readable.
+            let given_back = reader.into_inner();
+            writer.write_all(b"x").await.unwrap();
+            for _ in 0..3 {
+                yield_now().await;
+            }
+            assert_eq!(watches::of(inode), (0, 0));
+            assert_eq!(runtime.stats()[0].sources, 0);
+            let mut again = AsyncFd::new(given_back).unwrap();
+            again.read_exact(&mut [0]).await.unwrap();
+            assert!(poll_once(again.read(&mut [0])).await.is_none());
+        })
+        .unwrap();
 }
