@@ -4,8 +4,10 @@ use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
 use superpoll::costs::{Costs, Kind, KindCosts};
 use superpoll_lab::environment::Environment;
+use superpoll_lab::output;
 use superpoll_lab::probe;
 use superpoll_lab::record::SCHEMA;
+use superpoll_lab::say;
 use superpoll_lab::table::Table;
 
 /// Options of `doctor`.
@@ -21,8 +23,8 @@ pub struct Options {
 /// # Errors
 ///
 /// That `SUPERPOLL_BACKEND` names no back-end: every program that leaves the choice to it would
-/// fail the same way.
-pub fn run(options: &Options) -> superpoll::Result<()> {
+/// fail the same way. Or that nothing can be printed.
+pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
     let chosen = match chosen.as_str() {
         "" => None,
@@ -33,69 +35,69 @@ pub fn run(options: &Options) -> superpoll::Result<()> {
     let tried: Vec<(BackendKind, Result<Option<String>, String>)> =
         BackendKind::ALL.into_iter().map(|kind| (kind, probe::backend(kind))).collect();
     if options.json {
-        println!("{:#}", document(&tried, costs, soft, hard));
+        say!("{:#}", document(&tried, costs, soft, hard))?;
         return Ok(());
     }
     let here = Environment::here();
-    println!("superpoll {} on Linux {}", here.superpoll, here.kernel);
-    println!("{}, {} cores", if here.cpu.is_empty() { "?" } else { &here.cpu }, here.cores);
+    say!("superpoll {} on Linux {}", here.superpoll, here.kernel)?;
+    say!("{}, {} cores", if here.cpu.is_empty() { "?" } else { &here.cpu }, here.cores)?;
     for mitigation in &here.mitigations {
-        println!("  mitigation {mitigation}");
+        say!("  mitigation {mitigation}")?;
     }
     let unknown = || "unknown".to_owned();
-    println!("\nlimits\n");
-    println!("descriptors    {soft} (soft), {hard} (hard)");
-    println!(
+    say!("\nlimits\n")?;
+    say!("descriptors    {soft} (soft), {hard} (hard)")?;
+    say!(
         "epoll watches  {}",
         probe::epoll_watches().map_or_else(unknown, |n| format!("{n} per user"))
-    );
-    println!(
+    )?;
+    say!(
         "timer slack    {}",
         probe::timer_slack().map_or_else(unknown, |ns| format!(
             "{ns} ns (a timeout may end so much later; superpoll::set_timer_slack changes it)"
         ))
-    );
-    println!(
+    )?;
+    say!(
         "epoll_pwait2   {}",
         match probe::epoll_pwait2() {
             Ok(()) => "yes: timeouts in nanoseconds".to_owned(),
             Err(error) => format!("no ({error}): timeouts of epoll are rounded up to milliseconds"),
         }
-    );
-    println!(
+    )?;
+    say!(
         "returns        {}",
         match superpoll::refills_returns() {
             true => "made cheap after system calls, which pays here",
             false => "left alone after system calls",
         }
-    );
-    println!("\nback-ends\n");
+    )?;
+    say!("\nback-ends\n")?;
     for (kind, outcome) in &tried {
         let says = match outcome {
             Ok(None) => "works".to_owned(),
             Ok(Some(limit)) => format!("works, {limit}"),
             Err(error) => format!("does not work: {error}"),
         };
-        println!("{:<9}  {says}", kind.name());
+        say!("{:<9}  {says}", kind.name())?;
     }
     if let Some(kind) = chosen {
-        println!(
+        say!(
             "\n{}={kind}: programs that leave the choice to it use that one",
             superpoll::BACKEND_VARIABLE
-        );
+        )?;
     }
-    println!("\ncosts in nanoseconds ({})\n", measured(costs));
-    print!("{}", table(costs));
+    say!("\ncosts in nanoseconds ({})\n", measured(costs))?;
+    output::print(table(costs))?;
     for (name, value) in calls(costs) {
-        println!("{name:<22}  {value:.0}");
+        say!("{name:<22}  {value:.0}")?;
     }
-    println!("\nbreak-even: from this active/total ratio on poll is cheaper than epoll\n");
+    say!("\nbreak-even: from this active/total ratio on poll is cheaper than epoll\n")?;
     let mut even = Table::new(["kind", "the loop's own time", "with what writers pay"]);
     for kind in Kind::MEASURED {
         let at = costs.break_even(kind);
         even.row([kind.name().to_owned(), share(at.own), share(at.with_writers)]);
     }
-    print!("{even}");
+    output::print(even)?;
     Ok(())
 }
 

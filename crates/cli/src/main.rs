@@ -84,7 +84,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 fn run(command: Command) -> superpoll_lab::Result<()> {
     match command {
-        Command::Doctor(options) => Ok(doctor::run(&options)?),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Lab(lab) => experiment(*lab),
     }
 }

@@ -415,6 +415,23 @@ fn doctor_tries_every_back_end_and_prints_costs() {
 }
 
 #[test]
+fn a_full_disk_under_the_output_ends_it_in_one_line_and_keeps_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let wake = ["lab", "wake", "--total", "4", "--hot", "1", "--samples", "1", "--no-report"];
+    let wake = [&wake[..], &["--json", "wake.json"], &SMALL].concat();
+    for arguments in [&["doctor"][..], &["doctor", "--json"], &wake] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output =
+            superpoll().current_dir(folder.path()).args(arguments).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+        assert!(errors.contains("writing to the standard output: No space left"), "{errors}");
+    }
+    check_record(&json(&folder.path().join("wake.json")), "wake", &[]);
+}
+
+#[test]
 fn an_unknown_back_end_in_the_environment_is_named() {
     let output =
         superpoll().env("SUPERPOLL_BACKEND", "nonsense").args(["doctor"]).output().unwrap();

@@ -1,4 +1,11 @@
-//! Where results go: JSON where asked, CSV beside the report.
+//! Where results go: JSON where asked, CSV beside the report, and a text on the standard output.
+//!
+//! Files are written before anything is printed: who has measured for an hour keeps the results though the
+//! standard output may be on a full disk.
+
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -7,17 +14,40 @@ use crate::options::Output;
 use crate::record::{self, Record};
 use crate::targets::{self, Target};
 
-/// Writes what was asked for and says where it is.
+/// The report, in its folder.
+const PAGE: &str = "index.html";
+
+/// Prints a line on the standard output, as `println!` does, but gives back what went wrong.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)+) => {
+        $crate::output::print(format_args!("{}\n", format_args!($($text)+)))
+    };
+}
+
+/// Prints on the standard output.
+///
+/// # Errors
+///
+/// [`Error::System`], on a full disk for example.
+pub fn print(text: impl fmt::Display) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    write!(output, "{text}")
+        .and_then(|()| output.flush())
+        .map_err(|e| Error::system("writing to the standard output", e))
+}
+
+/// Writes the files that were asked for. Returns where the report is, if there is one.
 ///
 /// # Errors
 ///
 /// [`Error::System`] if a file or the folder cannot be written.
-pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()> {
+pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<Option<PathBuf>> {
     if let Some(path) = &output.json {
         record::write(path, &record.to_json()?)?;
     }
     if output.no_report {
-        return Ok(());
+        return Ok(None);
     }
     let folder = &output.report;
     std::fs::create_dir_all(folder)
@@ -26,105 +56,115 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()
     record::write(&folder.join(format!("{name}.json")), &record.to_json()?)?;
     record::write(&folder.join(format!("{name}.csv")), &record.to_csv()?)?;
     crate::report::write(folder)?;
-    println!("\nreport: {}", folder.join("index.html").display());
-    Ok(())
+    Ok(Some(folder.join(PAGE)))
+}
+
+fn say_where(report: Option<PathBuf>) -> Result<()> {
+    report.map_or(Ok(()), |path| crate::say!("\nreport: {}", path.display()))
 }
 
 /// Prints and writes the results of `lab atr`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn atr(
     record: &Record<crate::atr::Row>,
     appendix: Option<&Record<crate::mix::Row>>,
     output: &Output,
 ) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    print!("{}", crate::atr_table::text(&record.rows));
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    print(crate::atr_table::text(&record.rows))?;
     if let Some(appendix) = appendix {
-        println!("a mixed load: cost per round, the best pure one = 1\n");
-        println!("{}", crate::mix_table::costs(&appendix.rows));
-        println!("More mixed, shifting and random loads: superpoll lab mix");
+        crate::say!("a mixed load: cost per round, the best pure one = 1\n")?;
+        crate::say!("{}", crate::mix_table::costs(&appendix.rows))?;
+        crate::say!("More mixed, shifting and random loads: superpoll lab mix")?;
     }
-    targets(&targets::of_atr(&record.rows));
-    write(record, output)
+    targets(&targets::of_atr(&record.rows))?;
+    say_where(report)
 }
 
 /// Prints and writes the results of `lab mix`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    print!("{}", crate::mix_table::text(&record.rows));
-    targets(&targets::of_mix(&record.rows));
-    write(record, output)
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    print(crate::mix_table::text(&record.rows))?;
+    targets(&targets::of_mix(&record.rows))?;
+    say_where(report)
 }
 
 /// Prints and writes the results of `lab wake`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    println!("time from a write until a blocked loop has read it\n");
-    print!("{}", crate::wake::table(&record.rows));
-    targets(&targets::of_wake(&record.rows));
-    write(record, output)
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("time from a write until a blocked loop has read it\n")?;
+    print(crate::wake::table(&record.rows))?;
+    targets(&targets::of_wake(&record.rows))?;
+    say_where(report)
 }
 
 /// Prints and writes the results of `lab ring`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn ring(record: &Record<crate::ring::Row>, output: &Output) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    println!("time for one byte to pass one pipe of a ring\n");
-    print!("{}", crate::ring::table::text(&record.rows));
-    targets(&targets::of_ring(&record.rows));
-    write(record, output)
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("time for one byte to pass one pipe of a ring\n")?;
+    print(crate::ring::table::text(&record.rows))?;
+    targets(&targets::of_ring(&record.rows))?;
+    say_where(report)
 }
 
 /// Prints and writes the results of `lab herd`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn herd(record: &Record<crate::herd::Row>, output: &Output) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    println!("time of a connect() while others wait, and how many of them it wakes\n");
-    print!("{}", crate::herd::table::herds(&record.rows));
-    targets(&targets::of_herd(&record.rows));
-    write(record, output)
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("time of a connect() while others wait, and how many of them it wakes\n")?;
+    print(crate::herd::table::herds(&record.rows))?;
+    targets(&targets::of_herd(&record.rows))?;
+    say_where(report)
 }
 
 /// Prints and writes the results of `lab http`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    println!("processor time of a web server for one request\n");
-    print!("{}", crate::http::table::servers(&record.rows));
-    targets(&targets::of_http(&record.rows));
-    write(record, output)
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("processor time of a web server for one request\n")?;
+    print(crate::http::table::servers(&record.rows))?;
+    targets(&targets::of_http(&record.rows))?;
+    say_where(report)
 }
 
 /// Prints and writes the results of `lab timers`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    print!("{}", crate::timers::table::text(&record.rows));
-    targets(&targets::of_timers(&record.rows));
-    write(record, output)
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    print(crate::timers::table::text(&record.rows))?;
+    targets(&targets::of_timers(&record.rows))?;
+    say_where(report)
 }
 
 /// Says what differs from what was asked for, on standard error.
@@ -133,22 +173,27 @@ pub fn note(text: &str) {
 }
 
 /// Prints the targets of a run.
-pub fn targets(all: &[Target]) {
-    if !all.is_empty() {
-        println!("\ntargets\n\n{}", targets::table(all));
+///
+/// # Errors
+///
+/// As [`print()`].
+pub fn targets(all: &[Target]) -> Result<()> {
+    if all.is_empty() {
+        return Ok(());
     }
+    crate::say!("\ntargets\n\n{}", targets::table(all))
 }
 
 /// Prints and writes the results of `lab targets`.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`] and [`print()`].
 pub fn all_targets(record: &Record<Target>, output: &Output) -> Result<()> {
-    println!("{}", record.environment.summary());
-    targets(&record.rows);
-    match &output.json {
-        Some(path) => record::write(path, &record.to_json()?),
-        None => Ok(()),
+    if let Some(path) = &output.json {
+        record::write(path, &record.to_json()?)?;
     }
+    crate::say!("{}", record.environment.summary())?;
+    targets(&record.rows)?;
+    say_where((!output.no_report).then(|| output.report.join(PAGE)))
 }

@@ -19,6 +19,10 @@ use crate::sys;
 /// not be used from two threads at a time, and not be registered twice on one engine (a second wait
 /// for the same descriptor number is refused).
 ///
+/// The descriptor is `T`'s to keep open. If its number is closed all the same, operations say so (`EBADF`), and
+/// so does a wait that begins afterwards. One that has begun fails where the back-end is an array (`select`,
+/// `poll`); epoll forgets the descriptor without a word, and the wait is one for ever.
+///
 /// Several tasks of an engine may wait for the same direction: all are woken, and one gets there
 /// first.
 pub struct AsyncFd<T: AsFd> {

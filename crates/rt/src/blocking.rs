@@ -4,6 +4,9 @@
 //! queued up to 500 threads (`BLOCKING_MAX_THREADS` in the environment, 1 to 10,000), and whose idle
 //! threads end after half a second. The queue has no limit. The pool belongs to no runtime: what runs
 //! there when a runtime ends, runs on.
+//!
+//! Files belong here, as the kernel has no readiness for them. What a call says of a full disk is its result, as on
+//! any thread.
 
 use std::fmt;
 use std::future::Future;

@@ -63,6 +63,17 @@ impl std::error::Error for Error {
     }
 }
 
+/// Says of a call that found no descriptor left (`EMFILE`, `ENFILE`) what needed one and how many there may
+/// be. Any other failure stays as the kernel put it.
+#[cold]
+pub(crate) fn limit(doing: &'static str, error: io::Error) -> io::Error {
+    if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+        return error;
+    }
+    let (soft, hard) = superpoll::limits::descriptors();
+    superpoll::Error::DescriptorLimit { doing, soft, hard, source: error }.into()
+}
+
 impl From<superpoll::Error> for Error {
     fn from(error: superpoll::Error) -> Error {
         Error::Poller(error)

@@ -38,7 +38,9 @@
 //! has one engine, or [several](Builder::workers), and a task never changes engines: what is spread is
 //! new work, by [`Handle::spawn`] or by [`net::Listeners`]. There is no work stealing. A future that never
 //! gives way therefore stops its engine, and only that; [`Stats::longest_turn`] shows it, and
-//! [`blocking::unblock`] is where such work belongs. A panic concerns who joins the task, and nobody else.
+//! [`blocking::unblock`] is where such work belongs. Nothing can end it: dropping the runtime waits for it.
+//! A panic concerns who joins the task, and nobody else; that of the future which is blocked on goes up to who
+//! blocks, and the tasks go on with the next [`block_on`](Runtime::block_on).
 //!
 //! # What the kernel is asked
 //!

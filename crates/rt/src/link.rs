@@ -390,3 +390,21 @@ impl Drop for Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_count_drains_and_the_end_does_not() {
+        for (done, asked, after) in [
+            (3, 10, After::Drained),
+            (9, 10, After::Drained),
+            (10, 10, After::Ready),
+            (0, 10, After::Ready),
+            (0, 0, After::Ready),
+        ] {
+            assert_eq!(After::of(done, asked), after, "{done} of {asked}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::link::Link;
 use crate::peers;
 use crate::sys;
@@ -25,9 +26,10 @@ pub type PipeWriter = AsyncFd<std::io::PipeWriter>;
 ///
 /// # Errors
 ///
-/// What `pipe2(2)` says: the limit of descriptors (`EMFILE`, `ENFILE`).
+/// What `pipe2(2)` says; at the limit of descriptors, how many there may be
+/// ([`superpoll::Error::DescriptorLimit`] inside).
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    let (reader, writer) = std::io::pipe()?;
+    let (reader, writer) = std::io::pipe().map_err(|error| error::limit("making a pipe", error))?;
     sys::descriptor::set_nonblocking(&reader)?;
     sys::descriptor::set_nonblocking(&writer)?;
     let (one, other) = peers::pair();

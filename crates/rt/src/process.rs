@@ -24,6 +24,7 @@ use superpoll::{BackendKind, Events, Interest, Key, Poller, Registrar};
 
 use crate::async_fd::AsyncFd;
 use crate::blocking::unblock;
+use crate::error;
 use crate::pipe::{self, PipeReader, PipeWriter};
 use crate::sources::Direction;
 use crate::sys;
@@ -61,7 +62,8 @@ struct Process {
 /// What starting it says: `NotFound` without such a program. If the child cannot be watched (`EMFILE`, or
 /// `ENOSYS` before Linux 5.3), it is killed again.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
-    let mut child = command.spawn()?;
+    let mut child =
+        command.spawn().map_err(|error| error::limit("starting a child process", error))?;
     let id = child.id();
     match attach(&mut child) {
         Ok((pidfd, stdin, stdout, stderr)) => Ok(Child {
@@ -86,7 +88,8 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
 type Attached = (OwnedFd, Option<PipeWriter>, Option<PipeReader>, Option<PipeReader>);
 
 fn attach(child: &mut std::process::Child) -> io::Result<Attached> {
-    let pidfd = sys::process::open(child.id())?;
+    let pidfd = sys::process::open(child.id())
+        .map_err(|error| error::limit("opening a descriptor for it", error))?;
     let stdin = child.stdin.take().map(pipe::writer_from).transpose()?;
     let stdout = child.stdout.take().map(pipe::reader_from).transpose()?;
     let stderr = child.stderr.take().map(pipe::reader_from).transpose()?;

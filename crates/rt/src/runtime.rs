@@ -160,7 +160,8 @@ impl Runtime {
     }
 
     /// Ends in order: lets the tasks of all engines finish, for at most `patience`, then ends those
-    /// that are left and waits for the threads. Returns how many tasks had to be ended.
+    /// that are left and waits for the threads, whatever that takes a future that does not give way.
+    /// Returns how many tasks had to be ended.
     ///
     /// # Errors
     ///
@@ -193,10 +194,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        for worker in &mut self.workers {
-            // A drop has nobody to tell what ended it; `shutdown` tells.
-            let _ = worker.stop();
-        }
+        self.workers.clear();
         self.engine.end();
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use signal_hook_registry::SigId;
 
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::sources::Direction;
 use crate::sys;
 
@@ -113,7 +114,8 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     if !(1..=libc::SIGRTMAX()).contains(&kind.0) {
         return refuse("there is no such signal");
     }
-    let counter = Arc::new(sys::signal::counter()?);
+    let counter =
+        Arc::new(sys::signal::counter().map_err(|error| error::limit("catching a signal", error))?);
     let registration = sys::signal::count(kind.0, counter.clone()).map_err(|error| {
         io::Error::new(error.kind(), format!("catching signal {}: {error}", kind.0))
     })?;

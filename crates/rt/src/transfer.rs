@@ -68,6 +68,10 @@ impl Tied for UnixStream {
 ///
 /// # Errors
 ///
+/// On an error nothing was moved: what was in the source still is. A target that has no room on its disk takes
+/// what it can, which is a smaller number, and fails the next time (`StorageFull`, or `FileTooLarge` at the
+/// process's limit, where `SIGXFSZ` ends a program that does not catch or ignore it).
+///
 /// `InvalidInput` (`EINVAL`) if neither is a pipe or one cannot be spliced, `BrokenPipe` if nobody reads
 /// the target, and what else `splice(2)` says. A socket as a target that its peer has closed raises
 /// `SIGPIPE`, which programs in Rust ignore from their start.
@@ -127,6 +131,8 @@ pub fn poll_splice(
 /// Cancel safe: while it is pending, nothing was sent.
 ///
 /// # Errors
+///
+/// On an error nothing was sent. A file as a target is filled up before it fails, as with [`splice`].
 ///
 /// `InvalidInput` for what cannot be mapped into memory, such as a pipe, or for an offset beyond what a
 /// file can have; what else `sendfile(2)` says.

@@ -61,6 +61,14 @@ impl Worker {
     }
 }
 
+impl Drop for Worker {
+    /// Also of a runtime whose start failed after this one's.
+    fn drop(&mut self) {
+        // A drop has nobody to tell what ended it; `Runtime::shutdown` tells.
+        let _ = self.stop();
+    }
+}
+
 fn run(
     poller: Poller,
     settings: &Settings,

@@ -1,12 +1,46 @@
 //! Descriptors: when they are registered, what is asked of the kernel, and what is not.
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::rc::Rc;
 
 use futures_lite::future::poll_once;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime, pipe, spawn, yield_now};
+use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::{AsyncFd, BackendKind, Direction, NotReady, Runtime, pipe, spawn, yield_now};
+
+mod watches;
+
+mod sys {
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+    /// A descriptor's number, as somebody has it who does not own it.
+    pub struct Number(pub RawFd);
+
+    impl AsFd for Number {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            // SAFETY: it may be closed, and that is what is tested: the kernel refuses it then. No memory
+            // depends on it.
+            unsafe { BorrowedFd::borrow_raw(self.0) }
+        }
+    }
+
+    /// Duplicates a descriptor to a number that no other test gets, which are given the lowest.
+    pub fn duplicate(fd: impl AsFd, least: RawFd) -> OwnedFd {
+        // SAFETY: F_DUPFD_CLOEXEC takes a number and makes a descriptor that nobody else has.
+        unsafe {
+            let fd = libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, least);
+            assert!(fd >= least);
+            OwnedFd::from_raw_fd(fd)
+        }
+    }
+
+    /// Closes a descriptor behind the back of whoever knows its number.
+    pub fn close(number: RawFd) {
+        // SAFETY: its owner has given it up.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+}
 
 fn each(test: impl AsyncFn(&Runtime)) {
     for kind in BackendKind::ALL {
@@ -320,10 +354,142 @@ fn who_waits_for_what_it_does_not_handle_is_named() {
             for _ in 0..200 {
                 let _ = reader.readable().await.unwrap();
             }
-            use std::os::fd::AsRawFd;
             assert_eq!(runtime.stats()[0].spinning, [reader.as_raw_fd()]);
         })
         .unwrap();
+}
+
+#[test]
+fn readiness_is_granted_for_as_long_as_it_lasts() {
+    each(async |_| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        reader.readable().await.unwrap().clear();
+        // The first registers it.
+        for _ in 0..3 {
+            assert!(poll_once(reader.readable()).await.is_none());
+        }
+        writer.write_all(b"x").unwrap();
+        let read = |mut pipe: &std::io::PipeReader| pipe.read(&mut [0]);
+        assert_eq!(reader.readable().await.unwrap().try_io(read).unwrap().unwrap(), 1);
+        assert_eq!(reader.readable().await.unwrap().try_io(read).unwrap_err(), NotReady);
+        assert!(poll_once(reader.readable()).await.is_none());
+    });
+}
+
+#[test]
+fn an_interrupted_operation_is_repeated_and_a_failed_one_leaves_the_readiness() {
+    use std::io::ErrorKind;
+    each(async |_| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        for _ in 0..2 {
+            let mut calls = 0;
+            let mut second = |_: &std::io::PipeReader| {
+                calls += 1;
+                if calls % 2 == 0 { Ok(calls) } else { Err(ErrorKind::Interrupted.into()) }
+            };
+            assert_eq!(reader.try_perform(Direction::Read, &mut second).unwrap(), 2);
+            assert_eq!(reader.perform(Direction::Read, &mut second).await.unwrap(), 4);
+            let failing =
+                |_: &std::io::PipeReader| Err::<(), _>(std::io::Error::from(ErrorKind::Other));
+            let error = reader.try_perform(Direction::Read, failing).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Other);
+            let error = reader.perform(Direction::Read, failing).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Other);
+            let again = poll_once(reader.readable()).await;
+            // It is registered then, and made ready again.
+            again.unwrap().unwrap().clear();
+            assert!(poll_once(reader.readable()).await.is_none());
+            assert!(reader.try_perform(Direction::Read, would_block).is_err());
+            (&writer).write_all(b"x").unwrap();
+            let _ = reader.readable().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_was_refused_is_not_tried_again_before_a_report() {
+    each(async |_| {
+        // However often it was refused before it is registered; else the first wait tries.
+        for (refusals, tries) in [(0, 1), (1, 0), (2, 0)] {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let reader = AsyncFd::new(reader).unwrap();
+            for _ in 0..refusals {
+                assert!(reader.try_perform(Direction::Read, would_block).is_err());
+            }
+            let calls = std::cell::Cell::new(0);
+            let mut reading = Box::pin(reader.perform(Direction::Read, |mut pipe| {
+                calls.set(calls.get() + 1);
+                pipe.read(&mut [0])
+            }));
+            for _ in 0..3 {
+                assert!(poll_once(&mut reading).await.is_none());
+            }
+            assert_eq!(calls.get(), tries);
+            writer.write_all(b"x").unwrap();
+            assert_eq!(reading.await.unwrap(), 1);
+            assert_eq!(calls.get(), tries + 1);
+        }
+    });
+}
+
+/// A stream that gave less than was asked for is not read again before it is reported, registered or not.
+#[test]
+fn a_short_read_is_remembered_before_anything_is_registered() {
+    each(async |_| {
+        let (one, mut other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut stream = UnixStream::from_std(one).unwrap();
+        for length in [1, 2, 3] {
+            other.write_all(&[b'x'; 3][..length]).unwrap();
+            assert_eq!(stream.try_read(&mut [0; 9]).unwrap(), length);
+        }
+        other.write_all(b"last").unwrap();
+        let mut text = [0; 9];
+        assert!(poll_once(stream.read(&mut text)).await.is_none());
+        assert_eq!(stream.read(&mut text).await.unwrap(), 4);
+    });
+}
+
+#[test]
+fn who_makes_use_of_what_is_ready_is_not_named() {
+    let runtime = Runtime::new().unwrap();
+    runtime
+        .block_on(async {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let reader = AsyncFd::new(reader).unwrap();
+            reader.readable().await.unwrap().clear();
+            assert!(poll_once(reader.readable()).await.is_none());
+            writer.write_all(&[0; 2000]).unwrap();
+            for _ in 0..2000 {
+                let guard = reader.readable().await.unwrap();
+                assert_eq!(guard.try_io(|mut pipe| pipe.read(&mut [0])).unwrap().unwrap(), 1);
+            }
+            assert_eq!(runtime.stats()[0].spinning, []);
+        })
+        .unwrap();
+}
+
+/// Who polls by hand cannot be told apart by a name.
+#[test]
+fn tasks_that_poll_by_hand_are_all_woken() {
+    each(async |_| {
+        let (reader, mut writer) = strangers();
+        let reader = Rc::new(reader);
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let reader = reader.clone();
+                spawn(async move { (&*reader).read(&mut [0]).await.unwrap() })
+            })
+            .collect();
+        yield_now().await;
+        yield_now().await;
+        for task in tasks {
+            assert!(!task.is_finished());
+            writer.write_all(b"x").await.unwrap();
+            assert_eq!(task.await.unwrap(), 1);
+        }
+    });
 }
 
 #[test]
@@ -353,4 +519,133 @@ fn tasks_that_give_up_leave_nothing_behind() {
         assert_eq!(stays.await.unwrap(), 1);
         end.await.unwrap();
     });
+}
+
+fn would_block<T>(_: &T) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::WouldBlock.into())
+}
+
+#[test]
+fn a_wait_for_a_closed_descriptor_is_refused() {
+    each(async |runtime| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let number = sys::duplicate(reader, 900).into_raw_fd();
+        let fd = AsyncFd::new(sys::Number(number)).unwrap();
+        sys::close(number);
+        assert!(AsyncFd::new(sys::Number(number)).is_err());
+        for _ in 0..2 {
+            let error = fd.perform(Direction::Read, would_block).await.unwrap_err();
+            let text = format!("descriptor {number} is not open");
+            assert!(error.to_string().contains(&text), "{error}");
+        }
+        let error = fd
+            .readable()
+            .await
+            .unwrap()
+            .try_io(|fd| std::fs::File::from(fd.as_fd().try_clone_to_owned()?).read(&mut [0]));
+        assert_eq!(error.unwrap().unwrap_err().raw_os_error(), Some(libc::EBADF));
+        drop(fd);
+        assert_eq!(runtime.stats()[0].sources, 0);
+    });
+}
+
+#[test]
+fn a_descriptor_that_is_closed_under_a_wait_harms_no_other() {
+    for kind in BackendKind::ALL {
+        let runtime = Runtime::builder().backend(kind).build().unwrap();
+        runtime
+            .block_on(async {
+                let (reader, writer) = std::io::pipe().unwrap();
+                let number = sys::duplicate(reader, 950).into_raw_fd();
+                let fd = AsyncFd::new(sys::Number(number)).unwrap();
+                let mut waiting = Box::pin(fd.perform(Direction::Read, would_block));
+                assert!(poll_once(&mut waiting).await.is_none());
+                yield_now().await;
+                sys::close(number);
+                drop(writer);
+                for _ in 0..3 {
+                    yield_now().await;
+                }
+                // An array says so; epoll forgets it without a word.
+                let outcome = poll_once(&mut waiting).await;
+                match kind {
+                    BackendKind::Epoll => assert!(outcome.is_none()),
+                    BackendKind::Select | BackendKind::Poll => {
+                        let error = outcome.unwrap().unwrap_err();
+                        assert!(error.to_string().contains("not open"), "{kind}: {error}");
+                    }
+                    _ => assert!(outcome.is_none_or(|outcome| outcome.is_err())),
+                }
+                drop(waiting);
+                drop(fd);
+                // The number is another's now.
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                let next = sys::duplicate(reader, 950);
+                assert_eq!(next.as_raw_fd(), number);
+                let mut next = pipe::reader_from(next).unwrap();
+                let mut byte = [0];
+                let mut reading = Box::pin(next.read_exact(&mut byte));
+                assert!(poll_once(&mut reading).await.is_none());
+                yield_now().await;
+                assert!(poll_once(&mut reading).await.is_none(), "{kind}: a stranger's report");
+                writer.write_all(b"x").unwrap();
+                reading.await.unwrap();
+                assert_eq!(&byte, b"x");
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn an_operation_that_panics_leaves_the_descriptor_as_it_was() {
+    each(async |runtime| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = Rc::new(AsyncFd::new(reader).unwrap());
+        let panicking = || {
+            let same = reader.clone();
+            spawn(async move {
+                same.perform(Direction::Read, |_| -> std::io::Result<()> { panic!("operating") })
+                    .await
+            })
+        };
+        // Once before it is registered, and once after.
+        let error = panicking().await.unwrap_err();
+        assert_eq!(error.panic_message(), Some("operating"));
+        assert!(poll_once((&*reader).read(&mut [0])).await.is_none());
+        let task = panicking();
+        writer.write_all(b"x").unwrap();
+        assert_eq!(task.await.unwrap_err().panic_message(), Some("operating"));
+        assert_eq!((&*reader).read(&mut [0]).await.unwrap(), 1);
+        assert_eq!(runtime.stats()[0].panicked, 2);
+    });
+}
+
+#[test]
+fn what_is_given_back_is_watched_no_more() {
+    use std::os::unix::fs::MetadataExt;
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
+    runtime
+        .block_on(async {
+            let (reader, mut writer) = strangers();
+            let inode = |fd: std::os::fd::BorrowedFd<'_>| {
+                let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
+                file.metadata().unwrap().ino()
+            };
+            let inode = inode(reader.as_fd());
+            assert!(poll_once((&reader).read(&mut [0])).await.is_none());
+            yield_now().await;
+            assert_eq!(watches::of(inode), (0, 1));
+            // It stays open here, and readable.
+            let given_back = reader.into_inner();
+            writer.write_all(b"x").await.unwrap();
+            for _ in 0..3 {
+                yield_now().await;
+            }
+            assert_eq!(watches::of(inode), (0, 0));
+            assert_eq!(runtime.stats()[0].sources, 0);
+            let mut again = AsyncFd::new(given_back).unwrap();
+            again.read_exact(&mut [0]).await.unwrap();
+            assert!(poll_once(again.read(&mut [0])).await.is_none());
+        })
+        .unwrap();
 }

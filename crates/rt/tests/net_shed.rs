@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -14,25 +13,10 @@ use superpoll_rt::blocking::unblock;
 use superpoll_rt::net::{ListenOptions, TcpListener};
 use superpoll_rt::{BackendKind, Runtime, yield_now};
 
-const CHILD: &str = "SUPERPOLL_TEST_SHED";
+mod again;
 
-/// Runs one test of this file again, in a process that may open few files.
 fn again(name: &str) {
-    let program = std::env::current_exe().unwrap();
-    let output = Command::new("sh")
-        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
-        .arg(program)
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-}
-
-fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
+    again::under("ulimit -n 64", name);
 }
 
 /// Opens files until there are no descriptors left.
@@ -47,7 +31,7 @@ fn fill() -> Vec<File> {
 
 #[test]
 fn load_is_shed_without_a_spin() {
-    if !is_child() {
+    if !again::is_child() {
         return again("load_is_shed_without_a_spin");
     }
     for backend in BackendKind::ALL {
@@ -107,7 +91,7 @@ fn load_is_shed_without_a_spin() {
 
 #[test]
 fn without_shedding_the_limit_is_an_error() {
-    if !is_child() {
+    if !again::is_child() {
         return again("without_shedding_the_limit_is_an_error");
     }
     let runtime = Runtime::new().unwrap();
@@ -125,7 +109,7 @@ fn without_shedding_the_limit_is_an_error() {
 /// Another thread takes the room that the reserve makes whenever it can.
 #[test]
 fn a_reserve_that_another_thread_takes_is_found_again() {
-    if !is_child() {
+    if !again::is_child() {
         return again("a_reserve_that_another_thread_takes_is_found_again");
     }
     let runtime = Runtime::new().unwrap();

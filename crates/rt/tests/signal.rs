@@ -1,16 +1,38 @@
-//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2` and `SIGHUP` each belong to one test.
+//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2`, `SIGHUP` and `SIGWINCH` each belong to one test.
 
 use std::io::{self, ErrorKind};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use futures_lite::future::{poll_once, zip};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::blocking::unblock;
+use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::signal::{SignalKind, ctrl_c, signal};
-use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
+use superpoll_rt::time::sleep;
+use superpoll_rt::{BackendKind, Runtime, process, spawn, yield_now};
 
 mod sys {
     /// Sends a signal to this process.
     pub fn kill(signal: i32) {
         // SAFETY: kill takes two numbers; the signals that the tests send are caught.
         assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
+    }
+
+    /// The number of this thread.
+    pub fn thread() -> i32 {
+        // SAFETY: gettid takes nothing.
+        unsafe { libc::gettid() }
+    }
+
+    /// Sends a signal to a thread of this process.
+    pub fn interrupt(thread: i32, signal: i32) {
+        // SAFETY: tgkill takes numbers; the signals that the tests send are caught.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+        assert_eq!(sent, 0);
     }
 }
 
@@ -113,5 +135,69 @@ fn forbidden_signals_are_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         let message = error.to_string();
         assert!(message.contains(text) && message.contains(&number.to_string()), "{message}");
+    }
+}
+
+/// Every call of the engine's thread may be interrupted, and no operation shows it.
+#[test]
+fn a_storm_disturbs_no_task() {
+    const SIGNALS: u32 = 5000;
+    const ROUNDS: u8 = 50;
+    for backend in BackendKind::ALL {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        let engine = sys::thread();
+        let mut arrivals = signal(SignalKind::window_change()).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = over.clone();
+        let storm = thread::spawn(move || {
+            let mut sent = 0;
+            while sent < SIGNALS || !ended.load(Ordering::Relaxed) {
+                sys::interrupt(engine, libc::SIGWINCH);
+                sent += 1;
+            }
+        });
+        let outcome = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let address = listener.local_addr()?;
+            let server = spawn(async move {
+                for round in 0..ROUNDS {
+                    let (mut stream, _) = listener.accept().await?;
+                    let mut bytes = vec![0; 300_000];
+                    stream.read_exact(&mut bytes).await?;
+                    assert!(bytes.iter().all(|&byte| byte == round));
+                    stream.write_all(&bytes).await?;
+                }
+                io::Result::Ok(())
+            });
+            let sleeper = spawn(async {
+                for _ in 0..ROUNDS {
+                    let (start, nap) = (Instant::now(), Duration::from_micros(700));
+                    sleep(nap).await;
+                    assert!(start.elapsed() >= nap, "a sleep ended early");
+                }
+            });
+            let blocked = spawn(async {
+                for round in 0..ROUNDS {
+                    assert_eq!(unblock(move || round).await.unwrap(), round);
+                }
+            });
+            for round in 0..ROUNDS {
+                let mut stream = TcpStream::connect(address).await?;
+                stream.write_all(&vec![round; 300_000]).await?;
+                let mut echoed = Vec::new();
+                stream.read_to_end(&mut echoed).await?;
+                assert!(echoed == vec![round; 300_000]);
+            }
+            server.await.unwrap()?;
+            sleeper.await.unwrap();
+            blocked.await.unwrap();
+            let mut child = process::spawn(Command::new("cat").stdin(Stdio::piped()))?;
+            assert!(child.wait().await?.success());
+            arrivals.recv().await
+        });
+        over.store(true, Ordering::Relaxed);
+        storm.join().unwrap();
+        outcome.unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
+        assert_eq!(runtime.stats()[0].panicked, 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use futures_lite::future::{pending, poll_once};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, Error, Handle, JoinError, Runtime, pipe, spawn, yield_now};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -475,4 +477,70 @@ fn waiting_without_a_runtime_is_an_error() {
     assert!(error.to_string().contains("no runtime runs on this thread"), "{error}");
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async { assert!(poll_once(reader.read(&mut [0])).await.is_none()) }).unwrap();
+}
+
+#[test]
+fn an_engine_that_is_stuck_stops_no_other() {
+    let runtime = workers(3);
+    let handle = runtime.handle();
+    let (release, released) = mpsc::channel::<()>();
+    let (sender, stuck) = mpsc::channel();
+    let never_yields = async move {
+        // From the first wait on, turns are measured.
+        yield_now().await;
+        sender.send(()).unwrap();
+        released.recv().unwrap();
+    };
+    let task = handle.spawn_on(1, never_yields).unwrap();
+    stuck.recv_timeout(LONG).unwrap();
+    runtime
+        .block_on(async {
+            for engine in [0, 2, 0, 2] {
+                let other = async {
+                    sleep(Duration::from_millis(1)).await;
+                    yield_now().await;
+                };
+                handle.spawn_on(engine, other).unwrap().await.unwrap();
+            }
+            assert!(!task.is_finished());
+        })
+        .unwrap();
+    // It is asked for its counters for a second, and left out.
+    assert_eq!(runtime.stats().len(), 2);
+    release.send(()).unwrap();
+    runtime.block_on(task).unwrap().unwrap();
+    let stats = runtime.stats();
+    assert_eq!(stats.len(), 3);
+    assert!(stats[1].longest_turn >= Duration::from_millis(900), "{:?}", stats[1].longest_turn);
+}
+
+#[test]
+fn a_panic_of_the_root_future_goes_up_and_the_tasks_go_on() {
+    each(|runtime| {
+        let rounds = Rc::new(Cell::new(0));
+        let counted = rounds.clone();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                drop(spawn(async move {
+                    for _ in 0..1000 {
+                        counted.set(counted.get() + 1);
+                        yield_now().await;
+                    }
+                }));
+                yield_now().await;
+                panic!("at the root")
+            })
+        }));
+        let payload = outcome.map(|_: superpoll_rt::Result<()>| ()).unwrap_err();
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"at the root"));
+        assert!((1..1000).contains(&rounds.get()), "{rounds:?}");
+        assert!(Handle::current().is_err(), "the thread has left the runtime");
+        runtime
+            .block_on(async {
+                while rounds.get() < 1000 {
+                    yield_now().await;
+                }
+            })
+            .unwrap();
+    });
 }

@@ -147,6 +147,9 @@ mod tests {
                 assert_eq!(request, REQUEST);
                 stream.write_all(answer.as_bytes()).unwrap();
             }
+            // Closed with a request unread, the connection would be reset.
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = io::copy(&mut stream, &mut io::sink());
         });
         let outcome = Load::connect("nobody", port, 1).unwrap().go(requests);
         server.join().unwrap();

@@ -43,6 +43,9 @@ const PILOT_NS: u64 = 20_000_000;
 /// A round takes no longer than this, whatever the time.
 const LONGEST_ROUND_NS: f64 = 5e9;
 
+/// How long a server has to go to sleep after the last request of a round.
+const SETTLING_NS: u64 = 2_000_000;
+
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
     // One process holds a client for each connection to each server.
@@ -184,6 +187,9 @@ impl Runner {
     fn round(&mut self, requests: u64) -> Result<Slice> {
         let before = self.server.processor_time()?;
         let ns = self.load.go(requests)?;
+        // Of a process that runs, the kernel tells what it had used by the last tick of the clock, which
+        // may be milliseconds ago; of one that sleeps, everything.
+        process::sleep(SETTLING_NS);
         Ok(Slice { ns, cpu_ns: self.server.processor_time()? - before })
     }
 }

@@ -34,6 +34,7 @@ use std::time::Duration;
 use socket2::{SockAddr, SockRef, Socket};
 
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::link::{After, Link};
 use crate::sources::Direction;
 use crate::time;
@@ -85,7 +86,8 @@ fn accept(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
 impl<L: AsFd> Acceptor<L> {
     /// Takes a listener that does not block.
     pub fn new(listener: L, sheds: bool) -> io::Result<Acceptor<L>> {
-        let reserve = if sheds { Some(reserve()?) } else { None };
+        let kept = |error| error::limit("keeping a descriptor in reserve for a listener", error);
+        let reserve = if sheds { Some(reserve().map_err(kept)?) } else { None };
         Ok(Acceptor {
             listener: AsyncFd::nonblocking(listener),
             reserve: RefCell::new(reserve),

@@ -23,15 +23,19 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use super::tcp_listener::{ListenOptions, TcpListener};
 use super::tcp_stream::TcpStream;
+use crate::engine;
 use crate::handle::Handle;
 use crate::remote::{Message, Remote};
+use crate::stats::count;
 use crate::task::spawn;
+use crate::trace;
 
 /// How connections are spread over the engines, see [`Listeners`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -112,7 +116,7 @@ pub struct Listeners {
 impl Listeners {
     /// Binds to an address and has all engines of a runtime accept there. `serve` is called on the
     /// engine that got the connection, and what it returns is spawned there, so that it need not be
-    /// `Send`. Port 0 lets the kernel choose.
+    /// `Send`. Port 0 lets the kernel choose. A panic in either costs that connection.
     ///
     /// Engines accept only while they run: that of the thread that blocks on the runtime does so inside
     /// [`block_on`](crate::Runtime::block_on).
@@ -272,7 +276,11 @@ impl Accepting {
             let engine = if self.spread == Spread::HandOff { self.fewest() } else { self.engine };
             self.shared.accepted[engine].fetch_add(1, Ordering::Relaxed);
             if engine == self.engine {
-                drop(spawn(serve(stream, peer)));
+                let begin = AssertUnwindSafe(|| drop(spawn(serve(stream, peer))));
+                if catch_unwind(begin).is_err() {
+                    engine::with(|engine| count(&engine.counters.panicked));
+                    trace::task_panicked();
+                }
             } else {
                 let serve = serve.clone();
                 let call = Box::new(move || drop(spawn(serve(stream, peer))));

@@ -10,6 +10,16 @@
 //! Two tasks of an engine may use a stream at the same time, one for each direction: through two
 //! references, or with the halves of [`split`].
 //!
+//! # The limit of descriptors
+//!
+//! What makes a socket fails when the process (`EMFILE`) or the system (`ENFILE`) has no descriptor left, leaves
+//! nothing behind, and says what needed one and how many there may be: the error holds a
+//! [`superpoll::Error::DescriptorLimit`], whose source is the kernel's. Pipes, signals and child processes do
+//! the same. Listeners [shed load](TcpListener#out-of-descriptors) instead of failing to accept.
+//! Watching a descriptor needs no other, so that what is open works on.
+//!
+//! # Urgent data
+//!
 //! TCP's and Unix streams' urgent data (`MSG_OOB`) is not supported: a read stops at the urgent mark,
 //! which looks like a drained stream, and the rest may wait until more arrives (RFC 6093 advises
 //! against urgent data). Whoever must live with it takes [`AsyncFd::perform`](crate::AsyncFd::perform),

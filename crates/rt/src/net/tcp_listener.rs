@@ -17,6 +17,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use super::accept::Acceptor;
 use super::address::{self, ToSocketAddrs};
 use super::tcp_stream::TcpStream;
+use crate::error;
 use crate::sys;
 
 /// How a listener is made.
@@ -189,7 +190,8 @@ impl ListenOptions {
             Domain::for_address(address),
             Type::STREAM.nonblocking(),
             Some(Protocol::TCP),
-        )?;
+        )
+        .map_err(|error| error::limit("making a TCP listener", error))?;
         if let (Some(only), SocketAddr::V6(_)) = (self.only_v6, address) {
             socket.set_only_v6(only)?;
         }
@@ -270,7 +272,8 @@ impl TcpListener {
 
     /// The same listener under another descriptor.
     pub(crate) fn duplicate(&self, options: &ListenOptions) -> io::Result<TcpListener> {
-        options.wrap(self.acceptor.listener.get_ref().try_clone()?)
+        let listener = self.acceptor.listener.get_ref().try_clone();
+        options.wrap(listener.map_err(|error| error::limit("duplicating a TCP listener", error))?)
     }
 
     /// How many connections were accepted only to be closed, for lack of descriptors.

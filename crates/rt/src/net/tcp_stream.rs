@@ -14,6 +14,7 @@ use super::address::{self, ToSocketAddrs};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{StreamSocket, futures_io, sealed};
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::link::After;
 use crate::sources::Direction;
 use crate::sys;
@@ -80,7 +81,8 @@ impl TcpStream {
     /// What `socket(2)` and `connect(2)` say: `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`.
     pub async fn connect_addr(address: SocketAddr) -> io::Result<TcpStream> {
         let domain = Domain::for_address(address);
-        let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))
+            .map_err(|error| error::limit("connecting a TCP socket", error))?;
         let target = address.into();
         match socket.connect(&target) {
             Ok(()) => return Ok(TcpStream::nonblocking(socket.into())),

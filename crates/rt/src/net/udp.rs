@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use super::address::{self, ToSocketAddrs};
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::sources::Direction;
 use crate::sys;
 
@@ -32,7 +33,9 @@ impl UdpSocket {
     /// What looking up the name says, or, of the last address, what `socket(2)` or `bind(2)` says.
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<UdpSocket> {
         let addresses = address::resolve(&address).await?;
-        UdpSocket::from_std(std::net::UdpSocket::bind(&*addresses)?)
+        let socket = std::net::UdpSocket::bind(&*addresses)
+            .map_err(|error| error::limit("making a UDP socket", error))?;
+        UdpSocket::from_std(socket)
     }
 
     /// Takes a socket from elsewhere and makes it non-blocking.

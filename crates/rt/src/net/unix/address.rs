@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::error;
 use crate::time;
 
 /// How long to wait for room in a listener's queue at first, and at most.
@@ -40,7 +41,8 @@ pub(super) fn to_std(address: &SockAddr) -> io::Result<SocketAddr> {
 /// offers nothing to wait for.
 pub(super) async fn connected(kind: Type, address: &SocketAddr) -> io::Result<Socket> {
     let address = to_socket2(address)?;
-    let socket = Socket::new(Domain::UNIX, kind.nonblocking(), None)?;
+    let socket = Socket::new(Domain::UNIX, kind.nonblocking(), None)
+        .map_err(|error| error::limit("connecting a Unix socket", error))?;
     let (mut nap, longest) = NAPS;
     loop {
         match socket.connect(&address) {

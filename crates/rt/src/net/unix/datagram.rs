@@ -12,6 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::link::Link;
 use crate::peers;
 use crate::sources::Direction;
@@ -32,6 +33,11 @@ pub struct UnixDatagram {
     fd: AsyncFd<Inner>,
 }
 
+fn made(socket: io::Result<Inner>) -> io::Result<UnixDatagram> {
+    let doing = "making a Unix datagram socket";
+    UnixDatagram::from_std(socket.map_err(|error| error::limit(doing, error))?)
+}
+
 impl UnixDatagram {
     /// Two sockets that are connected to each other (`socketpair(2)`). While both are awaited on the same
     /// engine, a task that waits at one end is woken by what is done at the other without a look at the
@@ -39,9 +45,11 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What `socketpair(2)` says: the limit of descriptors (`EMFILE`, `ENFILE`).
+    /// What `socketpair(2)` says; at the [limit of descriptors](crate::net#the-limit-of-descriptors), how many
+    /// there may be.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
-        let (one, other) = Socket::pair(Domain::UNIX, Type::DGRAM.nonblocking(), None)?;
+        let (one, other) = Socket::pair(Domain::UNIX, Type::DGRAM.nonblocking(), None)
+            .map_err(|error| error::limit("making a pair of Unix datagram sockets", error))?;
         let (here, there) = peers::pair();
         Ok((
             UnixDatagram { fd: AsyncFd::linked(one.into(), Link::with_end(here)) },
@@ -55,7 +63,7 @@ impl UnixDatagram {
     ///
     /// What `socket(2)` says.
     pub fn unbound() -> io::Result<UnixDatagram> {
-        UnixDatagram::from_std(Inner::unbound()?)
+        made(Inner::unbound())
     }
 
     /// Makes a socket file and binds to it. The file must not exist, and it stays when the socket is
@@ -65,7 +73,7 @@ impl UnixDatagram {
     ///
     /// What `bind(2)` says: `AddrInUse` if there is a file already.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
-        UnixDatagram::from_std(Inner::bind(path)?)
+        made(Inner::bind(path))
     }
 
     /// As [`bind`](UnixDatagram::bind), to a path or an abstract name.
@@ -74,7 +82,7 @@ impl UnixDatagram {
     ///
     /// As [`bind`](UnixDatagram::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
-        UnixDatagram::from_std(Inner::bind_addr(address)?)
+        made(Inner::bind_addr(address))
     }
 
     /// Takes a socket from elsewhere and makes it non-blocking.

@@ -12,6 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::address;
 use super::seqpacket::UnixSeqpacket;
 use super::stream::UnixStream;
+use crate::error;
 use crate::net::accept::Acceptor;
 use crate::sys;
 
@@ -19,7 +20,8 @@ use crate::sys;
 const BACKLOG: i32 = 4096;
 
 fn listening(kind: Type, address: &SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::UNIX, kind.nonblocking(), None)?;
+    let socket = Socket::new(Domain::UNIX, kind.nonblocking(), None)
+        .map_err(|error| error::limit("making a Unix listener", error))?;
     socket.bind(&address::to_socket2(address)?)?;
     socket.listen(BACKLOG)?;
     Ok(socket)

@@ -12,6 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::link::Link;
 use crate::peers;
 use crate::sources::Direction;
@@ -37,9 +38,13 @@ impl UnixSeqpacket {
     ///
     /// # Errors
     ///
-    /// What `socketpair(2)` says: the limit of descriptors (`EMFILE`, `ENFILE`).
+    /// What `socketpair(2)` says; at the [limit of descriptors](crate::net#the-limit-of-descriptors), how many
+    /// there may be.
     pub fn pair() -> io::Result<(UnixSeqpacket, UnixSeqpacket)> {
-        let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET.nonblocking(), None)?;
+        let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET.nonblocking(), None)
+            .map_err(|error| {
+                error::limit("making a pair of Unix sockets of sequenced packets", error)
+            })?;
         let (here, there) = peers::pair();
         Ok((
             UnixSeqpacket { fd: AsyncFd::linked(one, Link::with_end(here)) },

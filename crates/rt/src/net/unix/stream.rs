@@ -18,6 +18,7 @@ use superpoll::call;
 use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
+use crate::error;
 use crate::link::{After, Link};
 use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::stream::{StreamSocket, futures_io, sealed};
@@ -60,9 +61,11 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What `socketpair(2)` says: the limit of descriptors (`EMFILE`, `ENFILE`).
+    /// What `socketpair(2)` says; at the [limit of descriptors](crate::net#the-limit-of-descriptors), how many
+    /// there may be.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
-        let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking(), None)
+            .map_err(|error| error::limit("making a pair of Unix streams", error))?;
         let (here, there) = peers::pair();
         Ok((
             UnixStream { fd: AsyncFd::linked(one.into(), Link::with_end(here)) },
