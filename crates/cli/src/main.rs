@@ -5,7 +5,7 @@ mod doctor;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::{atr, herd, http, mix, output, ring, targets, wake};
+use superpoll_lab::{atr, herd, http, mix, output, ring, targets, timers, wake};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -42,6 +42,8 @@ enum Lab {
     Herd(herd::Options),
     /// A web server, the same hyper on each runtime: the processor time of a request
     Http(http::Options),
+    /// Timers set and taken back, and how late those are that end
+    Timers(timers::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
 }
@@ -113,6 +115,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Http(options) => {
             let record = http::run(&options)?;
             output::http(&record, &options.output)
+        }
+        Lab::Timers(options) => {
+            let record = timers::run(&options)?;
+            output::timers(&record, &options.output)
         }
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;

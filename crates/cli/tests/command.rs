@@ -245,10 +245,14 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
     ];
     check_record(&record, "herd", &fields);
     let rows = record["rows"].as_array().unwrap();
-    for way in ["select", "poll", "epoll", "epoll-exclusive", "reuseport"] {
+    let ours = ["superpoll-rt-shared", "superpoll-rt-exclusive", "superpoll-rt-reuseport"];
+    let raw = ["select", "poll", "epoll", "epoll-alone", "epoll-exclusive", "reuseport"];
+    for way in raw.into_iter().chain(ours) {
         let own: Vec<_> = rows.iter().filter(|row| row["subject"] == way).collect();
         assert_eq!(own.len(), 4, "herds of {way}");
-        assert!(own.iter().all(|row| row["median_ratio"].is_number()));
+        for ratio in ["median_ratio", "alone_ratio"] {
+            assert!(own.iter().all(|row| row[ratio].is_number()), "{ratio} of {way}");
+        }
     }
     // The herd is woken as a whole or not, whatever the time of day.
     let woken = |way: &str| {
@@ -258,6 +262,7 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
         row.unwrap()["woken_per_connect"].as_f64().unwrap()
     };
     assert!(woken("poll") > woken("epoll-exclusive"), "{} woken", woken("poll"));
+    assert!(woken("poll") > woken("superpoll-rt-exclusive"), "{} woken", woken("poll"));
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
     assert!(page.contains("<h2>herd") && page.matches("<svg").count() == 2);
 }
@@ -271,8 +276,8 @@ fn lab_herd_has_blocking_waiters_and_engines_too() {
     succeed(folder.path(), &arguments);
     let record = json(&folder.path().join("x"));
     let rows = record["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 10);
-    for way in ["accept", "superpoll-rt-shared", "superpoll-rt-hand-off"] {
+    assert_eq!(rows.len(), 14);
+    for way in ["accept", "superpoll-rt-shared", "superpoll-rt-reuseport", "engines-hand-off"] {
         let row = rows.iter().find(|row| row["subject"] == way).unwrap();
         let accepted = row["accepts_max"].as_u64().unwrap() + row["accepts_min"].as_u64().unwrap();
         assert_eq!(accepted, 8, "{way}");
@@ -325,6 +330,45 @@ fn lab_http_measures_every_server_or_names_the_feature_that_it_needs() {
     assert!(line.contains("--connections 0"), "{line}");
     let line = refused(&["lab", "http", "--subjects", "nginx"]);
     assert!(line.contains("\"nginx\"") && line.contains("superpoll-rt-epoll"), "{line}");
+}
+
+#[test]
+fn lab_timers_checks_every_timer_and_compares_with_tokio_where_it_is_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "timers", "--timers", "50,5000", "--ending", "100"];
+    arguments.extend(["--json", "timers.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("late, p50") && text.contains("one by one"), "{text}");
+    let record = json(&folder.path().join("timers.json"));
+    let positive: fn(&Value) -> bool = |v| v.as_f64().is_some_and(|number| number > 0.0);
+    let fields: [Field; 6] = [
+        ("subject", Value::is_string),
+        ("load", Value::is_string),
+        ("timers", |v| v == 50 || v == 5000 || v == 100),
+        ("timer_ns_median", positive),
+        ("timer_ns_spread", Value::is_number),
+        ("rounds", |v| v == 1),
+    ];
+    check_record(&record, "timers", &fields);
+    let rows = record["rows"].as_array().unwrap();
+    let subjects = record["parameters"]["subjects"].as_array().unwrap();
+    assert_eq!(rows.len(), 6 * subjects.len());
+    for row in rows {
+        let ending = row["load"] == "ending";
+        assert_eq!(row["late_ns_p99"].is_number(), ending, "{row}");
+        assert_eq!(row["cancel_ns_min"].is_null(), ending || row["load"] == "one by one", "{row}");
+        assert_eq!(row["tokio_ratio"].is_number(), subjects.len() == 2, "{row}");
+    }
+    let report = folder.path().join("superpoll-report");
+    let csv = std::fs::read_to_string(report.join("timers.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rows.len());
+    assert!(std::fs::read_to_string(report.join("timers.svg")).unwrap().starts_with("<svg"));
+    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>timers"));
+    if subjects.len() == 1 {
+        let line = refused(&["lab", "timers", "--subjects", "tokio"]);
+        assert!(line.contains("--features rivals-rt"), "{line}");
+    }
 }
 
 #[test]
@@ -399,7 +443,7 @@ fn an_unknown_back_end_in_the_environment_is_named() {
 
 #[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
-    let cases: [(&[&str], &[&str]); 30] = [
+    let cases: [(&[&str], &[&str]); 33] = [
         (&["lab", "atr", "--total", "0"], &["--total 0"]),
         (&["lab", "atr", "--total", "many"], &["--total", "\"many\""]),
         (&["lab", "atr", "--total", "10", "--active", "11"], &["--active 11", "10"]),
@@ -428,6 +472,9 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&["lab", "herd", "--connects", "0"], &["--connects 0"]),
         (&["lab", "herd", "--subjects", "wait"], &["\"wait\"", "epoll-exclusive"]),
         (&["lab", "herd", "--dups", "5", "--subjects", "accept"], &["--subjects", "--dups"]),
+        (&["lab", "timers", "--timers", "0"], &["--timers 0"]),
+        (&["lab", "timers", "--ending", "0"], &["--ending 0"]),
+        (&["lab", "timers", "--subjects", "libuv"], &["\"libuv\"", "superpoll-rt, tokio"]),
         (&["lab", "art"], &["art"]),
         (&["lab", "atr", "--no-such-option"], &["--no-such-option"]),
     ];

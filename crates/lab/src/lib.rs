@@ -3,8 +3,8 @@
 //! Every experiment does the same work with every subject, in turns, checks that the work was
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
-//! experiment, options in, rows out. [`ring`], [`http`] and [`herd`] compare not pollers but runtimes
-//! and ways to share a listener. What becomes of the rows (table, CSV, plots, report) is apart
+//! experiment, options in, rows out. [`ring`], [`http`], [`timers`] and [`herd`] compare not pollers but
+//! runtimes and ways to share a listener. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
@@ -38,6 +38,7 @@ pub mod subject;
 mod sys;
 pub mod table;
 pub mod targets;
+pub mod timers;
 pub mod wake;
 
 pub use error::{Error, Result};

@@ -154,6 +154,18 @@ pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
+/// Prints and writes the results of `lab timers`.
+///
+/// # Errors
+///
+/// As [`write()`].
+pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()> {
+    println!("{}\n", record.environment.summary());
+    print!("{}", crate::timers::table::text(&record.rows));
+    targets(&targets::of_timers(&record.rows));
+    write(record, output)
+}
+
 /// Says what differs from what was asked for, on standard error.
 pub fn note(text: &str) {
     eprintln!("superpoll: {text}");

@@ -11,7 +11,9 @@ use crate::error::Result;
 use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
-use crate::{atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, plot, ring, wake};
+use crate::{
+    atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, plot, ring, timers, wake,
+};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fdfdfc;--rule:#c9ced6;--soft:#f1f3f5}
@@ -50,6 +52,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<http::Row>::load(&folder.join("http.json")) {
         body += &http_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<timers::Row>::load(&folder.join("timers.json")) {
+        body += &timers_section(folder, &record)?;
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -178,6 +183,25 @@ fn http_section(folder: &Path, record: &Record<http::Row>) -> Result<String> {
     }
     text += &table(&http::table::servers(&record.rows));
     text += &kept(&targets::of_http(&record.rows));
+    Ok(text)
+}
+
+fn timers_section(folder: &Path, record: &Record<timers::Row>) -> Result<String> {
+    let mut text = "<h2>timers: set, taken back, waited for</h2>\n".to_owned();
+    text += "<p>Nanoseconds of processor time for each timer. All are set and then taken back, in the order \
+             in which they were made or in another, or each before the next is set. That each was there \
+             and is gone is checked by the wakers that the runtime holds.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    if let Some(plot) = timers::plot::over_timers(&record.rows) {
+        let svg = plot.svg()?;
+        record::write(&folder.join("timers.svg"), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    text += &table(&timers::table::taken(&record.rows));
+    text += "<p>A task waits for each and looks at the clock when it is over: how late that is. None is \
+             early.</p>\n";
+    text += &table(&timers::table::ending(&record.rows));
+    text += &kept(&targets::of_timers(&record.rows));
     Ok(text)
 }
 

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::{self, Figures, Record};
 use crate::table::Table;
-use crate::{atr, herd, http, mix, ring, wake};
+use crate::{atr, herd, http, mix, ring, timers, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -255,11 +255,17 @@ pub fn of_ring(rows: &[ring::Row]) -> Vec<Target> {
 
 /// The targets that `lab herd` measures, of the ways that are to spare the herd.
 pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
-    let sparing = ["superpoll-rt-exclusive", "superpoll-rt-reuseport", "superpoll-rt-hand-off"];
+    let sparing = [
+        "superpoll-rt-exclusive",
+        "superpoll-rt-reuseport",
+        "engines-exclusive",
+        "engines-reuseport",
+        "engines-hand-off",
+    ];
     let at = |row: &herd::Row| format!("{} of {}", row.subject, row.processes);
     let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
     // Who hands over wakes the one that accepts and the one that serves.
-    let woken = ours().filter(|row| row.subject != "superpoll-rt-hand-off");
+    let woken = ours().filter(|row| row.subject != "engines-hand-off");
     // With few connections for each nothing can be said of fairness.
     let many = ours().filter(|row| row.connects >= 10 * row.processes);
     [
@@ -267,6 +273,14 @@ pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
             "herd: connect() / that with the fewest waiters",
             1.5,
             ours().filter_map(|row| Some((row.median_ratio?, at(row)))),
+        ),
+        worst(
+            "herd: connect() / that with one waiter among as many processes",
+            1.5,
+            // One alone is no herd, and in another way than the control it may cost more or less.
+            ours()
+                .filter(|row| row.processes > 1)
+                .filter_map(|row| Some((row.alone_ratio?, at(row)))),
         ),
         worst(
             "herd: waiters woken by a connection",
@@ -290,6 +304,16 @@ pub fn of_http(rows: &[http::Row]) -> Vec<Target> {
         })
         .filter_map(|row| Some((row.tokio_ratio?, row.subject.clone())));
     worst("http: CPU / tokio", 0.95, ours).into_iter().collect()
+}
+
+/// The targets that `lab timers` measures, with a million of them.
+pub fn of_timers(rows: &[timers::Row]) -> Vec<Target> {
+    let ours = rows
+        .iter()
+        .filter(|row| (row.subject.as_str(), row.timers) == ("superpoll-rt", 1_000_000))
+        .filter(|row| row.insert_ns_median.is_some())
+        .filter_map(|row| Some((row.tokio_ratio?, row.load.clone())));
+    worst("a million timers inserted and cancelled: CPU / tokio", 1.0, ours).into_iter().collect()
 }
 
 /// The targets of a run, each with what was measured.
@@ -382,7 +406,8 @@ mod tests {
             subject: subject.to_owned(),
             processes: 4,
             connects,
-            median_ratio: Some(1.2),
+            median_ratio: Some(1.6),
+            alone_ratio: Some(1.2),
             woken_per_connect,
             jain,
             ..herd::Row::default()
@@ -391,11 +416,11 @@ mod tests {
             row("epoll", 100, 4.0, 0.3),
             row("superpoll-rt-exclusive", 100, 1.0, 0.95),
             row("superpoll-rt-reuseport", 5, 1.0, 0.4),
-            row("superpoll-rt-hand-off", 100, 1.9, 0.85),
+            row("engines-hand-off", 100, 1.9, 0.85),
         ]);
         let kept: Vec<bool> = targets.iter().map(Target::is_kept).collect();
-        assert_eq!(kept, [true, true, false]);
-        assert_eq!(targets[2].at, "superpoll-rt-hand-off of 4");
+        assert_eq!(kept, [false, true, true, false]);
+        assert_eq!(targets[3].at, "engines-hand-off of 4");
     }
 
     #[test]
@@ -417,6 +442,28 @@ mod tests {
         assert_eq!((targets.len(), targets[0].measured), (1, 0.96));
         assert!(!targets[0].is_kept() && of_http(&rows[..2])[0].is_kept());
         assert!(of_http(&[row("superpoll-rt-epoll", 64, None)]).is_empty());
+    }
+
+    #[test]
+    fn timers_are_judged_by_the_million() {
+        let row = |load: &str, timers, tokio_ratio, insert_ns_median| timers::Row {
+            subject: "superpoll-rt".to_owned(),
+            load: load.to_owned(),
+            timers,
+            tokio_ratio,
+            insert_ns_median,
+            ..timers::Row::default()
+        };
+        let rows = [
+            row("in order", 1_000_000, Some(0.7), Some(1.0)),
+            row("shuffled", 1_000_000, Some(0.9), Some(1.0)),
+            row("shuffled", 1000, Some(2.0), Some(1.0)),
+            row("one by one", 1_000_000, Some(3.0), None),
+        ];
+        let targets = of_timers(&rows);
+        assert_eq!((targets.len(), targets[0].measured), (1, 0.9));
+        assert!(targets[0].is_kept() && targets[0].at == "shuffled");
+        assert!(of_timers(&rows[2..]).is_empty());
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFd { link, io }
     }
 
-    /// Ends the registration; the next wait makes another.
+    /// Ends the registration; the next wait makes another. Others that wait are woken to do so.
     pub(crate) fn leave(&self) {
         self.link.leave();
     }

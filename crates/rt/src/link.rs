@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,7 +17,7 @@ use superpoll::{Key, Mode};
 use crate::engine::{self, Engine};
 use crate::peers::End;
 use crate::remote::{Message, Remote};
-use crate::sources::{ALL_READY, Direction};
+use crate::sources::{ALL_READY, Direction, Source};
 use crate::stats::count;
 
 /// What an operation did, beyond its result.
@@ -120,14 +121,20 @@ impl Link {
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<(R, After)>,
     ) -> Poll<io::Result<R>> {
-        let step = engine::with(|engine| self.begin(engine, direction));
-        let tick = match step {
-            Some(Step::Try(tick)) => tick,
-            Some(Step::Wait) => return self.wait(cx, fd, direction, None),
-            Some(Step::GiveWay) => {
+        let begun = engine::with(|engine| match self.begin(engine, direction) {
+            // While the engine is at hand.
+            Step::Wait => ControlFlow::Break(self.wait_on(engine, cx, fd, direction, None)),
+            Step::Try(tick) => ControlFlow::Continue(Some(tick)),
+            Step::GiveWay => ControlFlow::Continue(None),
+        });
+        let tick = match begun {
+            Some(ControlFlow::Continue(Some(tick))) => tick,
+            Some(ControlFlow::Continue(None)) => {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            Some(ControlFlow::Break(Ok(()))) => return Poll::Pending,
+            Some(ControlFlow::Break(Err(error))) => return Poll::Ready(Err(error)),
             None => 0,
         };
         loop {
@@ -262,9 +269,14 @@ impl Link {
     /// Ends the registration; the next wait makes another.
     #[cold]
     pub fn leave(&self) {
-        if let Some(registration) = self.registration.take() {
-            registration.end(false);
-        }
+        let Some(registration) = self.registration.take() else { return };
+        let others = engine::with(|engine| {
+            let here = engine.remote.id == registration.remote.id;
+            here.then(|| engine.source(registration.key, Source::dismiss)).flatten()
+        });
+        registration.end(false);
+        // With nothing borrowed.
+        others.flatten().unwrap_or_default().wake();
     }
 
     fn unregistered(&self, direction: Direction) -> Step {

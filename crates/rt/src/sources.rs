@@ -316,6 +316,11 @@ impl Source {
         self.refused = Some(Box::new(error));
         self.closed = ALL_READY;
         self.ready = ALL_READY;
+        self.dismiss()
+    }
+
+    /// All who wait, in whatever direction: the registration ends, and each has to begin anew.
+    pub fn dismiss(&mut self) -> Woken {
         let mut woken = Woken::default();
         for direction in Direction::ALL {
             self.take_waiters(direction, &mut woken);

@@ -3,17 +3,20 @@
 //! Who was woken is not left to the woken ones to tell, because many are put back to sleep by the kernel
 //! before they return. It keeps count: whoever sleeps has given up the processor of its own will once more
 //! than before. Between two connections the crowd must have come to rest, else a connection would find
-//! fewer waiters than there are.
+//! fewer waiters than there are. Looking at each of thousands would leave the caches full of other things,
+//! and the next connection would pay for that: a machine on which only one process runs, this one, is at
+//! rest, and only if it does not come to that within some time is each looked at.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
-use crate::herd::way::{Post, Tell, Way, ours};
+use crate::herd::way::{Post, Tell, Way, engines};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
 
@@ -24,6 +27,12 @@ const ACCEPTED: usize = 2;
 const PORT: usize = 3;
 const FIRST: usize = 4;
 
+/// How many processes run, among other things.
+const LOAD: &str = "/proc/loadavg";
+
+/// How often the machine is asked whether it is at rest, before each waiter is.
+const LOOKS: usize = 400;
+
 /// Waiters on one port. They end when this is dropped.
 #[derive(Debug)]
 pub struct Crowd {
@@ -32,6 +41,7 @@ pub struct Crowd {
     /// Of each waiter, what the kernel says of it.
     states: Vec<File>,
     folders: Vec<PathBuf>,
+    load: File,
     port: u16,
     // Of no use here but to keep the port.
     _listener: Option<OwnedFd>,
@@ -52,11 +62,12 @@ impl Crowd {
             children: Vec::new(),
             states: Vec::new(),
             folders: Vec::new(),
+            load: File::open(LOAD).map_err(failed(format!("opening {LOAD}")))?,
             port: 0,
             _listener: None,
         };
         process::watch(way.name);
-        match way.ours {
+        match way.engines {
             Some(spread) => crowd.start_engines(waiters, spread)?,
             None => crowd.start_processes(way, waiters, dups, of_pipe)?,
         }
@@ -70,7 +81,7 @@ impl Crowd {
             }
             ready == waiters as u64
         })?;
-        if way.ours.is_some() {
+        if way.engines.is_some() {
             crowd.port = crowd.shared[PORT].load(Ordering::Acquire) as u16;
             crowd.find_threads()?;
         }
@@ -79,7 +90,7 @@ impl Crowd {
                 .map_err(failed(format!("opening {}", folder.join("stat").display())))?;
             crowd.states.push(file);
         }
-        crowd.rest()?;
+        crowd.look_at_each()?;
         process::unwatch();
         Ok(crowd)
     }
@@ -110,17 +121,18 @@ impl Crowd {
             let shared = &self.shared;
             let child = process::fork(|| {
                 descriptor::close_all_but(stands_at, stands_at);
+                let (tally, count) = (shared.clone(), shared.clone());
                 let tell = Tell {
-                    ready: &|| {
-                        shared[READY].fetch_add(1, Ordering::Release);
-                    },
-                    accepted: &|| {
-                        shared[FIRST + number].fetch_add(1, Ordering::Relaxed);
-                        shared[ACCEPTED].fetch_add(1, Ordering::Release);
-                    },
+                    ready: Rc::new(move || {
+                        count[READY].fetch_add(1, Ordering::Release);
+                    }),
+                    accepted: Rc::new(move || {
+                        tally[FIRST + number].fetch_add(1, Ordering::Relaxed);
+                        tally[ACCEPTED].fetch_add(1, Ordering::Release);
+                    }),
                 };
-                let stood = Post::take_up(stands_at, dups, of_pipe)
-                    .and_then(|post| (way.stand)(&post, &tell));
+                let stood = Post::take_up(number, stands_at, dups, of_pipe)
+                    .and_then(|post| (way.stand)(post, &tell));
                 note_failure(shared, stood);
             });
             let doing = format!(
@@ -151,7 +163,7 @@ impl Crowd {
                 tally[FIRST + engine].fetch_add(1, Ordering::Relaxed);
                 tally[ACCEPTED].fetch_add(1, Ordering::Release);
             };
-            note_failure(shared, ours::stand(engines, spread, ready, accepted));
+            note_failure(shared, engines::stand(engines, spread, ready, accepted));
         })
         .map_err(|source| Error::system("starting a process for our runtime", source))?;
         self.children.push(child);
@@ -202,8 +214,24 @@ impl Crowd {
         self.rest()
     }
 
-    /// Waits until all sleep. Nobody is woken meanwhile, so each has to be found asleep once.
+    /// Waits until all sleep.
     fn rest(&self) -> Result<()> {
+        let mut buffer = [0; 128];
+        for _ in 0..LOOKS {
+            let length = self
+                .load
+                .read_at(&mut buffer, 0)
+                .map_err(|source| Error::system(format!("reading {LOAD}"), source))?;
+            if running(&buffer[..length]) == Some(1) {
+                return self.check();
+            }
+            process::sleep(50_000);
+        }
+        self.look_at_each()
+    }
+
+    /// Waits until all sleep. Nobody is woken meanwhile, so each has to be found asleep once.
+    fn look_at_each(&self) -> Result<()> {
         for (state, folder) in self.states.iter().zip(&self.folders) {
             let mut buffer = [0; 512];
             loop {
@@ -250,6 +278,12 @@ fn note_failure(shared: &SharedNumbers, stood: std::io::Result<()>) {
     shared[FAILED].store(number as u64, Ordering::Release);
 }
 
+/// How many processes run at the moment on the machine, this one included: the number before the slash.
+fn running(load: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(load).ok()?;
+    text.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
 /// The letter after the name, which stands in parentheses and may hold anything.
 fn state_of(stat: &[u8]) -> Option<u8> {
     let end = stat.iter().rposition(|&byte| byte == b')')?;
@@ -274,6 +308,14 @@ mod tests {
         assert_eq!(state_of(b"12 (superpoll) S 1 2"), Some(b'S'));
         assert_eq!(state_of(b"12 (a) R) b) Z 1 2"), Some(b'Z'));
         assert_eq!(state_of(b"12 (cut"), None);
+    }
+
+    #[test]
+    fn who_runs_is_counted_before_the_slash() {
+        assert_eq!(running(b"0.42 1.00 2.50 3/1234 99\n"), Some(3));
+        assert_eq!(running(b"0.42 1.00 2.50"), None);
+        let here = std::fs::read(LOAD).unwrap();
+        assert!(running(&here).unwrap() >= 1, "this one runs");
     }
 
     #[test]

@@ -6,6 +6,12 @@
 //! are how many were woken, by the kernel's count of their sleeps, and how evenly the connections were
 //! spread (Jain's index). Connections come one after the other, each when all are asleep again.
 //!
+//! What the client does between two connections grows with the herd: it looks whether each process sleeps,
+//! tens of milliseconds for thousands, after which its own caches and the other processor's sleep are deeper
+//! than after microseconds. That has nothing to do with who waits for what, so there is a control,
+//! `epoll-alone`: one process waits for the listener, and as many as in the herd sleep elsewhere. `/ alone`
+//! is the ratio to it.
+//!
 //! `way/` are the ways of waiting, `crowd.rs` starts and watches the waiters. Duplicates of an empty pipe
 //! in their place are the control: the same number of descriptors, none of which the connection concerns.
 
@@ -35,7 +41,7 @@ use way::Way;
 /// Options of `lab herd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Waiting processes, with commas [default: 1,16,256,1024,4096, or 1,16,64 if quick]
+    /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096, or 1,16,64 if quick]
     #[arg(long, value_name = "LIST")]
     pub processes: Option<String>,
     /// Duplicates of the listener that each waits for as well; with any, a control with as many of a
@@ -73,10 +79,11 @@ pub const MOST_PROCESSES: usize = 4096;
 const MOST_ENGINES: usize = 256;
 
 /// Connections to a herd in one block, at least and at most, unless a number was asked for.
-const CONNECTS: (usize, usize) = (5, 500);
+const CONNECTS: (usize, usize) = (40, 500);
 
-/// What a process and a descriptor that it waits for take of the kernel's memory, in bytes, at most.
-const MEMORY: (u64, u64) = (400_000, 400);
+/// What a process and a descriptor that it waits for take of memory, in bytes, at most: the kernel's and,
+/// with our runtime, a task for each.
+const MEMORY: (u64, u64) = (600_000, 1_500);
 
 /// One way of waiting by so many.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -99,6 +106,8 @@ pub struct Row {
     pub connect_ns_p99: f64,
     /// The median against that with the fewest waiters of the same way.
     pub median_ratio: Option<f64>,
+    /// The median against that of one waiter among as many processes that sleep elsewhere.
+    pub alone_ratio: Option<f64>,
     /// Waiters that were woken by a connection, on average.
     pub woken_per_connect: f64,
     /// Connections of the waiter that got the fewest.
@@ -194,7 +203,7 @@ fn subjects(text: Option<&str>) -> Result<Vec<Way>> {
 }
 
 fn takes_part(way: &Way, point: Point) -> bool {
-    point.dups <= way.most_dups && (way.ours.is_none() || point.processes <= MOST_ENGINES)
+    point.dups <= way.most_dups && (way.engines.is_none() || point.processes <= MOST_ENGINES)
 }
 
 /// What the herds of one way and size gave.
@@ -333,6 +342,7 @@ fn row(way: &Way, point: Point, measured: &Measured) -> Row {
         connect_ns_median: statistics::median(&measured.times),
         connect_ns_p99: statistics::quantile(&measured.times, 0.99),
         median_ratio: None,
+        alone_ratio: None,
         woken_per_connect: measured.woken as f64 / connects.max(1) as f64,
         accepts_min: accepts.iter().copied().min().unwrap_or(0),
         accepts_max: accepts.iter().copied().max().unwrap_or(0),
@@ -342,7 +352,7 @@ fn row(way: &Way, point: Point, measured: &Measured) -> Row {
     }
 }
 
-/// Fills in the ratios to the smallest herd of the same way.
+/// Fills in the ratios to the smallest herd of the same way, and to one waiter among as many.
 fn relate(rows: &mut [Row]) {
     for place in 0..rows.len() {
         let row = &rows[place];
@@ -352,6 +362,15 @@ fn relate(rows: &mut [Row]) {
             .min_by_key(|other| other.processes)
             .map(|other| other.connect_ns_median)
             .filter(|median| *median > 0.0);
+        let alone = rows
+            .iter()
+            .find(|other| {
+                other.subject == way::ALONE
+                    && (other.processes, &other.dups_of) == (row.processes, &row.dups_of)
+            })
+            .map(|other| other.connect_ns_median)
+            .filter(|median| *median > 0.0);
+        rows[place].alone_ratio = alone.map(|median| rows[place].connect_ns_median / median);
         rows[place].median_ratio = smallest.map(|median| rows[place].connect_ns_median / median);
     }
 }
@@ -405,7 +424,8 @@ mod tests {
         };
         assert!(part("select", 4096, 1019) && !part("select", 1, 1020));
         assert!(part("accept", 4096, 0) && !part("accept", 1, 1));
-        assert!(part("superpoll-rt-shared", 256, 0) && !part("superpoll-rt-shared", 257, 0));
+        assert!(part("engines-shared", 256, 0) && !part("engines-shared", 257, 0));
+        assert!(part("superpoll-rt-exclusive", 4096, 1019));
         assert_eq!(subjects(None).unwrap().len(), way::ALL.len());
         let error = subjects(Some("poll,wait")).unwrap_err().to_string();
         assert!(error.contains("\"wait\"") && error.contains("reuseport"), "{error}");
@@ -425,9 +445,12 @@ mod tests {
             row("poll", 1, "listener", 100.0),
             row("poll", 16, "pipe", 400.0),
             row("epoll", 16, "listener", 500.0),
+            row(way::ALONE, 16, "listener", 150.0),
         ];
         relate(&mut rows);
         let ratios: Vec<_> = rows.iter().map(|row| row.median_ratio.unwrap()).collect();
-        assert_eq!(ratios, [3.0, 1.0, 1.0, 1.0]);
+        assert_eq!(ratios, [3.0, 1.0, 1.0, 1.0, 1.0]);
+        let alone: Vec<_> = rows.iter().map(|row| row.alone_ratio).collect();
+        assert_eq!((alone[0], alone[1], alone[2], alone[4]), (Some(2.0), None, None, Some(1.0)));
     }
 }

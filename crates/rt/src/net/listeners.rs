@@ -6,14 +6,17 @@
 //! * [`Spread::Shared`]: the herd itself, for comparison and for few engines. Whoever is awake and
 //!   quickest accepts, which suits a machine that is busy anyway.
 //! * [`Spread::Exclusive`]: the kernel wakes one (`EPOLLEXCLUSIVE`, Linux 4.5). It would always be the one
-//!   that has waited longest on that socket, and it keeps its place, so an engine that has accepted
-//!   [`ROTATE`] connections registers anew and goes to the end of the line.
+//!   that has waited longest on that socket, and it keeps its place, so an engine that has had its turn
+//!   registers anew and goes to the end of the line ([`ListenOptions::longest_turn`]).
 //! * [`Spread::ReusePort`]: each engine has a socket and a queue of its own (`SO_REUSEPORT`, Linux 3.9), and
 //!   the kernel chooses by a hash of the addresses. No two engines ever touch the same lock; but what is
 //!   in the queue of an engine that is stuck waits for it.
 //! * [`Spread::HandOff`]: the first engine accepts everything and gives each connection to the engine that
 //!   has the fewest tasks. It costs a message per connection, and is the only way that knows how busy
 //!   the others are.
+//!
+//! The first three serve processes that share an address as well, without anything from here: each adopts
+//! the listener that it inherited, or binds its own, see [`ListenOptions::adopt`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -33,9 +36,6 @@ use crate::remote::{Message, Remote};
 use crate::stats::count;
 use crate::task::spawn;
 use crate::trace;
-
-/// After so many connections in a row an engine lets the next in line go first.
-const ROTATE: u32 = 16;
 
 /// How connections are spread over the engines, see [`Listeners`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -139,7 +139,9 @@ impl Listeners {
         if spread == Spread::Exclusive {
             refuse_without_epoll(&remotes[0])?;
         }
-        let options = ListenOptions::new().reuse_port(spread == Spread::ReusePort);
+        let options = ListenOptions::new()
+            .reuse_port(spread == Spread::ReusePort)
+            .exclusive(spread == Spread::Exclusive);
         let first = options.bind_addr(address)?;
         let address = first.local_addr()?;
         let mut listeners = vec![first];
@@ -147,7 +149,7 @@ impl Listeners {
             for _ in 1..remotes.len() {
                 listeners.push(match spread {
                     Spread::ReusePort => options.bind_addr(address)?,
-                    _ => listeners[0].duplicate()?,
+                    _ => listeners[0].duplicate(&options)?,
                 });
             }
         }
@@ -160,7 +162,7 @@ impl Listeners {
         });
         for (engine, listener) in listeners.into_iter().enumerate() {
             let accepting = Accepting {
-                listener: if spread == Spread::Exclusive { listener.exclusive() } else { listener },
+                listener,
                 shared: shared.clone(),
                 engine,
                 spread,
@@ -260,7 +262,6 @@ impl Accepting {
         S: Fn(TcpStream, SocketAddr) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let in_a_row = Cell::new(0);
         let shed = Cell::new(0);
         while let Some(accepted) = self.next().await {
             self.shared.shed.fetch_add(self.listener.shed() - shed.get(), Ordering::Relaxed);
@@ -285,11 +286,6 @@ impl Accepting {
                 let call = Box::new(move || drop(spawn(serve(stream, peer))));
                 // To an engine that has ended nothing can be given; the connection is closed.
                 let _ = self.remotes[engine].send(Message::Call(call));
-            }
-            in_a_row.set(in_a_row.get() + 1);
-            if self.spread == Spread::Exclusive && in_a_row.get() >= ROTATE {
-                in_a_row.set(0);
-                self.listener.requeue();
             }
         }
     }

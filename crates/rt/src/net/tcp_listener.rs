@@ -1,4 +1,10 @@
 //! Listening for TCP connections.
+//!
+//! A listener may be shared with other processes, each with a runtime of its own: a parent binds, forks
+//! or spawns (a descriptor that `exec` is to leave open must not have `FD_CLOEXEC`), and each child adopts
+//! what it inherited. [`ListenOptions::adopt`] shows the ways in which they can wait. A process cannot hand
+//! a connection over to another one with less to do: that would take passing descriptors. Within a process
+//! [`Listeners`](super::Listeners) does it with [`Spread::HandOff`](super::Spread::HandOff).
 
 use std::fmt;
 use std::io;
@@ -30,16 +36,28 @@ pub struct ListenOptions {
     reuse_port: bool,
     only_v6: Option<bool>,
     shed_load: bool,
+    exclusive: bool,
+    longest_turn: u32,
 }
+
+/// After so many connections in a row one that waits exclusively lets the next in line go first.
+const LONGEST_TURN: u32 = 16;
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
-        ListenOptions { backlog: 4096, reuse_port: false, only_v6: None, shed_load: true }
+        ListenOptions {
+            backlog: 4096,
+            reuse_port: false,
+            only_v6: None,
+            shed_load: true,
+            exclusive: false,
+            longest_turn: LONGEST_TURN,
+        }
     }
 }
 
 impl ListenOptions {
-    /// The defaults: a queue of 4096, shedding load, no shared port.
+    /// The defaults: a queue of 4096, shedding load, no shared port, no exclusive wake-ups.
     pub fn new() -> ListenOptions {
         ListenOptions::default()
     }
@@ -75,6 +93,72 @@ impl ListenOptions {
     pub fn shed_load(mut self, shed: bool) -> ListenOptions {
         self.shed_load = shed;
         self
+    }
+
+    /// Whether a connection is to wake only one of those that wait exclusively for this socket, engines
+    /// or processes (`EPOLLEXCLUSIVE`, Linux 4.5), instead of all. Those that wait for it in another way
+    /// are woken besides. It needs a back-end on epoll: with another, accepting fails with `Unsupported`
+    /// as soon as it has to wait.
+    #[must_use]
+    pub fn exclusive(mut self, exclusive: bool) -> ListenOptions {
+        self.exclusive = exclusive;
+        self
+    }
+
+    /// How many connections in a row one that waits exclusively may accept before it goes to the end of
+    /// the line, 16 unless it is said here; zero: it never does. Its turn is over anyway when no connection
+    /// waits any more. The kernel wakes the first in line that sleeps, so without turns one process gets
+    /// all connections of a machine that has time to spare; with them connections that come one after the
+    /// other are spread evenly. The end of a turn costs two calls of `epoll_ctl`, about two microseconds.
+    #[must_use]
+    pub fn longest_turn(mut self, connections: u32) -> ListenOptions {
+        self.longest_turn = connections;
+        self
+    }
+
+    /// Takes a listener from elsewhere, inherited from a parent process for example, and makes it
+    /// non-blocking. Of these options it heeds those that do not belong to the socket:
+    /// [`shed_load`](ListenOptions::shed_load), [`exclusive`](ListenOptions::exclusive) and
+    /// [`longest_turn`](ListenOptions::longest_turn).
+    ///
+    /// Processes that share a listener choose among three ways to wait for it. Without more options all
+    /// are woken by each connection, and one gets it. With [`exclusive`](ListenOptions::exclusive) one is
+    /// woken, and they take turns. Or each binds a socket of its own to the same address with
+    /// [`reuse_port`](ListenOptions::reuse_port), and the kernel spreads connections over them.
+    ///
+    /// # Errors
+    ///
+    /// What `fcntl(2)` says, or opening `/dev/null` for the reserve.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use superpoll_rt::net::ListenOptions;
+    ///
+    /// // In the parent; children inherit it.
+    /// let inherited = std::net::TcpListener::bind("127.0.0.1:0")?;
+    ///
+    /// // In each child.
+    /// let address = inherited.local_addr()?;
+    /// let listener = ListenOptions::new().exclusive(true).adopt(inherited)?;
+    /// # let client = std::net::TcpStream::connect(address)?;
+    /// let runtime = superpoll_rt::Runtime::new()?;
+    /// let (_stream, peer) = runtime.block_on(listener.accept())??;
+    /// # assert_eq!(peer, client.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn adopt(&self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        sys::descriptor::set_nonblocking(&listener)?;
+        self.wrap(listener)
+    }
+
+    fn wrap(&self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        let acceptor = Acceptor::new(listener, self.shed_load)?;
+        let acceptor =
+            if self.exclusive { acceptor.exclusive(self.longest_turn) } else { acceptor };
+        Ok(TcpListener { acceptor })
     }
 
     /// Binds to the first address that can be had and listens.
@@ -118,7 +202,7 @@ impl ListenOptions {
         }
         socket.bind(&address.into())?;
         socket.listen(self.backlog.min(i32::MAX as u32) as i32)?;
-        Ok(TcpListener { acceptor: Acceptor::new(socket.into(), self.shed_load)? })
+        self.wrap(socket.into())
     }
 }
 
@@ -148,14 +232,14 @@ impl TcpListener {
         ListenOptions::new().bind(address).await
     }
 
-    /// Takes a listener from elsewhere and makes it non-blocking.
+    /// Takes a listener from elsewhere and makes it non-blocking; [`ListenOptions::adopt`] has more to
+    /// choose from.
     ///
     /// # Errors
     ///
     /// What `fcntl(2)` says, or opening `/dev/null` for the reserve.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
-        sys::descriptor::set_nonblocking(&listener)?;
-        Ok(TcpListener { acceptor: Acceptor::new(listener, true)? })
+        ListenOptions::new().adopt(listener)
     }
 
     /// Gives the listener back, open and non-blocking.
@@ -187,21 +271,9 @@ impl TcpListener {
     }
 
     /// The same listener under another descriptor.
-    pub(crate) fn duplicate(&self) -> io::Result<TcpListener> {
+    pub(crate) fn duplicate(&self, options: &ListenOptions) -> io::Result<TcpListener> {
         let listener = self.acceptor.listener.get_ref().try_clone();
-        TcpListener::from_std(
-            listener.map_err(|error| error::limit("duplicating a TCP listener", error))?,
-        )
-    }
-
-    /// The same listener, for several engines of which one is to be woken.
-    pub(crate) fn exclusive(self) -> TcpListener {
-        TcpListener { acceptor: self.acceptor.exclusive() }
-    }
-
-    /// Goes to the end of the line of those that wait for exclusive wake-ups.
-    pub(crate) fn requeue(&self) {
-        self.acceptor.listener.leave();
+        options.wrap(listener.map_err(|error| error::limit("duplicating a TCP listener", error))?)
     }
 
     /// How many connections were accepted only to be closed, for lack of descriptors.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use superpoll::call;
 
 use super::address::{self, ToSocketAddrs};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -318,10 +319,7 @@ impl StreamSocket for TcpStream {
     ) -> Poll<io::Result<usize>> {
         let asked = buffers.iter().map(|buffer| buffer.len()).sum();
         self.fd.poll_with(cx, Direction::Write, |stream| {
-            // `writev` raises a SIGPIPE in a program that has not turned it off.
-            SockRef::from(stream)
-                .send_vectored_with_flags(buffers, libc::MSG_NOSIGNAL)
-                .map(|done| (done, After::of(done, asked)))
+            call::send_vectored(stream, buffers).map(|done| (done, After::of(done, asked)))
         })
     }
 

@@ -1,18 +1,11 @@
 //! Reading to buffers whose memory is not initialised.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 #[cfg(feature = "hyper")]
 use std::task::{Poll, ready};
 
-/// `read(2)`. That many bytes at the front of `room` are initialised then.
-fn read(fd: BorrowedFd<'_>, room: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
-    // SAFETY: the descriptor is open as long as it is borrowed, and `room` is memory to write to, of the
-    // length given.
-    let done = unsafe { libc::read(fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
-    usize::try_from(done).map_err(|_| io::Error::last_os_error())
-}
+use superpoll::call;
 
 /// `read(2)` to what hyper lends. Returns how many bytes were read.
 #[cfg(feature = "hyper")]
@@ -22,7 +15,7 @@ pub(crate) fn read_to_cursor(
 ) -> io::Result<usize> {
     // SAFETY: the kernel writes bytes to it, which leaves initialised what was so.
     let room = unsafe { cursor.as_mut() };
-    let done = read(fd, room)?;
+    let done = call::read_to(fd, room)?.len();
     // SAFETY: that many bytes were written.
     unsafe { cursor.advance(done) };
     Ok(done)
@@ -53,7 +46,7 @@ pub(crate) fn read_to_buf(
 ) -> io::Result<usize> {
     // SAFETY: the kernel writes bytes to it, which leaves initialised what was so.
     let room = unsafe { buffer.unfilled_mut() };
-    let done = read(fd, room)?;
+    let done = call::read_to(fd, room)?.len();
     // SAFETY: that many bytes were written.
     unsafe { buffer.assume_init(done) };
     buffer.advance(done);

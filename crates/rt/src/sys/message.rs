@@ -53,13 +53,8 @@ pub(crate) fn read(
     fd: BorrowedFd<'_>,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
-    let mut message = empty();
-    message.msg_iov = buffers.as_mut_ptr().cast();
-    message.msg_iovlen = buffers.len() as _;
-    // SAFETY: IoSliceMut is an iovec in memory, and each describes memory that may be written to; there
-    // is no name and no control data. Everything lives for the length of the call.
-    let result = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    outcome(result).map(|length| (length, message.msg_flags & libc::MSG_CTRUNC != 0))
+    let (length, flags) = superpoll::call::receive_vectored(fd, buffers)?;
+    Ok((length, flags & libc::MSG_CTRUNC != 0))
 }
 
 /// Receives bytes and at most `limit` descriptors, which are closed on exec (`MSG_CMSG_CLOEXEC`, Linux

@@ -17,7 +17,9 @@
 //!
 //! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices: to insert
 //! or to cancel one allocates nothing and walks nothing. The vector keeps the size that it needed most. A
-//! key holds the generation of its entry, so that one which outlives its timer does no harm.
+//! key holds the generation of its entry, so that one which outlives its timer does no harm. Entries are used
+//! again in the order in which they were freed, last first; after many were cancelled here and there that
+//! is a cache miss for each, so with no timer left the wheel begins from the front again.
 
 use std::fmt;
 use std::mem;
@@ -90,6 +92,9 @@ pub(crate) struct Wheel {
     /// All that was due before this tick has fired.
     elapsed: u64,
     entries: Vec<Entry>,
+    /// Entries from here on were not used since the wheel was last empty.
+    fresh: u32,
+    /// The first of the others that are free.
     free: u32,
     len: usize,
     /// Levels in use, and in each the slots in use.
@@ -104,6 +109,7 @@ impl Wheel {
             origin: now,
             elapsed: 0,
             entries: Vec::new(),
+            fresh: 0,
             free: NIL,
             len: 0,
             levels: 0,
@@ -123,10 +129,15 @@ impl Wheel {
     pub fn insert(&mut self, deadline: Instant, waker: &Waker) -> TimerKey {
         let tick = self.tick_of_deadline(deadline);
         let waker = Some(waker.clone());
-        let index = self.free;
+        let used = self.free != NIL;
+        let index = if used { self.free } else { self.fresh };
         let key = match self.entries.get_mut(index as usize) {
             Some(entry) => {
-                self.free = entry.next;
+                if used {
+                    self.free = entry.next;
+                } else {
+                    self.fresh += 1;
+                }
                 entry.waker = waker;
                 entry.tick = tick;
                 TimerKey { index, generation: entry.generation }
@@ -137,6 +148,7 @@ impl Wheel {
                 assert!(index < NIL, "an engine holds at most 2^32 - 1 timers");
                 let (next, prev, place) = (NIL, NIL, ASIDE);
                 self.entries.push(Entry { waker, tick, next, prev, generation: 0, place });
+                self.fresh += 1;
                 TimerKey { index, generation: 0 }
             }
         };
@@ -301,7 +313,11 @@ impl Wheel {
         entry.generation = entry.generation.wrapping_add(1);
         entry.next = mem::replace(&mut self.free, index);
         self.len -= 1;
-        entry.waker.take()
+        let waker = entry.waker.take();
+        if self.len == 0 {
+            (self.free, self.fresh) = (NIL, 0);
+        }
+        waker
     }
 
     /// Fires the timers of the slot that time has reached, or deals them out to lower levels.

@@ -9,12 +9,17 @@
 //! Only for 64-bit x86 are the instructions spelt out; elsewhere the C library makes the call.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::sys::returns::pairs;
 
 /// More buffers than this in one call are refused by the kernel (`IOV_MAX`); the rest is left out.
 const MOST_BUFFERS: usize = 1024;
+
+/// So many bytes in several buffers are copied to one place rather than sent from there: the head of an
+/// answer and its short body.
+const TOGETHER: usize = 512;
 
 /// Reads into a buffer (`read(2)`). Zero bytes are the end, or an empty buffer.
 ///
@@ -24,6 +29,21 @@ const MOST_BUFFERS: usize = 1024;
 #[inline(always)]
 pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     read_with(pairs(), fd, buffer)
+}
+
+/// Reads into memory that need not be initialised (`read(2)`); returns the part that is so now.
+///
+/// # Errors
+///
+/// As [`read`].
+#[inline(always)]
+pub fn read_to(fd: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Result<&mut [u8]> {
+    let (start, length) = (room.as_mut_ptr().cast::<u8>(), room.len());
+    let arguments = [fd.as_fd().as_raw_fd() as usize, start as usize, length, 0, 0, 0];
+    // SAFETY: the kernel writes into the room at most as many bytes as it has.
+    let done = result(unsafe { call(libc::SYS_read, arguments) })?;
+    // SAFETY: so many bytes of it were written.
+    Ok(unsafe { std::slice::from_raw_parts_mut(start, done) })
 }
 
 /// Reads into several buffers in order (`readv(2)`).
@@ -80,22 +100,84 @@ pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     result(unsafe { call(libc::SYS_sendto, arguments) })
 }
 
-/// Writes to a socket from several buffers in order (`sendmsg(2)` with `MSG_NOSIGNAL`), as [`send`].
+/// Writes to a socket from several buffers in order (`sendmsg(2)` with `MSG_NOSIGNAL`), as [`send`]. A few
+/// hundred bytes are put together first, which costs less than having the kernel go through several
+/// buffers.
 ///
 /// # Errors
 ///
 /// As [`send`].
-#[inline(always)]
+#[inline]
 pub fn send_vectored(fd: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-    let fd = fd.as_fd().as_raw_fd() as usize;
-    // SAFETY: of zeros it is a message without an address, buffers and control data.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut together = [MaybeUninit::uninit(); TOGETHER];
+    if let Some(bytes) = join(buffers, &mut together) {
+        return send(fd, bytes);
+    }
+    let mut message = empty_message();
     message.msg_iov = buffers.as_ptr().cast_mut().cast();
     message.msg_iovlen = buffers.len().min(MOST_BUFFERS) as _;
+    let fd = fd.as_fd().as_raw_fd() as usize;
     let arguments = [fd, &raw const message as usize, libc::MSG_NOSIGNAL as usize, 0, 0, 0];
     // SAFETY: the message outlives the call, and so do its buffers, which the kernel reads only; an
     // `IoSlice` is an `iovec`, which `std` guarantees.
     result(unsafe { call(libc::SYS_sendmsg, arguments) })
+}
+
+/// Copies several buffers to one place, if they fit.
+fn join<'a>(
+    buffers: &[IoSlice<'_>],
+    together: &'a mut [MaybeUninit<u8>; TOGETHER],
+) -> Option<&'a [u8]> {
+    if buffers.len() < 2 || buffers.len() > MOST_BUFFERS {
+        return None;
+    }
+    let mut filled = 0;
+    for buffer in buffers {
+        let place = together.get_mut(filled..filled + buffer.len())?;
+        // SAFETY: any byte is a byte that may be uninitialised; the two are of one length and apart.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                buffer.as_ptr(),
+                place.as_mut_ptr().cast::<u8>(),
+                buffer.len(),
+            );
+        }
+        filled += buffer.len();
+    }
+    // SAFETY: so many bytes were copied to the front.
+    Some(unsafe { std::slice::from_raw_parts(together.as_ptr().cast::<u8>(), filled) })
+}
+
+/// Receives from a socket into several buffers in order (`recvmsg(2)`), without room for control data.
+/// Returns the number of bytes and the message's flags: `MSG_TRUNC`, or `MSG_CTRUNC` if there was control
+/// data, which is lost.
+///
+/// # Errors
+///
+/// What `recvmsg(2)` says, `Interrupted` included.
+#[inline(always)]
+pub fn receive_vectored(
+    fd: impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, libc::c_int)> {
+    let mut message = empty_message();
+    message.msg_iov = buffers.as_mut_ptr().cast();
+    message.msg_iovlen = buffers.len().min(MOST_BUFFERS) as _;
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let flags = libc::MSG_CMSG_CLOEXEC as usize;
+    let arguments = [fd, &raw mut message as usize, flags, 0, 0, 0];
+    // SAFETY: the message outlives the call, and so do its buffers, to which the kernel writes; an
+    // `IoSliceMut` is an `iovec`, which `std` guarantees.
+    let done = result(unsafe { call(libc::SYS_recvmsg, arguments) })?;
+    // The kernel repeats what was asked for.
+    Ok((done, message.msg_flags & !libc::MSG_CMSG_CLOEXEC))
+}
+
+/// A message without address, buffers and control data.
+#[inline(always)]
+fn empty_message() -> libc::msghdr {
+    // SAFETY: zeros are null pointers and lengths of zero.
+    unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
 /// Turns the kernel's convention into a result.
@@ -221,6 +303,38 @@ mod tests {
         for outcome in gone {
             assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         }
+    }
+
+    #[test]
+    fn several_buffers_arrive_in_order_whether_they_are_put_together_or_not() {
+        use std::os::unix::net::UnixStream;
+        let (one, other) = UnixStream::pair().unwrap();
+        for lengths in [&[3, 0, 4][..], &[511, 1], &[511, 2], &[512, 0], &[513], &[0, 0], &[]] {
+            let bytes: Vec<Vec<u8>> = (0u8..)
+                .zip(lengths)
+                .map(|(place, &length)| (0..length).map(|at| place ^ at as u8).collect())
+                .collect();
+            let parts: Vec<_> = bytes.iter().map(|part| IoSlice::new(part)).collect();
+            let all = bytes.concat();
+            assert_eq!(send_vectored(&one, &parts).unwrap(), all.len());
+            let (mut first, mut second) = ([0; 5], [0; 600]);
+            let mut room = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+            if !all.is_empty() {
+                assert_eq!(receive_vectored(&other, &mut room).unwrap(), (all.len(), 0));
+                let arrived = [&first[..], &second[..]].concat();
+                assert_eq!(arrived[..all.len()], all);
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_was_read_is_initialised() {
+        let (reader, writer) = io::pipe().unwrap();
+        write(&writer, b"abc").unwrap();
+        let mut room = [MaybeUninit::uninit(); 10];
+        assert_eq!(read_to(&reader, &mut room).unwrap(), b"abc");
+        drop(writer);
+        assert_eq!(read_to(&reader, &mut room).unwrap(), b"");
     }
 
     #[test]

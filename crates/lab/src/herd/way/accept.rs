@@ -5,7 +5,7 @@ use std::io;
 use super::{Post, Tell};
 use crate::sys::socket;
 
-pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
     (tell.ready)();
     loop {
         if !socket::accept_and_close(post.listener) {

@@ -1,20 +1,20 @@
 //! `epoll(7)`, level-triggered: registered once, woken with all others or, with `EPOLLEXCLUSIVE`, alone.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::{Post, Tell, accept_one};
 use crate::sys::epoll;
 
-pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
-    wait(post, tell, libc::EPOLLIN as u32)
+pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(&post, tell, libc::EPOLLIN as u32)
 }
 
-pub(super) fn stand_exclusive(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
-    wait(post, tell, (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32)
+pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(&post, tell, (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32)
 }
 
-fn wait(post: &Post, tell: &Tell<'_>, interest: u32) -> io::Result<()> {
+fn serve(post: &Post, tell: &Tell, interest: u32) -> io::Result<()> {
     let set = epoll::create()?;
     for fd in post.all() {
         epoll::add(&set, fd, interest, 0)?;
@@ -26,5 +26,17 @@ fn wait(post: &Post, tell: &Tell<'_>, interest: u32) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         accept_one(post, tell);
+    }
+}
+
+/// Waits for a descriptor that is never ready.
+pub(super) fn wait_in_vain(fd: &OwnedFd, tell: &Tell) -> io::Result<()> {
+    let set = epoll::create()?;
+    epoll::add(&set, fd.as_raw_fd(), libc::EPOLLIN as u32, 0)?;
+    let mut events = [epoll::Raw { events: 0, u64: 0 }; 1];
+    (tell.ready)();
+    match epoll::wait(set.as_raw_fd(), &mut events) {
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

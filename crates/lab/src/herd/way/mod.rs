@@ -1,28 +1,36 @@
 //! The ways of waiting for a connection: one process' part, a file for each.
 //!
 //! Each waits, accepts once when it is woken, and waits again. A process that finds nothing was woken in
-//! vain. All but the blocking `accept` wait for duplicates of the listener as well, if there are any: a
+//! vain. Our runtime stands in processes like all others (`ours.rs`), and once more as the engines of one
+//! process (`engines.rs`). All but the blocking `accept` and the engines wait for duplicates of the listener as well, if there are any: a
 //! server that listens on many addresses, taken to the extreme.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, socket};
 
 mod accept;
+mod alone;
+pub mod engines;
 mod epoll;
-pub mod ours;
+mod ours;
 mod poll;
 mod select;
 
 /// What one waiting process has.
 #[derive(Debug)]
 pub struct Post {
+    /// Which process it is, from zero.
+    pub number: usize,
     /// The socket to accept on.
     pub listener: RawFd,
-    /// What it waits for besides.
+    /// What it waits for besides: duplicates of the listener, or of a pipe.
     pub besides: Vec<OwnedFd>,
+    /// Whether it is a pipe.
+    pub of_pipe: bool,
 }
 
 impl Post {
@@ -36,7 +44,7 @@ impl Post {
     /// # Errors
     ///
     /// What the kernel says.
-    pub fn take_up(listener: RawFd, dups: usize, of_pipe: bool) -> io::Result<Post> {
+    pub fn take_up(number: usize, listener: RawFd, dups: usize, of_pipe: bool) -> io::Result<Post> {
         let mut besides = Vec::with_capacity(dups);
         let mut origin = listener;
         if of_pipe && dups > 0 {
@@ -49,19 +57,20 @@ impl Post {
         while besides.len() < dups {
             besides.push(descriptor::duplicate(origin)?);
         }
-        Ok(Post { listener, besides })
+        Ok(Post { number, listener, besides, of_pipe })
     }
 }
 
 /// What a process does when it is set up, and for each connection that it has accepted.
-pub struct Tell<'a> {
+#[derive(Clone)]
+pub struct Tell {
     /// It is about to wait for the first time.
-    pub ready: &'a dyn Fn(),
+    pub ready: Rc<dyn Fn()>,
     /// It has accepted one.
-    pub accepted: &'a dyn Fn(),
+    pub accepted: Rc<dyn Fn()>,
 }
 
-type Stand = fn(&Post, &Tell<'_>) -> io::Result<()>;
+type Stand = fn(Post, &Tell) -> io::Result<()>;
 
 /// A way of waiting, by name.
 #[derive(Clone, Copy)]
@@ -76,8 +85,8 @@ pub struct Way {
     pub own_listener: bool,
     /// The most duplicates it can wait for.
     pub most_dups: usize,
-    /// Whether it is our runtime: engines of one process, not processes.
-    pub ours: Option<superpoll_rt::net::Spread>,
+    /// Whether it is engines of one process, not processes.
+    pub engines: Option<superpoll_rt::net::Spread>,
 }
 
 impl std::fmt::Debug for Way {
@@ -94,13 +103,16 @@ impl PartialEq for Way {
 
 const fn way(name: &'static str, stand: Stand) -> Way {
     let (blocks, own_listener) = (false, false);
-    Way { name, stand, blocks, own_listener, most_dups: usize::MAX, ours: None }
+    Way { name, stand, blocks, own_listener, most_dups: usize::MAX, engines: None }
 }
 
 const fn engines(name: &'static str, spread: superpoll_rt::net::Spread) -> Way {
     // It is not in processes that it stands, and has no use for duplicates.
-    Way { ours: Some(spread), most_dups: 0, ..way(name, |_, _| Ok(())) }
+    Way { engines: Some(spread), most_dups: 0, ..way(name, |_, _| Ok(())) }
 }
+
+/// The name of the control.
+pub const ALONE: &str = "epoll-alone";
 
 /// All ways.
 pub const ALL: &[Way] = &[
@@ -109,13 +121,17 @@ pub const ALL: &[Way] = &[
     Way { most_dups: 1019, ..way("select", select::stand) },
     way("poll", poll::stand),
     way("epoll", epoll::stand),
+    way(ALONE, alone::stand),
     way("epoll-exclusive", epoll::stand_exclusive),
     Way { blocks: true, most_dups: 0, ..way("accept", accept::stand) },
     Way { own_listener: true, ..way("reuseport", epoll::stand) },
-    engines("superpoll-rt-shared", superpoll_rt::net::Spread::Shared),
-    engines("superpoll-rt-exclusive", superpoll_rt::net::Spread::Exclusive),
-    engines("superpoll-rt-reuseport", superpoll_rt::net::Spread::ReusePort),
-    engines("superpoll-rt-hand-off", superpoll_rt::net::Spread::HandOff),
+    way("superpoll-rt-shared", ours::stand),
+    way("superpoll-rt-exclusive", ours::stand_exclusive),
+    Way { own_listener: true, ..way("superpoll-rt-reuseport", ours::stand) },
+    engines("engines-shared", superpoll_rt::net::Spread::Shared),
+    engines("engines-exclusive", superpoll_rt::net::Spread::Exclusive),
+    engines("engines-reuseport", superpoll_rt::net::Spread::ReusePort),
+    engines("engines-hand-off", superpoll_rt::net::Spread::HandOff),
 ];
 
 impl Way {
@@ -136,7 +152,7 @@ impl Way {
 }
 
 /// Accepts what woke a process, if nobody was faster.
-fn accept_one(post: &Post, tell: &Tell<'_>) {
+fn accept_one(post: &Post, tell: &Tell) {
     if socket::accept_and_close(post.listener) {
         (tell.accepted)();
     }

@@ -1,39 +1,79 @@
-//! Our runtime: engines of one process that serve one address together, in each of the four ways that
-//! [`Listeners`] has.
+//! Our runtime in each of many processes, as in a server that forks before it serves: all wait for one
+//! inherited listener, woken together or one at a time, or each for its own.
+//!
+//! A duplicate of the listener has a task that accepts from it, as a second address would have; a pipe has
+//! one that waits until there is something to read.
 
-use std::io;
-use std::num::NonZeroUsize;
+use std::cell::Cell;
+use std::fs::File;
+use std::future::{Future, poll_fn};
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
 
-use superpoll_rt::net::{Listeners, Spread};
-use superpoll_rt::{BackendKind, Handle, Runtime};
+use superpoll_rt::net::{ListenOptions, TcpListener};
+use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime};
 
-/// Serves for ever with so many engines; returns only what went wrong. `ready` is told the port,
-/// `accepted` the engine.
-pub fn stand(
-    engines: usize,
-    spread: Spread,
-    ready: impl FnOnce(u16),
-    accepted: impl Fn(usize) + Clone + Send + 'static,
-) -> io::Result<()> {
-    let engines = NonZeroUsize::new(engines).unwrap_or(NonZeroUsize::MIN);
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).workers(engines).build()?;
-    let handle = runtime.handle();
-    let address = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
-    let listeners = Listeners::serve(&handle, address, spread, move |stream, _| {
-        drop(stream);
-        if let Some(engine) = Handle::current().ok().and_then(|handle| handle.engine()) {
-            accepted(engine);
+use super::{Post, Tell};
+use crate::sys::descriptor;
+
+pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(post, tell, &ListenOptions::new())
+}
+
+pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(post, tell, &ListenOptions::new().exclusive(true))
+}
+
+/// Where a task leaves why it has ended, and who is to know.
+#[derive(Default)]
+struct Failure {
+    error: Cell<Option<io::Error>>,
+    waker: Cell<Option<Waker>>,
+}
+
+/// Serves for ever; returns only what went wrong.
+fn serve(post: Post, tell: &Tell, options: &ListenOptions) -> io::Result<()> {
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
+    let listener = options.adopt(descriptor::duplicate(post.listener)?.into())?;
+    // One reserve is enough for a process.
+    let options = options.clone().shed_load(false);
+    let failure = Rc::new(Failure::default());
+    runtime.block_on(async {
+        start(accept(listener, tell.clone()), &failure);
+        for fd in post.besides {
+            if post.of_pipe {
+                start(read(AsyncFd::new(File::from(fd))?), &failure);
+            } else {
+                start(accept(options.adopt(fd.into())?, tell.clone()), &failure);
+            }
         }
-        std::future::ready(())
-    })?;
-    let serve = async {
-        // Each engine has begun to listen when it has run what came after.
-        for engine in 0..handle.engines() {
-            let seen = handle.spawn_on(engine, async {}).map_err(io::Error::from)?;
-            seen.await.map_err(|error| io::Error::other(error.to_string()))?;
-        }
-        ready(listeners.local_addr().port());
-        std::future::pending::<io::Result<()>>().await
-    };
-    runtime.block_on(serve)?
+        (tell.ready)();
+        poll_fn(|cx| {
+            failure.waker.set(Some(cx.waker().clone()));
+            failure.error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
+        })
+        .await
+    })?
+}
+
+fn start(task: impl Future<Output = io::Result<()>> + 'static, failure: &Rc<Failure>) {
+    let failure = failure.clone();
+    drop(superpoll_rt::spawn(async move {
+        failure.error.set(task.await.err());
+        failure.waker.take().into_iter().for_each(Waker::wake);
+    }));
+}
+
+async fn accept(listener: TcpListener, tell: Tell) -> io::Result<()> {
+    loop {
+        drop(listener.accept().await?);
+        (tell.accepted)();
+    }
+}
+
+/// Nothing is ever written to the pipe.
+async fn read(pipe: AsyncFd<File>) -> io::Result<()> {
+    pipe.perform(Direction::Read, |mut pipe| pipe.read(&mut [0])).await?;
+    Err(io::ErrorKind::UnexpectedEof.into())
 }

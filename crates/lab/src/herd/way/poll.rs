@@ -5,7 +5,7 @@ use std::io;
 use super::{Post, Tell, accept_one};
 use crate::sys::poll;
 
-pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
     let mut set: Vec<libc::pollfd> =
         post.all().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     (tell.ready)();
@@ -13,6 +13,6 @@ pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
         if poll::wait(&mut set) < 0 {
             return Err(io::Error::last_os_error());
         }
-        accept_one(post, tell);
+        accept_one(&post, tell);
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use super::{Post, Tell, accept_one};
 use crate::sys::select::Set;
 
-pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
+pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
     let mut set = Set::new();
     if !post.all().all(|fd| set.add(fd)) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -15,6 +15,6 @@ pub(super) fn stand(post: &Post, tell: &Tell<'_>) -> io::Result<()> {
         if set.wait() < 0 {
             return Err(io::Error::last_os_error());
         }
-        accept_one(post, tell);
+        accept_one(&post, tell);
     }
 }

@@ -12,7 +12,8 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
 
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Socket, Type};
+use superpoll::call;
 
 use super::address;
 use super::passing::{self, PeerCredentials, passing};
@@ -46,7 +47,7 @@ fn read(
 }
 
 fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, After)> {
-    let done = SockRef::from(stream).send_with_flags(bytes, libc::MSG_NOSIGNAL)?;
+    let done = call::send(stream, bytes)?;
     Ok((done, After::of(done, bytes.len())))
 }
 
@@ -241,9 +242,7 @@ impl StreamSocket for UnixStream {
     ) -> Poll<io::Result<usize>> {
         let asked = buffers.iter().map(|buffer| buffer.len()).sum();
         self.fd.poll_with(cx, Direction::Write, |stream| {
-            SockRef::from(stream)
-                .send_vectored_with_flags(buffers, libc::MSG_NOSIGNAL)
-                .map(|done| (done, After::of(done, asked)))
+            call::send_vectored(stream, buffers).map(|done| (done, After::of(done, asked)))
         })
     }
 

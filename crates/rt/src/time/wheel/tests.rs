@@ -189,6 +189,31 @@ fn a_stale_key_touches_nothing() {
 }
 
 #[test]
+fn an_empty_wheel_begins_from_the_front_and_no_key_comes_again() {
+    let mut stage = Stage::new();
+    let mut known: Vec<TimerKey> = Vec::new();
+    for round in 0..3 {
+        let mut keys: Vec<TimerKey> =
+            (0..10).map(|number| stage.insert(number, SECOND * (1 + number as u128))).collect();
+        let places: Vec<u32> = keys.iter().map(|key| key.index).collect();
+        assert_eq!(places, (0..10).collect::<Vec<u32>>(), "round {round}");
+        // One that is freed while others are there is the next to be used.
+        assert!(stage.wheel.cancel(keys[3]).is_some());
+        known.push(keys[3]);
+        keys[3] = stage.insert(3, SECOND);
+        assert_eq!(keys[3].index, 3);
+        for place in [7, 0, 9, 2, 3, 1, 8, 6, 4, 5] {
+            assert!(stage.wheel.cancel(keys[place]).is_some());
+        }
+        assert!(keys.iter().all(|key| !known.contains(key)));
+        known.extend(keys);
+        assert!(known.iter().all(|&key| stage.wheel.cancel(key).is_none()));
+        assert_eq!(stage.wheel.len(), 0);
+    }
+    assert!(stage.advance(100 * SECOND).is_empty());
+}
+
+#[test]
 fn the_waker_is_replaced_only_by_another_one() {
     let mut stage = Stage::new();
     let (first, second) = (stage.waker(1), stage.waker(2));

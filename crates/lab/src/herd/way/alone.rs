@@ -1,0 +1,17 @@
+//! The control: one process waits for connections, by `epoll`, and all others for something else that never
+//! comes. A connection finds the same number of sleeping processes as in a herd, and the client has been
+//! away from its work as long, looking whether they sleep.
+
+use std::io;
+
+use super::{Post, Tell, epoll};
+use crate::sys::descriptor;
+
+pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
+    if post.number == 0 {
+        return epoll::stand(post, tell);
+    }
+    drop(post);
+    let (reader, _writer) = descriptor::pipe()?;
+    epoll::wait_in_vain(&reader, tell)
+}

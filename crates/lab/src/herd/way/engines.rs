@@ -1,0 +1,40 @@
+//! Our runtime in one process: engines that serve one address together, in each of the four ways that
+//! [`Listeners`] has. The fourth, to hand over, exists only here: between processes descriptors would have
+//! to be passed.
+
+use std::io;
+use std::num::NonZeroUsize;
+
+use superpoll_rt::net::{Listeners, Spread};
+use superpoll_rt::{BackendKind, Handle, Runtime};
+
+/// Serves for ever with so many engines; returns only what went wrong. `ready` is told the port,
+/// `accepted` the engine.
+pub fn stand(
+    engines: usize,
+    spread: Spread,
+    ready: impl FnOnce(u16),
+    accepted: impl Fn(usize) + Clone + Send + 'static,
+) -> io::Result<()> {
+    let engines = NonZeroUsize::new(engines).unwrap_or(NonZeroUsize::MIN);
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).workers(engines).build()?;
+    let handle = runtime.handle();
+    let address = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+    let listeners = Listeners::serve(&handle, address, spread, move |stream, _| {
+        drop(stream);
+        if let Some(engine) = Handle::current().ok().and_then(|handle| handle.engine()) {
+            accepted(engine);
+        }
+        std::future::ready(())
+    })?;
+    let serve = async {
+        // Each engine has begun to listen when it has run what came after.
+        for engine in 0..handle.engines() {
+            let seen = handle.spawn_on(engine, async {}).map_err(io::Error::from)?;
+            seen.await.map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        ready(listeners.local_addr().port());
+        std::future::pending::<io::Result<()>>().await
+    };
+    runtime.block_on(serve)?
+}

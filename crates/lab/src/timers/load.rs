@@ -1,0 +1,280 @@
+//! The work: timers that are taken back, and timers that end, with what proves that they were there.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use crate::random::Random;
+use crate::sys::process;
+
+/// Timers that are to end do so within this.
+pub const WINDOW: Duration = Duration::from_millis(500);
+
+/// So much before the first is to end, time to set them all.
+const BEFORE: Duration = Duration::from_millis(100);
+
+/// Timers that are to be taken back end after this much time at the earliest.
+const FAR: Duration = Duration::from_secs(60);
+
+/// Which timers, the same for all.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// After which time each ends that is to be taken back: a minute, and up to another.
+    pub far: Vec<Duration>,
+    /// When each ends that is to end, from a common start.
+    pub near: Vec<Duration>,
+    /// In which order they are taken back if not in that in which they were made.
+    pub shuffled: Vec<u32>,
+}
+
+impl Plan {
+    /// So many timers, drawn from a seed.
+    pub fn new(timers: usize, seed: u64) -> Plan {
+        let mut random = Random::new(seed);
+        let mut drawn = |below: Duration| -> Vec<Duration> {
+            let below = below.as_nanos() as usize;
+            (0..timers).map(|_| Duration::from_nanos(random.below(below) as u64)).collect()
+        };
+        let far = drawn(FAR).into_iter().map(|more| FAR + more).collect();
+        let near = drawn(WINDOW).into_iter().map(|more| BEFORE + more).collect();
+        Plan { far, near, shuffled: random.permutation(timers) }
+    }
+}
+
+/// In which order timers are taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// All are set, and taken back as they were made.
+    AsMade,
+    /// All are set, and taken back in a random order.
+    Shuffled,
+    /// Each is taken back before the next is set.
+    OneByOne,
+}
+
+impl Order {
+    /// Its name in tables and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Order::AsMade => "in order",
+            Order::Shuffled => "shuffled",
+            Order::OneByOne => "one by one",
+        }
+    }
+}
+
+/// What happened to timers that were taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// How many.
+    pub timers: u64,
+    /// Processor time to set them.
+    pub insert_ns: u64,
+    /// Processor time to take them back.
+    pub cancel_ns: u64,
+    /// Those that said that they have to wait.
+    pub waited: u64,
+    /// Those that held the waker, once all were set.
+    pub held: u64,
+    /// Those that held it after all were taken back.
+    pub left: u64,
+    /// Times anybody was woken.
+    pub woken: u64,
+}
+
+impl Taken {
+    /// Adds what came after.
+    pub fn add(&mut self, other: &Taken) {
+        self.timers += other.timers;
+        self.insert_ns += other.insert_ns;
+        self.cancel_ns += other.cancel_ns;
+    }
+
+    /// Whether every timer was set and every one taken back.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    pub fn check(&self, plan: &Plan) -> Result<(), String> {
+        let all = plan.far.len() as u64;
+        let found = (self.timers, self.waited, self.held, self.left, self.woken);
+        if found == (all, all, all, 0, 0) {
+            return Ok(());
+        }
+        Err(format!(
+            "of {all} timers {} waited, {} were held, {} were left after all were taken back, and {} \
+             ended",
+            self.waited, self.held, self.left, self.woken
+        ))
+    }
+}
+
+/// Counts wakes; how many hold it is how many timers there are.
+#[derive(Debug, Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Sets timers and takes them back, on the thread of the runtime, which does nothing else meanwhile.
+pub fn take_back<S: Future<Output = ()>>(
+    plan: &Plan,
+    order: Order,
+    sleep: impl Fn(Duration) -> S,
+) -> Taken {
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut taken = Taken { timers: plan.far.len() as u64, ..Taken::default() };
+    // One is `count`, one `waker`.
+    let held = || Arc::strong_count(&count) as u64 - 2;
+    if order == Order::OneByOne {
+        let start = process::processor_time();
+        for &far in &plan.far {
+            let mut timer = pin!(sleep(far));
+            taken.waited += u64::from(timer.as_mut().poll(&mut cx).is_pending());
+            taken.held += held();
+        }
+        taken.insert_ns = process::processor_time() - start;
+    } else {
+        let mut timers: Vec<Option<Pin<Box<S>>>> = Vec::with_capacity(plan.far.len());
+        let start = process::processor_time();
+        for &far in &plan.far {
+            let mut timer = Box::pin(sleep(far));
+            taken.waited += u64::from(timer.as_mut().poll(&mut cx).is_pending());
+            timers.push(Some(timer));
+        }
+        let set = process::processor_time();
+        taken.insert_ns = set - start;
+        taken.held = held();
+        let set = process::processor_time();
+        if order == Order::Shuffled {
+            for &place in &plan.shuffled {
+                timers[place as usize] = None;
+            }
+        } else {
+            for timer in &mut timers {
+                *timer = None;
+            }
+        }
+        taken.cancel_ns = process::processor_time() - set;
+    }
+    taken.left = held();
+    taken.woken = count.0.load(Ordering::Relaxed) as u64;
+    taken
+}
+
+/// What happened to timers that ended.
+#[derive(Clone, Debug, Default)]
+pub struct Ended {
+    /// Processor time for all of them, from before the first was set until after the last.
+    pub cpu_ns: u64,
+    /// How late each was.
+    pub late_ns: Vec<f64>,
+    /// How many were early.
+    pub early: usize,
+}
+
+impl Ended {
+    /// What the tasks found that waited until these times: how late it was, none if it was early.
+    pub fn new(cpu_ns: u64, found: Vec<Option<Duration>>) -> Ended {
+        let early = found.iter().filter(|late| late.is_none()).count();
+        let late_ns = found.into_iter().flatten().map(|late| late.as_nanos() as f64).collect();
+        Ended { cpu_ns, late_ns, early }
+    }
+
+    /// Whether every timer ended, and none early.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    pub fn check(&self, plan: &Plan) -> Result<(), String> {
+        let (all, late) = (plan.near.len(), self.late_ns.len());
+        if (late, self.early) == (all, 0) {
+            return Ok(());
+        }
+        Err(format!("of {all} timers {late} ended in time and {} early", self.early))
+    }
+}
+
+/// How late it is, if it is not early.
+pub fn lateness(deadline: Instant) -> Option<Duration> {
+    Instant::now().checked_duration_since(deadline)
+}
+
+/// A future that does some work when it is first polled, in the place of a task.
+pub async fn within<R>(work: impl FnOnce() -> R) -> R {
+    let mut work = Some(work);
+    std::future::poll_fn(move |_| match work.take() {
+        Some(work) => Poll::Ready(work()),
+        None => Poll::Pending,
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Holds a waker as a timer does, and loses it if told so.
+    struct Fake {
+        waker: Option<Waker>,
+        keeps: bool,
+    }
+
+    impl Future for Fake {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            self.waker = self.keeps.then(|| cx.waker().clone());
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn timers_that_are_not_set_and_timers_that_stay_are_found() {
+        let plan = Plan::new(50, 1);
+        for order in [Order::AsMade, Order::Shuffled, Order::OneByOne] {
+            let good = take_back(&plan, order, |_| Fake { waker: None, keeps: true });
+            assert_eq!(good.check(&plan), Ok(()));
+            let lost = take_back(&plan, order, |_| Fake { waker: None, keeps: false });
+            assert!(lost.check(&plan).unwrap_err().contains(" 0 were held"));
+            let left = take_back(&plan, order, |_| {
+                let mut leaked = false;
+                std::future::poll_fn(move |cx: &mut Context<'_>| {
+                    if !std::mem::replace(&mut leaked, true) {
+                        std::mem::forget(cx.waker().clone());
+                    }
+                    Poll::Pending
+                })
+            });
+            assert!(left.check(&plan).is_err(), "{left:?}");
+            let over = take_back(&plan, order, |_| std::future::ready(()));
+            assert!(over.check(&plan).unwrap_err().contains(" 0 waited"));
+        }
+    }
+
+    #[test]
+    fn early_and_missing_ends_are_found() {
+        let plan = Plan::new(2, 1);
+        let late = Some(Duration::from_micros(3));
+        assert_eq!(Ended::new(1, vec![late, late]).check(&plan), Ok(()));
+        assert!(Ended::new(1, vec![late]).check(&plan).is_err());
+        assert!(Ended::new(1, vec![late, None]).check(&plan).unwrap_err().contains("1 early"));
+        assert_eq!(lateness(Instant::now() + Duration::from_secs(60)), None);
+    }
+
+    #[test]
+    fn plans_are_drawn_from_the_seed_and_lie_where_they_should() {
+        let (plan, same) = (Plan::new(1000, 5), Plan::new(1000, 5));
+        assert_eq!((&plan.far, &plan.near), (&same.far, &same.near));
+        assert!(plan.far.iter().all(|far| (FAR..2 * FAR).contains(far)));
+        assert!(plan.near.iter().all(|near| (BEFORE..BEFORE + WINDOW).contains(near)));
+        assert_ne!(plan.shuffled, Plan::new(1000, 6).shuffled);
+    }
+}

@@ -1,0 +1,45 @@
+//! The plot of `lab timers`: what a timer costs over how many there are.
+
+use crate::plot::{self, Plot};
+use crate::timers::Row;
+
+/// A curve for each runtime and order in which all are taken back; none if there is one number only.
+pub fn over_timers(rows: &[Row]) -> Option<Plot> {
+    let named: Vec<(String, &Row)> = rows
+        .iter()
+        .filter(|row| row.insert_ns_median.is_some())
+        .map(|row| (format!("{}, {}", row.subject, row.load), row))
+        .collect();
+    let plot = Plot {
+        title: "timers set and taken back".to_owned(),
+        x_label: "timers at a time".to_owned(),
+        y_label: "cpu ns for each".to_owned(),
+        curves: plot::curves(&named, |(name, row)| {
+            Some((name.as_str(), (row.timers as f64, row.timer_ns_median)))
+        }),
+        ..Plot::default()
+    };
+    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_numbers_of_timers_are_drawn() {
+        let row = |timers, timer_ns_median| Row {
+            subject: "tokio".to_owned(),
+            load: "shuffled".to_owned(),
+            timers,
+            timer_ns_median,
+            insert_ns_median: Some(1.0),
+            ..Row::default()
+        };
+        let rows = [row(10, 90.0), row(1000, 120.0)];
+        let plot = over_timers(&rows).unwrap();
+        assert_eq!(plot.curves[0].points, [(1.0, 90.0), (3.0, 120.0)]);
+        assert!(plot.svg().unwrap().contains("tokio, shuffled"));
+        assert!(over_timers(&rows[..1]).is_none());
+    }
+}

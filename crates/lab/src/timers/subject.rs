@@ -1,0 +1,133 @@
+//! The runtimes, by name.
+
+use crate::error::{Error, Result};
+use crate::timers::load::{Ended, Order, Plan, Taken};
+use crate::timers::ours;
+#[cfg(feature = "rivals-rt")]
+use crate::timers::tokio;
+
+/// A runtime with timers.
+pub trait Timers {
+    /// Sets timers that are far ahead and takes them back.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says.
+    fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken>;
+
+    /// Has a task wait for each of some timers, and waits for all.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says.
+    fn let_end(&mut self, plan: &Plan) -> Result<Ended>;
+}
+
+type Start = fn() -> Result<Box<dyn Timers>>;
+
+/// A runtime by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Starts it; none if it is not built in.
+    start: Option<Start>,
+}
+
+const TOKIO: Entry = Entry {
+    name: "tokio",
+    about: "tokio's current_thread runtime",
+    #[cfg(feature = "rivals-rt")]
+    start: Some(tokio::start),
+    #[cfg(not(feature = "rivals-rt"))]
+    start: None,
+};
+
+/// All runtimes.
+pub const ALL: &[Entry] = &[
+    Entry { name: "superpoll-rt", about: "our runtime, one engine", start: Some(ours::start) },
+    TOKIO,
+];
+
+impl Entry {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says, or that it is not built in.
+    pub fn start(&self) -> Result<Box<dyn Timers>> {
+        match self.start {
+            Some(start) => start(),
+            None => Err(Error::usage(format!(
+                "subject {} is not built in: build with --features rivals-rt",
+                self.name
+            ))),
+        }
+    }
+}
+
+/// The runtimes that were asked for, each once; all that are built in if none was.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown or not built in.
+pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
+    let mut chosen: Vec<Entry> = Vec::new();
+    for name in names.unwrap_or("all").split(',').map(str::trim) {
+        let named: Vec<Entry> = match name {
+            "all" => ALL.iter().filter(|entry| entry.start.is_some()).copied().collect(),
+            _ => ALL.iter().filter(|entry| entry.name == name).copied().collect(),
+        };
+        if named.is_empty() {
+            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+            return Err(Error::usage(format!(
+                "no runtime with timers is called {name:?}: choose among {} or all",
+                names.join(", ")
+            )));
+        }
+        for entry in named {
+            if chosen.iter().all(|other| other.name != entry.name) {
+                chosen.push(entry);
+            }
+        }
+    }
+    match chosen.iter().find(|entry| entry.start.is_none()) {
+        Some(absent) => absent.start().map(|_| Vec::new()),
+        None => Ok(chosen),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_runtime_sets_takes_back_and_lets_end_every_timer() {
+        for entry in ALL.iter().filter(|entry| entry.start.is_some()) {
+            let mut timers = entry.start().unwrap();
+            for count in [1, 3, 700] {
+                let plan = Plan::new(count, 1);
+                for order in [Order::AsMade, Order::Shuffled, Order::OneByOne] {
+                    let taken = timers.take_back(&plan, order).unwrap();
+                    assert_eq!(taken.check(&plan), Ok(()), "{} {order:?}", entry.name);
+                }
+            }
+            let plan = Plan::new(200, 2);
+            assert_eq!(timers.let_end(&plan).unwrap().check(&plan), Ok(()), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn each_is_chosen_once_and_only_by_its_name() {
+        let built_in = ALL.iter().filter(|entry| entry.start.is_some()).count();
+        assert_eq!(chosen(None).unwrap().len(), built_in);
+        assert_eq!(chosen(Some("superpoll-rt,all")).unwrap().len(), built_in);
+        let error = chosen(Some("superpoll-rt,libuv")).unwrap_err().to_string();
+        assert!(error.contains("\"libuv\"") && error.contains("superpoll-rt, tokio"), "{error}");
+        if let Err(error) = chosen(Some("tokio")) {
+            assert!(error.to_string().contains("--features rivals-rt"), "{error}");
+        }
+    }
+}
