@@ -160,10 +160,11 @@ pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
 ///
 /// As [`write()`].
 pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()> {
-    println!("{}\n", record.environment.summary());
-    print!("{}", crate::timers::table::text(&record.rows));
-    targets(&targets::of_timers(&record.rows));
-    write(record, output)
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    print(crate::timers::table::text(&record.rows))?;
+    targets(&targets::of_timers(&record.rows))?;
+    say_where(report)
 }
 
 /// Says what differs from what was asked for, on standard error.
