@@ -30,6 +30,8 @@ pub struct Capabilities {
     pub registers_with_epoll: bool,
     /// It can be told what is ready, and woken.
     pub tell_and_wake: bool,
+    /// What it watches stays open until the next wait or flush after its owner has closed it.
+    pub holds_files: bool,
     /// It may move descriptors at any time, so that the number of its calls says nothing.
     pub moves_at_random: bool,
 }
@@ -45,6 +47,7 @@ impl Capabilities {
         calls_per_wait: 1,
         registers_with_epoll: true,
         tell_and_wake: true,
+        holds_files: false,
         moves_at_random: false,
     };
 
@@ -68,12 +71,21 @@ impl Capabilities {
     /// Those of the adaptive back-end with a policy that starts descriptors in epoll.
     pub const ADAPTIVE: Capabilities = Capabilities { calls_per_wait: 2, ..Capabilities::EPOLL };
 
+    /// Those of the back-end on io_uring.
+    pub const URING: Capabilities = Capabilities {
+        registers_with_epoll: false,
+        calls_per_wait: 2,
+        holds_files: true,
+        ..Capabilities::EPOLL
+    };
+
     /// Those of a back-end of this crate's.
     pub const fn of(kind: BackendKind) -> Capabilities {
         match kind {
             BackendKind::Select => Capabilities::SELECT,
             BackendKind::Poll => Capabilities::POLL,
             BackendKind::Epoll => Capabilities::EPOLL,
+            BackendKind::Uring => Capabilities::URING,
             _ => Capabilities::ADAPTIVE,
         }
     }
@@ -154,12 +166,23 @@ pub fn chaotic(seed: u64) -> Bench {
     adaptive(&format!("chaos-{seed}"), make, caps)
 }
 
+/// Whether this system has it; says so if not.
+fn works(kind: BackendKind) -> bool {
+    let works = kind.is_available();
+    if !works {
+        eprintln!("skipped: {kind} is not available here");
+    }
+    works
+}
+
 /// Every back-end of the `superpoll` crate, `adaptive` with each policy and with [`Chaos`].
 pub fn all() -> Vec<Bench> {
     let assumed = || Poller::builder().costs(Costs::ASSUMED);
     let hot = Capabilities { registers_with_epoll: false, ..Capabilities::ADAPTIVE };
-    let mut benches: Vec<Bench> = [BackendKind::Select, BackendKind::Poll, BackendKind::Epoll]
+    let plain = [BackendKind::Select, BackendKind::Poll, BackendKind::Epoll, BackendKind::Uring];
+    let mut benches: Vec<Bench> = plain
         .into_iter()
+        .filter(|&kind| works(kind))
         .map(|kind| {
             let make = move || built(Poller::builder().backend(kind));
             Bench::new(kind.name(), Capabilities::of(kind), make)

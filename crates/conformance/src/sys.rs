@@ -254,6 +254,28 @@ pub fn limit_descriptors(soft: u64) -> io::Result<()> {
     }
 }
 
+/// Has the kernel refuse io_uring to this process, and to those it starts, with this error, as the
+/// seccomp profile of a container does (`seccomp(2)`).
+pub fn refuse_io_uring(error: libc::c_int) -> io::Result<()> {
+    let number = libc::SYS_io_uring_setup as u32;
+    let instruction =
+        |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    // The number of the call is the first thing that a filter is shown.
+    let mut filter = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, 1),
+        instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | error as u32, 0, 0),
+        instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: both take integers, and the second reads a program, which outlives the call.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+        check(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program))
+            .map(drop)
+    }
+}
+
 /// Forks; runs `child` there on its copy of `with`, and `parent` here on the original. Returns the
 /// child's exit status: zero if it returned true.
 ///

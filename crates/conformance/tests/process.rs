@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use superpoll::{BackendKind, Error, Interest, Mode, Poller, Readiness, Watch};
-use superpoll_conformance::{Bench, Rig, bench, sys};
+use superpoll_conformance::{Bench, Fault, Rig, bench, sys};
 
 const ALONE: &str = "SUPERPOLL_CONFORMANCE_ALONE";
 const IN: Readiness = Readiness::READABLE;
@@ -71,9 +71,9 @@ fn building_a_poller_without_descriptors() {
     alone("building_a_poller_without_descriptors", || {
         sys::limit_descriptors(300)?;
         let hoard = exhaust(0)?;
-        for kind in BackendKind::ALL {
+        for kind in BackendKind::available() {
             let outcome = Poller::builder().backend(kind).build();
-            let needs_one = matches!(kind, BackendKind::Epoll | BackendKind::Adaptive);
+            let needs_one = !matches!(kind, BackendKind::Select | BackendKind::Poll);
             match outcome {
                 Ok(_) if !needs_one => {}
                 outcome if needs_one && is_limit(&outcome) => {}
@@ -81,8 +81,74 @@ fn building_a_poller_without_descriptors() {
             }
         }
         drop(hoard);
-        for kind in BackendKind::ALL {
+        for kind in BackendKind::available() {
             Poller::builder().backend(kind).build()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_refused_io_uring_is_told_and_nothing_else_suffers() {
+    alone("a_refused_io_uring_is_told_and_nothing_else_suffers", || {
+        sys::refuse_io_uring(libc::EPERM)?;
+        let refused = Poller::builder().backend(BackendKind::Uring).build();
+        match refused {
+            Err(error @ Error::BackendUnavailable { backend: "uring", .. }) => {
+                let said = error.to_string();
+                if !said.contains("uring") || !said.contains("choose another") {
+                    return Err(said.into());
+                }
+            }
+            other => return Err(format!("{other:?}").into()),
+        }
+        if BackendKind::Uring.is_available() || BackendKind::available().len() != 4 {
+            return Err("io_uring is refused and said to be available".into());
+        }
+        if bench::all().iter().any(|bench| bench.name() == "uring") {
+            return Err("the suite would test what is not there".into());
+        }
+        let mut rig = Rig::new(Poller::new()?, Fault::None);
+        let (reader, mut writer) = pipe()?;
+        let key = rig.register(&reader, Interest::READABLE)?;
+        writer.write_all(b"x")?;
+        if rig.wait(8, PATIENCE)? != [(key, IN)] {
+            return Err("adaptive does not work".into());
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_ring_in_a_forked_child_says_what_to_do_and_works_after_that() {
+    alone("a_ring_in_a_forked_child_says_what_to_do_and_works_after_that", || {
+        if !BackendKind::Uring.is_available() {
+            eprintln!("skipped: uring is not available here");
+            return Ok(());
+        }
+        let mut poller = Poller::builder().backend(BackendKind::Uring).build()?;
+        let (reader, mut writer) = pipe()?;
+        let key = poller.register(&reader, Interest::READABLE)?;
+        let mut events = superpoll::Events::with_limit(4);
+        poller.wait(&mut events, ZERO)?;
+        writer.write_all(b"x")?;
+        let child = |poller: &mut Poller| {
+            let mut events = superpoll::Events::with_limit(4);
+            let refused = poller.wait(&mut events, ZERO);
+            let told = refused.is_err_and(|error| error.to_string().contains("after_fork"));
+            let found = |poller: &mut Poller, events: &mut superpoll::Events| {
+                poller.wait(events, ZERO).is_ok() && events.iter().any(|event| event.key() == key)
+            };
+            told && poller.after_fork().is_ok() && found(poller, &mut events)
+        };
+        let mut mine = false;
+        let status = sys::fork_and_wait(&mut poller, child, |poller| {
+            let mut events = superpoll::Events::with_limit(4);
+            let waited = poller.wait(&mut events, PATIENCE);
+            mine = waited.is_ok() && events.iter().any(|event| event.key() == key);
+        })?;
+        if !mine || status != 0 {
+            return Err(format!("parent {mine}, child {status}").into());
         }
         Ok(())
     });

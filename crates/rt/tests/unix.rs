@@ -15,7 +15,7 @@ use superpoll_rt::net::unix::{
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, spawn, yield_now};
 
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
-    for backend in BackendKind::ALL {
+    for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
         runtime.block_on(test()).unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
     }
@@ -109,7 +109,7 @@ fn connecting_waits_while_the_queue_is_full() {
 
 #[test]
 fn a_pair_hands_over_without_the_kernel() {
-    for backend in BackendKind::ALL {
+    for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
         let rounds = runtime
             .block_on(async {

@@ -64,6 +64,8 @@ pub struct Poller {
     told_ready: Vec<Event>,
     refusals: Vec<(Key, Error)>,
     nested: bool,
+    /// `Backend::holds_files`.
+    holds_files: bool,
 }
 
 impl std::fmt::Debug for Poller {
@@ -92,6 +94,7 @@ impl Poller {
 
     fn with(backend: Box<dyn Backend>) -> Poller {
         let shared = Arc::new(Shared::new());
+        let holds_files = backend.holds_files();
         Poller {
             backend,
             table: Table::new(shared.next_index.clone()),
@@ -104,6 +107,7 @@ impl Poller {
             told_ready: Vec::new(),
             refusals: Vec::new(),
             nested: false,
+            holds_files,
         }
     }
 
@@ -269,12 +273,12 @@ impl Poller {
     /// [`Error::StaleKey`].
     pub fn deregister(&mut self, key: Key) -> Result<()> {
         self.end(key, false)?;
-        self.changed();
+        self.ended();
         Ok(())
     }
 
     /// Ends a registration whose descriptor the caller closes right after, before the next wait,
-    /// and does not keep open through a duplicate: the kernel need not be told. What
+    /// and does not keep open through a duplicate: except by `uring`, the kernel need not be told. What
     /// [`Owned`] does by itself.
     ///
     /// # Errors
@@ -282,7 +286,7 @@ impl Poller {
     /// [`Error::StaleKey`].
     pub fn deregister_closing(&mut self, key: Key) -> Result<()> {
         self.end(key, true)?;
-        self.changed();
+        self.ended();
         Ok(())
     }
 

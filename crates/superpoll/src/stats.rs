@@ -43,6 +43,12 @@ calls! {
     epoll_ctl_del,
     /// `epoll_create1(2)`.
     epoll_create,
+    /// `io_uring_enter(2)`: changes and waits.
+    io_uring_enter,
+    /// `io_uring_setup(2)`.
+    io_uring_setup,
+    /// `io_uring_register(2)`.
+    io_uring_register,
     /// `eventfd2(2)`, for the waker.
     eventfd,
     /// `read(2)` of the waker's eventfd.
@@ -63,9 +69,15 @@ impl Calls {
         self.by_name().map(|(_, count)| count).sum()
     }
 
-    /// The waits: `poll`, `ppoll`, `select`, `epoll_wait` and `epoll_pwait2`.
+    /// The waits: `poll`, `ppoll`, `select`, `epoll_wait` and `epoll_pwait2`; and `io_uring_enter`, of
+    /// which some only tell changes.
     pub fn waits(&self) -> u64 {
-        self.poll + self.ppoll + self.select + self.epoll_wait + self.epoll_pwait2
+        self.poll
+            + self.ppoll
+            + self.select
+            + self.epoll_wait
+            + self.epoll_pwait2
+            + self.io_uring_enter
     }
 
     /// All `epoll_ctl` calls.

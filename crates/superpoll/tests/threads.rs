@@ -9,7 +9,7 @@ use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Sync
 use superpoll::{BackendKind, Events, Interest, Poller, Readiness, Waker, Watch};
 
 fn each(test: impl Fn(&mut Poller, &mut Events)) {
-    for kind in BackendKind::ALL {
+    for kind in BackendKind::available() {
         eprintln!("back-end {kind}");
         let mut poller = Poller::builder().backend(kind).build().unwrap();
         test(&mut poller, &mut Events::with_limit(16));

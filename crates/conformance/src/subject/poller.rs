@@ -19,6 +19,8 @@ pub struct RigEngine {
     tags: HashMap<Key, Tag>,
     rig: Rig,
     rebuilds: u64,
+    /// Has the kernel know of each close at once.
+    flushes: bool,
 }
 
 impl std::fmt::Debug for RigEngine {
@@ -36,6 +38,13 @@ impl RigEngine {
             tags: HashMap::new(),
             rig: bench.rig(),
             rebuilds: 0,
+            flushes: bench.capabilities().holds_files,
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.flushes {
+            self.rig.poller().flush();
         }
     }
 
@@ -70,12 +79,15 @@ impl Engine for RigEngine {
 
     fn deregister(&mut self, tag: Tag) -> Result<OwnedFd, String> {
         let owned = self.owned.remove(&tag).ok_or("not registered")?;
-        Ok(self.rig.disown(owned))
+        let fd = self.rig.disown(owned);
+        self.flush();
+        Ok(fd)
     }
 
     fn close(&mut self, tag: Tag) -> Result<(), String> {
         let owned = self.owned.remove(&tag).ok_or("not registered")?;
         self.rig.close(owned);
+        self.flush();
         Ok(())
     }
 

@@ -23,6 +23,10 @@ pub(super) fn serve_adaptive(listener: TcpListener, control: &mut Control) -> Re
     serve(listener, control, BackendKind::Adaptive)
 }
 
+pub(super) fn serve_uring(listener: TcpListener, control: &mut Control) -> Result<()> {
+    serve(listener, control, BackendKind::Uring)
+}
+
 fn serve(listener: TcpListener, control: &mut Control, backend: BackendKind) -> Result<()> {
     let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);

@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 
+use superpoll::BackendKind;
+
 use crate::error::{Error, Result};
 use crate::http::server::Control;
 use crate::http::{ours, raw_epoll, tokio};
@@ -18,16 +20,18 @@ pub struct Entry {
     pub about: &'static str,
     /// Whether it can say how often it waited.
     pub counts: bool,
+    /// Whether it needs io_uring.
+    pub rings: bool,
     /// What it does.
     pub serve: Serve,
 }
 
 const fn ours(name: &'static str, about: &'static str, serve: Serve) -> Entry {
-    Entry { name, about, counts: true, serve }
+    Entry { name, about, counts: true, rings: false, serve }
 }
 
 const fn other(name: &'static str, about: &'static str, serve: Serve) -> Entry {
-    Entry { name, about, counts: false, serve }
+    Entry { name, about, counts: false, rings: false, serve }
 }
 
 /// All servers, the lower bound first.
@@ -36,6 +40,10 @@ pub const ALL: &[Entry] = &[
     ours("superpoll-rt-poll", "hyper on our runtime, back-end poll", ours::serve_poll),
     ours("superpoll-rt-epoll", "hyper on our runtime, back-end epoll", ours::serve_epoll),
     ours("superpoll-rt-adaptive", "hyper on our runtime, back-end adaptive", ours::serve_adaptive),
+    Entry {
+        rings: true,
+        ..ours("superpoll-rt-uring", "hyper on our runtime, back-end uring", ours::serve_uring)
+    },
     other("tokio", "hyper on tokio's current_thread runtime", tokio::serve),
 ];
 
@@ -61,6 +69,7 @@ pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
             )));
         }
     }
+    chosen.retain(|entry| !entry.rings || BackendKind::Uring.is_available());
     Ok(chosen)
 }
 
@@ -70,8 +79,9 @@ mod tests {
 
     #[test]
     fn each_is_chosen_once_and_only_by_its_name() {
-        assert_eq!(chosen(None).unwrap().len(), ALL.len());
-        assert_eq!(chosen(Some("tokio,all,tokio")).unwrap().len(), ALL.len());
+        let all = ALL.len() - usize::from(!BackendKind::Uring.is_available());
+        assert_eq!(chosen(None).unwrap().len(), all);
+        assert_eq!(chosen(Some("tokio,all,tokio")).unwrap().len(), all);
         let two = chosen(Some("tokio, superpoll-rt-poll")).unwrap();
         assert_eq!(two.iter().map(|e| e.name).collect::<Vec<_>>(), ["tokio", "superpoll-rt-poll"]);
         let error = chosen(Some("tokio,nginx")).unwrap_err().to_string();

@@ -61,7 +61,7 @@ pub struct Options {
     /// Laps of each byte in each round [default: what fits into the time]
     #[arg(long, value_name = "M")]
     pub laps: Option<u64>,
-    /// Our runtime on this back-end only: select, poll, epoll or adaptive
+    /// Our runtime on this back-end only: select, poll, epoll, adaptive or uring
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// Runtimes to measure, with commas, or all

@@ -155,6 +155,7 @@ pub const ALL: &[Entry] = &[
     ours("superpoll-rt-poll", "our runtime, back-end poll", BackendKind::Poll),
     ours("superpoll-rt-epoll", "our runtime, back-end epoll", BackendKind::Epoll),
     ours("superpoll-rt-adaptive", "our runtime, back-end adaptive", BackendKind::Adaptive),
+    ours("superpoll-rt-uring", "our runtime, back-end uring", BackendKind::Uring),
     Entry {
         name: "superpoll-rt-peers",
         about: "our runtime with pipes whose ends know each other",
@@ -290,7 +291,7 @@ mod tests {
     fn a_back_end_leaves_one_of_ours_and_all_others() {
         let left: Vec<_> =
             ALL.iter().filter(|entry| entry.suits(Some(BackendKind::Poll))).collect();
-        assert_eq!(left.len(), ALL.len() - 3);
+        assert_eq!(left.len(), ALL.len() - 4);
         assert!(left.iter().any(|entry| entry.name == "superpoll-rt-poll"));
     }
 }

@@ -67,6 +67,10 @@ pub(super) fn build_epoll_oneshot(pairs: &Pairs) -> Result<Box<dyn Subject + '_>
     kind(pairs, BackendKind::Epoll, Mode::OneShot)
 }
 
+pub(super) fn build_uring(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    kind(pairs, BackendKind::Uring, Mode::Auto)
+}
+
 pub(super) fn build_adaptive(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     kind(pairs, BackendKind::Adaptive, Mode::Auto)
 }

@@ -229,7 +229,7 @@ impl fmt::Debug for Listeners {
 
 fn refuse_without_epoll(remote: &Remote) -> io::Result<()> {
     match remote.backend {
-        "epoll" | "adaptive" => Ok(()),
+        "epoll" | "adaptive" | "uring" => Ok(()),
         backend => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!(

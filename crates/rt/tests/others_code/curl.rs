@@ -45,7 +45,7 @@ fn text(feature: &str, arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn two_requests_of_http_1_on_one_connection_on_each_back_end() {
-    for kind in BackendKind::ALL {
+    for kind in BackendKind::available() {
         let server = Example::start("http_echo", kind);
         let url = server.url("http", "127.0.0.1", "/");
         let report = "|%{http_version} %{http_code} %{num_connects}\n";
@@ -57,7 +57,7 @@ fn two_requests_of_http_1_on_one_connection_on_each_back_end() {
 /// One request a connection: curl 7.88 fails at the second, whatever the server (curl's issue 10634).
 #[test]
 fn http_2_without_an_upgrade_on_each_back_end() {
-    for kind in BackendKind::ALL {
+    for kind in BackendKind::available() {
         let server = Example::start("http_echo", kind);
         let url = server.url("http", "127.0.0.1", "/");
         let report = "|%{http_version} %{http_code}";
@@ -70,7 +70,7 @@ fn http_2_without_an_upgrade_on_each_back_end() {
 #[test]
 fn a_mebibyte_comes_back_by_either_version_on_each_back_end() {
     let sent = noise(1, 1 << 20);
-    for kind in BackendKind::ALL {
+    for kind in BackendKind::available() {
         let server = Example::start("http_echo", kind);
         let url = server.url("http", "127.0.0.1", "/");
         for (version, feature) in [("--http1.1", "http"), ("--http2-prior-knowledge", "HTTP2")] {
@@ -118,7 +118,7 @@ fn what_is_not_there_and_not_allowed_has_its_status() {
 #[test]
 fn https_by_either_version_on_each_back_end() {
     let sent = noise(3, 1 << 20);
-    for kind in BackendKind::ALL {
+    for kind in BackendKind::available() {
         let mut server = Example::start("tls_echo", kind);
         let certificate = server.output_until("-----END CERTIFICATE-----");
         let folder = tempfile::tempdir().unwrap();

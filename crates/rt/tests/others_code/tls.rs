@@ -40,7 +40,7 @@ fn localhost() -> ServerName<'static> {
 
 #[test]
 fn a_blocking_client_of_http_1_and_one_that_does_not_trust_us() {
-    for kind in BackendKind::ALL {
+    for kind in BackendKind::available() {
         let mut server = Example::start("tls_echo", kind);
         let certificate = server.output_until("-----END CERTIFICATE-----");
 
@@ -68,7 +68,7 @@ fn a_blocking_client_of_http_1_and_one_that_does_not_trust_us() {
 
 #[test]
 fn many_clients_of_http_2_on_this_runtime() {
-    for kind in BackendKind::ALL {
+    for kind in BackendKind::available() {
         let mut server = Example::start("tls_echo", kind);
         let certificate = server.output_until("-----END CERTIFICATE-----");
         let server = Rc::new(server);

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -32,12 +33,14 @@ mod scan_clock;
 pub(crate) mod select;
 #[cfg(test)]
 mod stage;
+pub(crate) mod uring;
 
 pub use adaptive::Adaptive;
 pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
 pub use poll::Poll;
 pub use select::Select;
+pub use uring::Uring;
 
 pub use crate::sys::question::Question;
 
@@ -92,6 +95,23 @@ pub trait Backend: Send {
     ) -> io::Result<()> {
         let _ = (cx, deadline);
         answer.map(drop)
+    }
+
+    /// Whether what it watches stays open until it is told of the end: then it is told at once, with
+    /// [`settle`](Backend::settle), and not with the next wait.
+    fn holds_files(&self) -> bool {
+        false
+    }
+
+    /// Has the kernel know everything that [`sync`](Backend::sync) was called for, if that has not
+    /// been so from the start.
+    ///
+    /// # Errors
+    ///
+    /// What the system call said.
+    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let _ = cx;
+        Ok(())
     }
 
     /// Watches the waker's descriptor. An arrival on it is told with [`Context::waker_fired`].
@@ -311,6 +331,8 @@ pub enum BackendKind {
     /// Busy descriptors in a poll array, idle ones in epoll (the default).
     #[default]
     Adaptive,
+    /// io_uring (Linux 5.19), where it is allowed: changes and waits are one call.
+    Uring,
 }
 
 /// The environment variable that chooses a back-end where the program did not.
@@ -318,8 +340,25 @@ pub const BACKEND_VARIABLE: &str = "SUPERPOLL_BACKEND";
 
 impl BackendKind {
     /// All of them.
-    pub const ALL: [BackendKind; 4] =
-        [BackendKind::Select, BackendKind::Poll, BackendKind::Epoll, BackendKind::Adaptive];
+    pub const ALL: [BackendKind; 5] = [
+        BackendKind::Select,
+        BackendKind::Poll,
+        BackendKind::Epoll,
+        BackendKind::Adaptive,
+        BackendKind::Uring,
+    ];
+
+    /// Those that this system offers: all but `uring` where the kernel has no io_uring or refuses it.
+    pub fn available() -> Vec<BackendKind> {
+        BackendKind::ALL.into_iter().filter(|&kind| kind.is_available()).collect()
+    }
+
+    /// Whether this system offers it. Of io_uring that is found out once.
+    pub fn is_available(self) -> bool {
+        static URING: OnceLock<bool> = OnceLock::new();
+        self != BackendKind::Uring
+            || *URING.get_or_init(|| !matches!(Uring::new(), Err(Error::BackendUnavailable { .. })))
+    }
 
     /// Its name, as users write it.
     pub const fn name(self) -> &'static str {
@@ -328,6 +367,7 @@ impl BackendKind {
             BackendKind::Poll => "poll",
             BackendKind::Epoll => "epoll",
             BackendKind::Adaptive => "adaptive",
+            BackendKind::Uring => "uring",
         }
     }
 

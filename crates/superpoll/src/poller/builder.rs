@@ -1,6 +1,8 @@
 //! Choosing what a poller is made of.
 
-use crate::backend::{Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Epoll, Poll, Select};
+use crate::backend::{
+    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Epoll, Poll, Select, Uring,
+};
 use crate::costs::Costs;
 use crate::error::Result;
 use crate::policy::{Governed, Policy};
@@ -79,6 +81,7 @@ fn build_kind(kind: BackendKind, costs: Option<Costs>) -> Result<Box<dyn Backend
         BackendKind::Select => Box::new(Select::new()),
         BackendKind::Poll => Box::new(Poll::new()),
         BackendKind::Epoll => Box::new(Epoll::new()?),
+        BackendKind::Uring => Box::new(Uring::new()?),
         BackendKind::Adaptive => return adaptive(Governed::default(), costs),
     })
 }

@@ -80,10 +80,28 @@ impl Poller {
         }
     }
 
-    /// Tells the kernel all changes now instead of with the next wait. Not needed for correctness;
-    /// it moves the cost.
-    #[inline]
+    /// A registration has ended; the caller may close its descriptor next.
+    pub(super) fn ended(&mut self) {
+        if self.holds_files {
+            self.flush();
+        }
+        self.changed();
+    }
+
+    /// Tells the kernel all changes now instead of with the next wait, those of other threads and of
+    /// dropped owners included. It moves the cost. With `uring`, which holds what it watches open, the peer of
+    /// a descriptor that its owner has closed learns of that with the next wait, or with this.
     pub fn flush(&mut self) {
+        self.take_commands();
+        self.tell();
+        let (backend, mut cx) = self.split();
+        // What fails now is tried again with the next wait, which tells the failure.
+        let _ = backend.settle(&mut cx);
+    }
+
+    /// Tells the back-end all changes.
+    #[inline]
+    pub(super) fn tell(&mut self) {
         if self.table.has_changes() {
             self.tell_changes();
         }

@@ -120,7 +120,7 @@ impl Poller {
             let (mut told, mut outcome) = (0, waited.take());
             if outcome.is_none() {
                 self.take_commands();
-                self.flush();
+                self.tell();
                 told = self.deliver_told(events);
                 if !self.delivery.backlog.is_empty() {
                     self.split_for(events).1.serve_backlog()?;

@@ -14,17 +14,27 @@ pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
-/// Which of the kinds that are priced apart the descriptor is.
-pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
+/// Whether the descriptor can be waited for: files, directories and block devices are always ready.
+pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
+    let always = [libc::S_IFREG, libc::S_IFDIR, libc::S_IFBLK];
+    mode(calls, fd).is_none_or(|mode| !always.contains(&(mode & libc::S_IFMT)))
+}
+
+/// The type and permissions of the open file (`fstat(2)`).
+fn mode(calls: &mut Calls, fd: RawFd) -> Option<libc::mode_t> {
     calls.fstat += 1;
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel writes one stat structure, for which there is room.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
-        return Kind::Pipe;
+        return None;
     }
     // SAFETY: fstat succeeded and has filled the structure.
-    let mode = unsafe { stat.assume_init() }.st_mode;
-    if mode & libc::S_IFMT != libc::S_IFSOCK {
+    Some(unsafe { stat.assume_init() }.st_mode)
+}
+
+/// Which of the kinds that are priced apart the descriptor is.
+pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
+    if mode(calls, fd).is_none_or(|mode| mode & libc::S_IFMT != libc::S_IFSOCK) {
         return Kind::Pipe;
     }
     calls.getsockopt += 1;

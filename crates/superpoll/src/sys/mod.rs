@@ -12,6 +12,7 @@ pub(crate) mod poll;
 pub(crate) mod question;
 pub(crate) mod returns;
 pub(crate) mod select;
+pub(crate) mod uring;
 
 use std::io;
 use std::time::Duration;

@@ -14,6 +14,7 @@ use crate::stats::Calls;
 use crate::sys::call;
 use crate::sys::epoll::Raw;
 use crate::sys::poll::{Slot, round_up};
+use crate::sys::uring;
 
 #[derive(Clone, Copy, Debug)]
 enum Name {
@@ -21,6 +22,17 @@ enum Name {
     EpollPwait2,
     Poll,
     Ppoll,
+    /// With the numbers of changes and completions, and flags.
+    Ring(u32, u32, u32),
+}
+
+/// `struct io_uring_getevents_arg`.
+#[repr(C)]
+struct RingArgument {
+    signal_mask: u64,
+    signal_mask_size: u32,
+    reserved: u32,
+    time: u64,
 }
 
 /// A system call that waits for descriptors, with its arguments: `epoll_wait(2)` or `poll(2)`.
@@ -104,6 +116,34 @@ impl<'a> Question<'a> {
         Question { name, set: -1, memory, room, milliseconds, time, borrowed: PhantomData }
     }
 
+    /// `io_uring_enter`: tells `changes`, and waits for completions until the timeout.
+    #[inline]
+    pub(crate) fn ring<R>(
+        calls: &mut Calls,
+        name: libc::c_int,
+        ring: &'a mut R,
+        (changes, completions): (u32, u32),
+        flags: u32,
+        timeout: Option<Duration>,
+    ) -> Question<'a> {
+        calls.io_uring_enter += 1;
+        let _borrowed = ring;
+        let timeout = timeout.filter(|timeout| completions > 0 || !timeout.is_zero());
+        let (room, time) = match timeout {
+            Some(timeout) => (1, super::timespec(timeout)),
+            None => (0, NO_TIME),
+        };
+        Question {
+            name: Name::Ring(changes, completions, flags),
+            set: name,
+            memory: std::ptr::null_mut(),
+            room,
+            milliseconds: 0,
+            time,
+            borrowed: PhantomData,
+        }
+    }
+
     /// Makes the call. Returns how many entries the kernel says have something to tell.
     ///
     /// # Errors
@@ -125,6 +165,26 @@ impl<'a> Question<'a> {
         let (number, arguments) = match self.name {
             Name::EpollWait => (EPOLL_WAIT, [set, memory, room, milliseconds, 0, 0]),
             Name::EpollPwait2 => (libc::SYS_epoll_pwait2, [set, memory, room, time, 0, 0]),
+            Name::Ring(changes, completions, flags) => {
+                let argument = RingArgument {
+                    signal_mask: 0,
+                    signal_mask_size: 0,
+                    reserved: 0,
+                    time: time as u64,
+                };
+                let (flags, argument, size) = match room {
+                    0 => (flags, 0, 0),
+                    _ => (
+                        flags | uring::ENTER_EXT_ARG,
+                        &raw const argument as usize,
+                        size_of::<RingArgument>(),
+                    ),
+                };
+                let (changes, completions) = (changes as usize, completions as usize);
+                let arguments = [set, changes, completions, flags as usize, argument, size];
+                // SAFETY: the argument and the time outlive the call; the ring is borrowed.
+                return unsafe { call::call(libc::SYS_io_uring_enter, arguments) };
+            }
             #[cfg(target_arch = "x86_64")]
             Name::Poll => (libc::SYS_poll, [memory, room, milliseconds, 0, 0, 0]),
             #[cfg(not(target_arch = "x86_64"))]

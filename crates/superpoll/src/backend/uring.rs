@@ -1,0 +1,521 @@
+//! io_uring as a poller: descriptors are watched by polls in the ring, and a wait tells all changes and
+//! fetches all events with one call, or with none if events are there already.
+//!
+//! An edge-triggered registration is a poll that stays ([`Mode::Edge`], [`Mode::Auto`], [`Mode::Exclusive`]);
+//! the kernel completes it again with each arrival, and several times in a wait if there are several, which
+//! come out as one event. A level-triggered one is a poll for one report, armed again by the next wait, when
+//! the kernel looks at the descriptor anew.
+//!
+//! A completion tells what was ready when it happened. What was there before a wait began may have been read
+//! since, and an arrival tells of itself alone; so where it is not sure that a descriptor is ready, and for what,
+//! one `poll` asks for all of them. What arrives while the wait blocks needs no second look.
+//!
+//! Each poll is armed under a number of its own, the *arming*. What comes from an earlier arming of the same
+//! descriptor, because it was under way when that was removed, is recognised and dropped. The slot keeps that
+//! number as its place, and the last wait that reported it in its account. A poll that
+//! should have stayed but ended, because the kernel found no place for a completion, is armed again, and that
+//! looks at the state; nothing is lost, but an edge may be told twice.
+//!
+//! A poll holds the open file. A descriptor that is closed while it is watched stays open for its peer until
+//! the poll is removed, so a removal is not left for the next wait ([`Backend::holds_files`]).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Report, Synced};
+use crate::error::{Error, Result};
+use crate::event::Readiness;
+use crate::interest::{Interest, Mode, Watch};
+use crate::key::Key;
+use crate::stats::Calls;
+use crate::sys::descriptor;
+use crate::sys::epoll::{self, Operation};
+use crate::sys::eventfd::{EventFd, replace};
+use crate::sys::poll::{self, Slot};
+use crate::sys::uring::{Completion, Ring};
+use crate::table::NOWHERE;
+
+/// The index under which the waker is armed.
+const WAKER: u32 = Key::RESERVED;
+
+/// The `uring` back-end.
+#[derive(Debug)]
+pub struct Uring {
+    ring: Ring,
+    armings: u32,
+    waits: u32,
+    /// Indices whose poll has ended and is to be armed again.
+    again: Vec<u32>,
+    armed: usize,
+    waker: Option<RawFd>,
+    /// Reports of armings up to this one may be of a state that is over.
+    trusted: Option<u32>,
+    outer: Option<Outer>,
+    /// What this wait has found, whether some of it twice, and what to ask of what is not sure.
+    found: Vec<Found>,
+    repeated: bool,
+    probe: Vec<Slot>,
+}
+
+/// A descriptor that was found ready.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    index: u32,
+    readiness: Readiness,
+    /// Whether it is ready now, and for no more than that.
+    sure: bool,
+}
+
+/// What stands for the ring in another loop. A ring whose completions are worked off by its own thread is
+/// not readable before that, but the kernel can be asked to count them. What makes a counter count is passed
+/// on with a delay if it was a counter itself, so the waker's is watched beside it.
+#[derive(Debug)]
+struct Outer {
+    set: OwnedFd,
+    counter: EventFd,
+}
+
+impl Outer {
+    fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Outer> {
+        let outer = Outer { set: epoll::create(calls)?, counter: EventFd::new(calls)? };
+        outer.watch(calls, outer.counter.as_fd().as_raw_fd())?;
+        ring.announce_to(calls, outer.counter.as_fd())?;
+        // For what is there already.
+        outer.counter.write()?;
+        Ok(outer)
+    }
+
+    fn watch(&self, calls: &mut Calls, fd: RawFd) -> io::Result<()> {
+        let bits = libc::EPOLLIN as u32;
+        epoll::control(calls, self.set.as_fd(), Operation::Add, fd, bits, 0)
+    }
+}
+
+fn name(index: u32, arming: u32) -> u64 {
+    u64::from(index) << 32 | u64::from(arming)
+}
+
+fn bits(interest: Interest, mode: Mode) -> u32 {
+    let flags = if mode == Mode::Exclusive { libc::EPOLLEXCLUSIVE as u32 } else { 0 };
+    u32::from(interest.poll_bits() as u16) | flags
+}
+
+/// Whether one number came after another; they come round.
+fn is_later(arming: u32, than: u32) -> bool {
+    arming != than && arming.wrapping_sub(than) < u32::MAX / 2
+}
+
+/// In an account's events: the peer has closed one direction, which ends each poll for one report at once,
+/// asked for or not.
+const HALF_CLOSED: u16 = 1;
+
+/// Whether a poll in this mode goes on after it has reported.
+fn stays(mode: Mode) -> bool {
+    matches!(mode, Mode::Edge | Mode::Auto)
+}
+
+impl Uring {
+    /// A new ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DescriptorLimit`], or [`Error::BackendUnavailable`] with what the kernel says: `ENOSYS` if it
+    /// has no io_uring, `EPERM` if it is switched off (`kernel.io_uring_disabled`, or the seccomp profile of a
+    /// container), `ENOMEM` if the memory for the rings may not be locked (`ulimit -l`).
+    pub fn new() -> Result<Uring> {
+        let ring = Ring::new(&mut crate::Calls::default()).map_err(unavailable)?;
+        Ok(Uring {
+            ring,
+            armings: 0,
+            waits: 0,
+            again: Vec::new(),
+            armed: 0,
+            waker: None,
+            trusted: None,
+            outer: None,
+            found: Vec::new(),
+            repeated: false,
+            probe: Vec::new(),
+        })
+    }
+
+    /// A number that no slot has for a place that is none.
+    fn next_arming(&mut self) -> u32 {
+        self.armings = (self.armings + 1) % NOWHERE;
+        self.armings
+    }
+
+    fn arm(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        (interest, mode): (Interest, Mode),
+    ) -> io::Result<()> {
+        let arming = self.next_arming();
+        let slot = cx.table.slot_mut(index);
+        let (fd, again) = (slot.fd(), stays(mode) || slot.account_mut().events == HALF_CLOSED);
+        let calls = &mut cx.stats.calls;
+        self.ring.arm(calls, fd, bits(interest, mode), again, name(index, arming))?;
+        cx.table.slot_mut(index).set_place(Some(arming as usize));
+        self.armed += 1;
+        Ok(())
+    }
+
+    fn disarm(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<bool> {
+        let Some(arming) = cx.table.slot(index).place() else { return Ok(false) };
+        self.ring.disarm(&mut cx.stats.calls, name(index, arming as u32))?;
+        self.ended(cx, index);
+        Ok(true)
+    }
+
+    fn ended(&mut self, cx: &mut Context<'_>, index: u32) {
+        cx.table.slot_mut(index).set_place(None);
+        self.armed -= 1;
+    }
+
+    /// Arms what has to be armed again and is still wanted.
+    fn arm_again(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while let Some(&index) = self.again.last() {
+            let slot = cx.table.slot(index);
+            let due = slot.is_live() && slot.place().is_none();
+            let told = slot.told().filter(|(interest, _)| due && !interest.is_empty());
+            if let Some(watch) = told {
+                self.arm(cx, index, watch)?;
+            }
+            self.again.pop();
+        }
+        Ok(())
+    }
+
+    /// Whether there are events to report, and nothing to tell or to ask first.
+    fn knows_all(&mut self) -> bool {
+        self.ring.has_completions() && !self.ring.has_changes() && !self.ring.has_more()
+    }
+
+    /// Which armings are of this wait, so that what they report is true now; from when on is noted
+    /// before something is armed again. With nothing there already, all else is told as it happens.
+    fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let nothing = !self.ring.has_completions() && !self.ring.has_more();
+        self.trusted = if nothing { None } else { Some(self.armings) };
+        self.arm_again(cx)
+    }
+
+    /// The call of a wait.
+    fn question<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+    ) -> io::Result<Question<'a>> {
+        let blocks = deadline != Deadline::Now && !self.ring.has_completions() && cx.may_block();
+        let left = if blocks { deadline.left() } else { Deadline::Now.left() };
+        self.ring.ask(&mut cx.stats.calls, 1, left)
+    }
+
+    /// Reports all there is.
+    fn report(&mut self, cx: &mut Context<'_>, answer: io::Result<usize>) -> io::Result<()> {
+        let mut answer = answer;
+        self.waits = self.waits.wrapping_add(1);
+        if let Some(outer) = &self.outer {
+            // Before the rest is fetched: what comes later makes it readable again.
+            outer.counter.drain(&mut cx.stats.calls);
+            cx.waker_fired();
+            self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put()?;
+        }
+        loop {
+            let number = answer.as_ref().err().and_then(io::Error::raw_os_error);
+            match number {
+                // The time is over; or what is there has to be fetched before more can be told.
+                None | Some(libc::ETIME | libc::EBUSY | libc::EAGAIN) => {}
+                Some(_) if self.ring.has_completions() => {}
+                Some(_) => return answer.map(drop),
+            }
+            while let Some(completion) = self.ring.fetch() {
+                self.collect(cx, completion);
+            }
+            if !self.ring.has_more() && !self.ring.has_changes() {
+                break;
+            }
+            answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
+        }
+        if !self.found.is_empty() {
+            cx.stats.cold.active += self.deliver(cx)? as u64;
+        }
+        if self.outer.is_some() {
+            self.settle(cx)?;
+        }
+        Ok(())
+    }
+
+    /// Notes what one completion says.
+    fn collect(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        let (index, arming) = ((completion.data >> 32) as u32, completion.data as u32);
+        if index == WAKER {
+            if !completion.armed {
+                // With a ring that takes no more changes the waker is lost, and so is the poller.
+                let _ = self.arm_waker(cx);
+            }
+            return;
+        }
+        let slot = cx.table.slot(index);
+        // The place of a vacant slot is something else.
+        if slot.fd() < 0 || slot.place() != Some(arming as usize) {
+            cx.stats.stale += 1;
+            return;
+        }
+        if !completion.armed {
+            self.ended(cx, index);
+        }
+        let readiness = match completion.outcome {
+            Ok(found) => Readiness::from_poll_bits(found),
+            Err(libc::EBADF) => {
+                self.refuse(cx, index);
+                return;
+            }
+            Err(_) => {
+                self.again.push(index);
+                return;
+            }
+        };
+        // One that should have stayed found no room, or is always ready, which is told once.
+        if !completion.armed && stays(cx.table.slot(index).watch().mode) && self.can_wait(cx, index)
+        {
+            self.again.push(index);
+        }
+        let slot = cx.table.slot_mut(index);
+        let interest = slot.interest();
+        // An arrival tells of itself, not of the other direction.
+        let whole = !interest.contains(Interest::READABLE | Interest::WRITABLE);
+        let now = self.trusted.is_none_or(|last| is_later(arming, last));
+        let last = std::mem::replace(&mut slot.account_mut().since, self.waits);
+        self.repeated |= last == self.waits;
+        self.found.push(Found { index, readiness, sure: now && (whole || !completion.armed) });
+    }
+
+    fn refuse(&mut self, cx: &mut Context<'_>, index: u32) {
+        cx.table.slot_mut(index).set_told(None);
+        cx.stats.invalid += 1;
+        cx.invalid(cx.table.key(index));
+    }
+
+    /// Reports what was found. Returns how many somebody wants to hear of.
+    fn deliver(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
+        if std::mem::take(&mut self.repeated) {
+            self.found.sort_by_key(|found| found.index);
+            self.found.dedup_by(|later, first| {
+                let same = later.index == first.index;
+                if same {
+                    first.readiness |= later.readiness;
+                    first.sure &= later.sure;
+                }
+                same
+            });
+        }
+        if self.found.iter().any(|found| !found.sure) {
+            self.look(cx)?;
+        }
+        let mut active = 0;
+        for place in 0..self.found.len() {
+            let Found { index, readiness, .. } = self.found[place];
+            let slot = cx.table.slot_mut(index);
+            let goes_on = stays(slot.watch().mode);
+            if !goes_on && readiness.masked(slot.interest()).is_empty() {
+                // It was ready before this wait, or it is not what was asked for. A poll that stays says
+                // that only once.
+                if !readiness.is_empty() {
+                    slot.account_mut().events = HALF_CLOSED;
+                }
+                if slot.told().is_some() {
+                    self.again.push(index);
+                }
+                continue;
+            }
+            if !goes_on && slot.place().is_some() {
+                self.disarm(cx, index)?;
+            }
+            let slot = cx.table.slot_mut(index);
+            slot.account_mut().events = 0;
+            match slot.told() {
+                Some((_, mode)) if stays(mode) => {}
+                Some((_, Mode::OneShot)) => slot.set_told(Some((Interest::NONE, Mode::OneShot))),
+                _ => self.again.push(index),
+            }
+            let report = cx.report(cx.table.key(index), readiness);
+            active += usize::from(matches!(report, Report::Taken | Report::Later));
+        }
+        self.found.clear();
+        Ok(active)
+    }
+
+    /// Asks what those are ready for of which that is not sure.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.probe.clear();
+        for found in self.found.iter().filter(|found| !found.sure) {
+            let slot = cx.table.slot(found.index);
+            let events = slot.interest().poll_bits();
+            self.probe.push(Slot { fd: slot.fd(), events, revents: 0 });
+        }
+        poll::wait(&mut cx.stats.calls, &mut self.probe, Deadline::Now.left())?;
+        let mut probed = 0;
+        for place in 0..self.found.len() {
+            if self.found[place].sure {
+                continue;
+            }
+            let found = self.probe[probed].revents;
+            probed += 1;
+            self.found[place].readiness = Readiness::from_poll_bits(found);
+            if found & libc::POLLNVAL != 0 {
+                self.found[place].readiness = Readiness::NONE;
+                self.refuse(cx, self.found[place].index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything to wait for; not for files and directories.
+    fn can_wait(&self, cx: &mut Context<'_>, index: u32) -> bool {
+        descriptor::can_wait(&mut cx.stats.calls, cx.table.slot(index).fd())
+    }
+
+    fn arm_waker(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(fd) = self.waker else { return Ok(()) };
+        let arming = self.next_arming();
+        // Each write to the counter is an arrival, so it never has to be read.
+        let events = libc::POLLIN as u32;
+        self.ring.arm(&mut cx.stats.calls, fd, events, true, name(WAKER, arming))
+    }
+}
+
+fn unavailable(source: io::Error) -> Error {
+    match Error::system("making an io_uring", None, source) {
+        Error::System { source, .. } => Error::BackendUnavailable { backend: "uring", source },
+        error => error,
+    }
+}
+
+impl Backend for Uring {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    fn admit(&self, _fd: RawFd, _watch: Watch) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        let slot = cx.table.slot(index);
+        let failed =
+            |fd| move |source| Error::system("watching it with io_uring", Some(fd), source);
+        let (fd, watch) = (slot.fd(), slot.watch());
+        if !slot.is_live() {
+            let told = self.disarm(cx, index).map_err(failed(fd))?;
+            cx.table.slot_mut(index).set_told(None);
+            return Ok(if told { Synced::Told } else { Synced::Saved });
+        }
+        let wanted = (watch.interest, watch.mode);
+        if slot.told() == Some(wanted) && !slot.is_renamed() {
+            return Ok(Synced::Saved);
+        }
+        let had = self.disarm(cx, index).map_err(failed(fd))?;
+        let slot = cx.table.slot_mut(index);
+        slot.set_told(Some(wanted));
+        slot.account_mut().events = 0;
+        if watch.interest.is_empty() {
+            return Ok(if had { Synced::Told } else { Synced::Saved });
+        }
+        self.arm(cx, index, wanted).map_err(failed(fd))?;
+        Ok(Synced::Told)
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        self.begin(cx)?;
+        cx.stats.cold.watched += self.armed as u64;
+        let answer = if self.knows_all() { Ok(0) } else { self.question(cx, deadline)?.put() };
+        self.report(cx, answer)
+    }
+
+    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
+        self.begin(cx).ok()?;
+        if self.knows_all() {
+            return None;
+        }
+        let question = self.question(cx, deadline).ok()?;
+        Some(question)
+    }
+
+    fn hear(
+        &mut self,
+        cx: &mut Context<'_>,
+        _deadline: Deadline,
+        answer: io::Result<usize>,
+    ) -> io::Result<()> {
+        cx.stats.cold.watched += self.armed as u64;
+        self.report(cx, answer)
+    }
+
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        let fd = fd.as_raw_fd();
+        self.waker = Some(fd);
+        if let Some(outer) = &self.outer {
+            outer
+                .watch(&mut cx.stats.calls, fd)
+                .map_err(|source| Error::system("watching the waker", Some(fd), source))?;
+        }
+        self.arm_waker(cx).map_err(|source| Error::system("watching the waker", Some(fd), source))
+    }
+
+    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let failed = |source| Error::system("making an io_uring anew", None, source);
+        self.ring = Ring::new(&mut cx.stats.calls).map_err(failed)?;
+        for index in cx.table.indices() {
+            cx.table.slot_mut(index).set_place(None);
+        }
+        self.again.clear();
+        self.armed = 0;
+        self.waker = None;
+        if let Some(outer) = &mut self.outer {
+            // Under the same number: another loop knows it by that.
+            let new = Outer::new(&mut cx.stats.calls, &mut self.ring).map_err(failed)?;
+            replace(outer.set.as_fd(), new.set).map_err(failed)?;
+            outer.counter = new.counter;
+        }
+        Ok(())
+    }
+
+    fn holds_files(&self) -> bool {
+        true
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.outer.is_some() {
+            self.arm_again(cx)?;
+        }
+        self.ring.submit(&mut cx.stats.calls)
+    }
+
+    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
+        let failed = |source| Error::system("nesting an io_uring", None, source);
+        if self.outer.is_none() {
+            let calls = &mut cx.stats.calls;
+            let outer = Outer::new(calls, &mut self.ring).map_err(failed)?;
+            if let Some(waker) = self.waker {
+                outer.watch(calls, waker).map_err(failed)?;
+            }
+            self.outer = Some(outer);
+        }
+        self.settle(cx).map_err(failed)?;
+        Ok(self.outer.as_ref().map_or(self.ring.as_fd(), |outer| outer.set.as_fd()))
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths { hot: 0, cold: self.armed }
+    }
+
+    fn memory(&self) -> Memory {
+        let own =
+            self.again.capacity() * size_of::<u32>() + self.found.capacity() * size_of::<Found>();
+        Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! What only this back-end can get wrong. Each test is left out where there is no io_uring.
+
+use std::collections::HashMap;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::backend::BackendKind;
+use crate::event::{Events, Readiness};
+use crate::interest::{Interest, Mode, Watch};
+use crate::key::Key;
+use crate::poller::Poller;
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
+fn poller() -> Option<Poller> {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return None;
+    }
+    Some(Poller::builder().backend(BackendKind::Uring).build().unwrap())
+}
+
+fn found(poller: &mut Poller) -> Vec<(Key, Readiness)> {
+    let mut events = Events::with_limit(10_000);
+    poller.wait(&mut events, NOW).unwrap();
+    assert!(events.refusals().is_empty(), "{:?}", events.refusals());
+    events.iter().map(|event| (event.key(), event.readiness())).collect()
+}
+
+fn ready_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    writer.write_all(b"x").unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn changes_and_the_wait_are_one_call() {
+    let Some(mut poller) = poller() else { return };
+    let pipes: Vec<_> = (0..100).map(|_| ready_pipe()).collect();
+    for (reader, _) in &pipes {
+        poller.register(reader, Interest::READABLE).unwrap();
+    }
+    let before = poller.stats().calls;
+    assert_eq!(found(&mut poller).len(), 100);
+    let calls = poller.stats().calls.since(&before);
+    assert_eq!(calls.epoll_ctl() + calls.poll, 0);
+    // The ring is set up by its first use, and the kernel works off so many completions at a time.
+    assert!((1..=8).contains(&calls.io_uring_enter), "{calls}");
+    // A level is looked at again, by the same call that waits.
+    let before = poller.stats().calls;
+    assert_eq!(found(&mut poller).len(), 100);
+    assert!(poller.stats().calls.since(&before).io_uring_enter <= 8);
+}
+
+#[test]
+fn an_arrival_that_was_read_before_the_wait_is_not_told() {
+    let Some(mut poller) = poller() else { return };
+    for mode in [Mode::Level, Mode::Edge, Mode::Auto, Mode::OneShot] {
+        let (mut reader, mut writer) = pipe().unwrap();
+        let key = poller.register(&reader, Watch::new(Interest::READABLE).mode(mode)).unwrap();
+        assert_eq!(found(&mut poller), []);
+        writer.write_all(b"x").unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        assert_eq!(found(&mut poller), [], "{mode:?}");
+        writer.write_all(b"x").unwrap();
+        assert_eq!(found(&mut poller), [(key, Readiness::READABLE)], "{mode:?}");
+        poller.deregister(key).unwrap();
+    }
+}
+
+#[test]
+fn several_arrivals_are_one_event() {
+    let Some(mut poller) = poller() else { return };
+    let (reader, mut writer) = pipe().unwrap();
+    let key = poller.register(&reader, Watch::new(Interest::READABLE).mode(Mode::Edge)).unwrap();
+    assert_eq!(found(&mut poller), []);
+    for _ in 0..50 {
+        writer.write_all(b"x").unwrap();
+        // A command that makes the kernel tell what has happened so far.
+        poller.flush();
+    }
+    assert_eq!(found(&mut poller), [(key, Readiness::READABLE)]);
+    assert_eq!(found(&mut poller), []);
+}
+
+#[test]
+fn what_is_under_way_for_an_earlier_interest_is_dropped() {
+    let Some(mut poller) = poller() else { return };
+    let (reader, mut writer) = pipe().unwrap();
+    let edge = Watch::new(Interest::READABLE).mode(Mode::Edge);
+    let key = poller.register(&reader, edge).unwrap();
+    assert_eq!(found(&mut poller), []);
+    writer.write_all(b"x").unwrap();
+    poller.modify(key, Interest::NONE).unwrap();
+    assert_eq!(found(&mut poller), []);
+    poller.deregister(key).unwrap();
+    let again = poller.register(&reader, edge).unwrap();
+    assert_eq!(found(&mut poller), [(again, Readiness::READABLE)]);
+}
+
+#[test]
+fn an_end_of_a_registration_reaches_the_peer_before_the_next_wait() {
+    let Some(mut poller) = poller() else { return };
+    for closing in [false, true] {
+        let (reader, mut writer) = pipe().unwrap();
+        let key = poller.register(&reader, Interest::READABLE).unwrap();
+        assert_eq!(found(&mut poller), []);
+        if closing {
+            poller.deregister_closing(key).unwrap();
+        } else {
+            poller.deregister(key).unwrap();
+        }
+        drop(reader);
+        let error = writer.write_all(b"x").unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    }
+    let (reader, mut writer) = pipe().unwrap();
+    let owned = poller.own(reader, Interest::READABLE).unwrap();
+    assert_eq!(found(&mut poller), []);
+    drop(owned);
+    poller.flush();
+    assert!(writer.write_all(b"x").is_err());
+}
+
+#[test]
+fn more_completions_than_there_is_room_for_lose_nothing() {
+    const COUNT: usize = 6_000;
+    let Some(mut poller) = poller() else { return };
+    let limit = crate::limits::raise_descriptors().unwrap();
+    if limit < COUNT as u64 + 100 {
+        eprintln!("skipped: {limit} descriptors are too few (ulimit -n)");
+        return;
+    }
+    let (reader, mut writer) = pipe().unwrap();
+    let watch = Watch::new(Interest::READABLE).mode(Mode::Edge);
+    let readers: Vec<OwnedFd> =
+        (0..COUNT).map(|_| OwnedFd::from(reader.try_clone().unwrap())).collect();
+    for reader in &readers {
+        poller.register(reader, watch).unwrap();
+    }
+    assert_eq!(found(&mut poller), []);
+    for _ in 0..3 {
+        // Each arrival completes all of them.
+        writer.write_all(b"x").unwrap();
+        let mut times: HashMap<Key, usize> = HashMap::new();
+        for _ in 0..4 {
+            for (key, readiness) in found(&mut poller) {
+                assert!(readiness.contains(Readiness::READABLE));
+                *times.entry(key).or_default() += 1;
+            }
+        }
+        assert_eq!(times.len(), COUNT);
+        assert!(times.values().all(|&times| times <= 2), "an edge told three times");
+    }
+}
+
+#[test]
+fn a_direction_that_the_peer_has_closed_does_not_keep_a_wait_awake() {
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+    let Some(mut poller) = poller() else { return };
+    let (one, other) = UnixStream::pair().unwrap();
+    one.set_nonblocking(true).unwrap();
+    while (&one).write(&[0; 4096]).is_ok() {}
+    for mode in [Mode::Level, Mode::OneShot] {
+        let key = poller.register(&one, Watch::new(Interest::WRITABLE).mode(mode)).unwrap();
+        assert_eq!(found(&mut poller), []);
+        other.shutdown(Shutdown::Write).unwrap();
+        let before = poller.stats().calls;
+        let mut events = Events::with_limit(4);
+        poller.wait(&mut events, Some(Duration::from_millis(20))).unwrap();
+        assert!(events.is_empty());
+        let calls = poller.stats().calls.since(&before);
+        assert!(calls.io_uring_enter < 10, "it spins: {calls}");
+        poller.deregister(key).unwrap();
+    }
+}

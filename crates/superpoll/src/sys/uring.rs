@@ -1,0 +1,268 @@
+//! An io_uring that watches descriptors: `io_uring_setup`, `io_uring_enter`, `io_uring_register`.
+//!
+//! The library maps the rings and knows their layout; the calls that are made in each wait are made here,
+//! like all others (`call.rs`). A ring is used by one thread at a time, which the kernel holds us to
+//! (`IORING_SETUP_SINGLE_ISSUER`, Linux 6.0): completions are then worked off when that thread asks
+//! (`IORING_SETUP_DEFER_TASKRUN`, 6.1) instead of interrupting it. Older kernels get the next best
+//! (`IORING_SETUP_COOP_TASKRUN`, 5.19), and those before 5.19 no ring at all: without one of the two it is
+//! slower than epoll. It starts disabled and belongs to the thread that uses it first.
+//!
+//! A ring's memory is not copied to a child process. Each ring notes how often the process had been forked
+//! when it was made, and refuses to be used after another time.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use crate::stats::Calls;
+use crate::sys::question::Question;
+
+/// Changes that are told together at most.
+const SUBMISSIONS: u32 = 256;
+
+/// What waits to be fetched at most before the kernel begins to keep it elsewhere.
+const COMPLETIONS: u32 = 4096;
+
+/// `IORING_ENTER_*` and `IORING_REGISTER_*` of `linux/io_uring.h`.
+pub(super) const ENTER_GETEVENTS: u32 = 1 << 0;
+pub(super) const ENTER_EXT_ARG: u32 = 1 << 3;
+const ENTER_REGISTERED_RING: u32 = 1 << 4;
+const REGISTER_RING_FDS: libc::c_uint = 20;
+
+/// What a removal is answered under; nobody waits for it.
+const IGNORED: u64 = u64::MAX;
+
+/// How often this process has been forked, seen from the child.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// What became ready, or why it is not watched any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// What it was armed with.
+    pub data: u64,
+    /// The readiness, as `poll(2)` has it, or the error's number.
+    pub outcome: Result<i16, i32>,
+    /// Whether it is still armed.
+    pub armed: bool,
+}
+
+/// The ring.
+pub struct Ring {
+    ring: IoUring,
+    /// Whether a thread has used it: it is that thread's.
+    enabled: bool,
+    /// The name by which the kernel finds it, and what tells it so.
+    name: (RawFd, u32),
+    forks: u32,
+    /// Whether removals that succeed need no answer (Linux 5.17).
+    quiet_removals: bool,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("fd", &self.ring.as_raw_fd()).finish_non_exhaustive()
+    }
+}
+
+fn watch_forks() {
+    static ONCE: Once = Once::new();
+    extern "C" fn forked() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    ONCE.call_once(|| {
+        // SAFETY: the function only adds to a static, which is allowed between fork and exec.
+        // Without memory for it nothing is counted, and the ring's own errors are what is left.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+}
+
+impl Ring {
+    /// A ring that belongs to nobody yet.
+    pub fn new(calls: &mut Calls) -> io::Result<Ring> {
+        watch_forks();
+        let forks = FORKS.load(Ordering::Relaxed);
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(COMPLETIONS).setup_submit_all().setup_taskrun_flag();
+        let mut deferring = builder.clone();
+        deferring.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+        calls.io_uring_setup += 1;
+        let (ring, enabled) = match deferring.build(SUBMISSIONS) {
+            Ok(ring) => (ring, false),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                calls.io_uring_setup += 1;
+                let ring = builder.setup_coop_taskrun().build(SUBMISSIONS).map_err(too_old)?;
+                (ring, true)
+            }
+            Err(error) => return Err(error),
+        };
+        let parameters = ring.params();
+        if !parameters.is_feature_ext_arg() || !parameters.is_feature_nodrop() {
+            return Err(too_old(io::ErrorKind::Unsupported.into()));
+        }
+        let quiet_removals = parameters.is_feature_skip_cqe_on_success();
+        let name = (ring.as_raw_fd(), 0);
+        Ok(Ring { ring, enabled, name, forks, quiet_removals })
+    }
+
+    /// Watches a descriptor: reports arrivals until it is removed, or a state once.
+    pub fn arm(
+        &mut self,
+        calls: &mut Calls,
+        fd: RawFd,
+        events: u32,
+        again: bool,
+        data: u64,
+    ) -> io::Result<()> {
+        let entry = opcode::PollAdd::new(types::Fd(fd), events).multi(again).build();
+        self.push(calls, &entry.user_data(data))
+    }
+
+    /// Watches it no more. What was found before may still be told.
+    pub fn disarm(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
+        let flags =
+            if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() };
+        // Not a removal of the poll, which is refused while it is about to be completed.
+        self.push(calls, &opcode::AsyncCancel::new(data).build().flags(flags).user_data(IGNORED))
+    }
+
+    fn push(&mut self, calls: &mut Calls, entry: &squeue::Entry) -> io::Result<()> {
+        self.check_forks()?;
+        if self.ring.submission().is_full() {
+            self.submit(calls)?;
+        }
+        // SAFETY: polls and their removals refer to no memory.
+        unsafe { self.ring.submission().push(entry) }
+            .map_err(|_| io::Error::other("the ring does not take more changes"))
+    }
+
+    fn check_forks(&self) -> io::Result<()> {
+        if self.forks == FORKS.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(io::Error::other("the process has been forked: call Poller::after_fork in the child"))
+    }
+
+    /// Whether changes wait to be told.
+    pub fn has_changes(&mut self) -> bool {
+        !self.ring.submission().is_empty()
+    }
+
+    /// Tells the kernel all changes, and has it carry them out. Those that it has made are not undone by an
+    /// error.
+    pub fn submit(&mut self, calls: &mut Calls) -> io::Result<()> {
+        while self.has_changes() || self.has_more() {
+            let told = self.ask(calls, 0, Some(Duration::ZERO))?.put();
+            match told {
+                Ok(0) if self.has_changes() => {
+                    return Err(io::Error::other("the kernel takes no changes"));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Completions have to be fetched first.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The call that tells all changes and waits until there are so many completions, or the time is
+    /// over (`None`: never).
+    pub fn ask(
+        &mut self,
+        calls: &mut Calls,
+        completions: u32,
+        timeout: Option<Duration>,
+    ) -> io::Result<Question<'_>> {
+        self.check_forks()?;
+        if !self.enabled {
+            self.enable(calls)?;
+        }
+        let changes = self.ring.submission().len() as u32;
+        let (name, registered) = self.name;
+        let completions = if timeout == Some(Duration::ZERO) { 0 } else { completions };
+        let flags = ENTER_GETEVENTS | registered;
+        Ok(Question::ring(calls, name, &mut self.ring, (changes, completions), flags, timeout))
+    }
+
+    /// The ring becomes this thread's.
+    #[cold]
+    fn enable(&mut self, calls: &mut Calls) -> io::Result<()> {
+        calls.io_uring_register += 2;
+        self.ring.submitter().register_enable_rings()?;
+        self.enabled = true;
+        #[repr(C)]
+        struct Update {
+            offset: u32,
+            reserved: u32,
+            data: u64,
+        }
+        let fd = self.ring.as_raw_fd();
+        let mut update = Update { offset: u32::MAX, reserved: 0, data: fd as u64 };
+        // SAFETY: the kernel reads and writes one entry, which outlives the call.
+        let registered = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                fd,
+                REGISTER_RING_FDS,
+                &raw mut update,
+                1 as libc::c_uint,
+            )
+        };
+        // Without a name (before Linux 5.18) the descriptor is as good.
+        if registered == 1 {
+            self.name = (update.offset as RawFd, ENTER_REGISTERED_RING);
+        }
+        Ok(())
+    }
+
+    /// Has the kernel write to a counter whenever there is something to fetch.
+    pub fn announce_to(&mut self, calls: &mut Calls, counter: BorrowedFd<'_>) -> io::Result<()> {
+        calls.io_uring_register += 1;
+        self.ring.submitter().register_eventfd(counter.as_raw_fd())
+    }
+
+    /// What has been completed, one after the other.
+    pub fn fetch(&mut self) -> Option<Completion> {
+        loop {
+            let entry = self.ring.completion().next()?;
+            if entry.user_data() != IGNORED {
+                let result = entry.result();
+                let outcome = if result < 0 { Err(-result) } else { Ok(result as i16) };
+                let armed = cqueue::more(entry.flags());
+                return Some(Completion { data: entry.user_data(), outcome, armed });
+            }
+        }
+    }
+
+    /// Whether something can be fetched without a call.
+    pub fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// Whether a call would bring more completions.
+    pub fn has_more(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// The ring's descriptor: readable when there are completions.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring keeps its descriptor open as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+fn too_old(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) | None => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "it takes Linux 5.19, from which on a ring does not interrupt its thread",
+        ),
+        _ => error,
+    }
+}
