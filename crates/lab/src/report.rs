@@ -137,9 +137,11 @@ fn models_section(folder: &Path, record: &Record<models::Row>) -> Result<String>
             record::write(&folder.join(file), &plot::standalone(&svg))?;
             let _ = writeln!(text, "<figure>{svg}</figure>");
         }
+        let _ = writeln!(text, "<p>{}</p>\n<ul>", escaped(models::table::FROM_TO));
         for line in models::table::verdicts(&rows) {
-            let _ = writeln!(text, "<p>{}</p>", escaped(&line));
+            let _ = writeln!(text, "<li>{}</li>", escaped(&line));
         }
+        text += "</ul>\n";
         text += "<p>Each loop against the best of all:</p>\n";
         text += &table(&models::table::subjects(&rows));
         text += "<p>Time per round of the loop alone:</p>\n";

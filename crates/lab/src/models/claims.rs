@@ -8,7 +8,6 @@
 use crate::atr_table::{cost, loop_time};
 use crate::models::Row;
 use crate::record::{Account, Figures};
-use crate::statistics;
 
 /// The rows of a sweep.
 struct Sweep<'a>(&'a [&'a Row]);
@@ -33,26 +32,22 @@ impl Sweep<'_> {
         self.points().into_iter().filter_map(ratio).collect()
     }
 
-    /// These ratios in words: at the ends of the sweep, and in between from the least to the most.
+    /// These ratios at the ends of the sweep, in words, by both accounts if both are known.
     fn against(&self, subject: &str, to: &str) -> Option<String> {
         if subject == to {
             return None;
         }
-        let words = |of: Account| {
+        let ends = |of: Account| {
             let ratios = self.ratios(subject, to, of);
             let (first, last) = (*ratios.first()?, *ratios.last()?);
-            let (least, most) = (statistics::minimum(&ratios), statistics::maximum(&ratios));
             Some(match ratios.len() {
-                1 => format!("{first:.2} times"),
-                _ => format!(
-                    "{first:.2} times with the fewest active, {last:.2} with the most ({least:.2} to \
-                     {most:.2})"
-                ),
+                1 => format!("{first:.2}"),
+                _ => format!("{first:.2} to {last:.2}"),
             })
         };
-        let (alone, all) = (words(loop_time)?, words(cost));
-        let all = all.map_or_else(String::new, |all| format!("; with what writers pay {all}"));
-        Some(format!("{subject} takes {alone} what {to} does by the loop alone{all}"))
+        let alone = ends(loop_time)?;
+        let writers = ends(cost).map_or_else(String::new, |cost| format!(", {cost} with writers"));
+        Some(format!("{subject} takes {alone} times as long as {to}{writers}"))
     }
 
     /// At how many points a subject was the cheapest with what writers pay, if that is known.
@@ -68,7 +63,7 @@ impl Sweep<'_> {
 
     fn quiet(&self, subject: &str) -> Option<String> {
         let share = self.0.iter().find(|row| row.subject == subject)?.quiet_processor_share?;
-        Some(format!("while nothing happens {subject} takes {:.1} % of a processor", share * 100.0))
+        Some(format!("{subject} takes {:.1} % of a processor while nothing happens", share * 100.0))
     }
 
     fn has(&self, subject: &str) -> bool {
@@ -91,7 +86,7 @@ impl Sweep<'_> {
 /// The epoll loop, which everybody knows, is what others are held against.
 const KNOWN: &str = "raw-epoll-lt";
 
-/// A line for each model that was measured.
+/// A line for each model that was measured. Times are given from the fewest active descriptors to the most.
 pub fn verdicts(rows: &[&Row]) -> Vec<String> {
     let sweep = Sweep(rows);
     let against = |subject: &str| sweep.against(subject, KNOWN);
@@ -110,14 +105,14 @@ pub fn verdicts(rows: &[&Row]) -> Vec<String> {
         .into_iter()
         .flat_map(|subject| [against(subject), sweep.won(subject)]);
     let lines: [(&str, Vec<Option<String>>); 4] = [
-        ("trying: it is said to keep a processor busy and not to be practical", trying.collect()),
-        ("signals: as Linux sends them they are said to be of next to no use", signals.collect()),
+        ("Trying is said to keep a processor busy and not to be practical", trying.collect()),
+        ("Signals, as Linux sends them, are said to be of next to no use", signals.collect()),
         (
-            "asking: it is said to be heavy by nature, as each call joins and leaves all it waits for, \
-             and with epoll less so",
+            "Asking is said to be heavy by nature, as each call joins and leaves all it waits for, and \
+             less so with epoll",
             asking.collect(),
         ),
-        ("registering: it is said to be the way out", registering.collect()),
+        ("Registering is said to be the way out", registering.collect()),
     ];
     lines
         .into_iter()
@@ -165,13 +160,13 @@ mod tests {
         for part in [
             "spin takes 100.0 % of a processor",
             "raw-epoll-lt takes 0.2 %",
-            "10.00 times with the fewest active, 0.80 with the most",
+            "spin takes 10.00 to 0.80 times as long as raw-epoll-lt, 9.18 to 0.80 with writers",
             "the cheapest at 1 of 2 ratios",
         ] {
             assert!(lines[0].contains(part), "{part:?} in {}", lines[0]);
         }
         assert!(lines[1].contains("full 7 times"), "{}", lines[1]);
-        assert!(lines[1].contains("(2.00 to 2.00)"), "{}", lines[1]);
+        assert!(lines[1].contains("takes 2.00 to 2.00 times"), "{}", lines[1]);
         assert!(lines[2].ends_with("Measured: raw-epoll-lt is the cheapest at 1 of 2 ratios."));
     }
 

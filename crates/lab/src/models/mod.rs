@@ -323,15 +323,21 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let mut pace = Pace::new(all_points, plan.budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();
+    // Why there was nothing to measure somewhere: a remark, unless it is so everywhere.
+    let mut nothing = Vec::new();
     for &kind in &plan.kinds {
         for &total in &plan.totals {
             let pairs = Pairs::open(kind, total)?;
             let (ways, reasons) = working(&plan.ways, &pairs)?;
-            for reason in reasons {
-                if !plan.notes.contains(&reason) {
-                    output::note(&reason);
-                    plan.notes.push(reason);
-                }
+            let new = reasons.into_iter().filter(|reason| !plan.notes.contains(reason));
+            let new: Vec<String> = new.collect();
+            if ways.is_empty() {
+                nothing.extend(new);
+                continue;
+            }
+            for reason in new {
+                output::note(&reason);
+                plan.notes.push(reason);
             }
             let mut entries = vec![floor];
             entries.extend(ways.iter().map(|way| way.entry));
@@ -379,12 +385,12 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     drop(progress);
-    if rows.iter().all(|row| row.subject == FLOOR) && left_out == 0 {
-        return Err(Error::usage(format!(
-            "nothing is left to measure of --subjects {}: {}",
-            options.subjects,
-            plan.notes.join("; ")
-        )));
+    if rows.is_empty() && !nothing.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", nothing.join("; "))));
+    }
+    for reason in nothing {
+        output::note(&reason);
+        plan.notes.push(reason);
     }
     pace::say_left_out(left_out);
     Ok(Record {
@@ -535,6 +541,22 @@ mod tests {
         assert!([libc::ENOSYS, libc::EPERM, libc::ENOMEM].iter().all(|&code| refused(&of(code))));
         assert!(!refused(&of(libc::EBADF)) && !refused(&of(libc::EMFILE)));
         assert!(!refused(&Error::usage("nonsense")));
+    }
+
+    #[test]
+    fn who_is_refused_is_left_out_with_the_reason_and_who_fails_is_not() {
+        fn build(_: &Pairs, code: i32) -> Result<Box<dyn subject::Subject + '_>> {
+            Err(Error::system("setting up", std::io::Error::from_raw_os_error(code)))
+        }
+        let pairs = Pairs::open(Kind::Pipe, 2).unwrap();
+        let spin = way(Model::Try, "spin", "", spin::build);
+        let absent = way(Model::Register, "absent", "", |pairs| build(pairs, libc::ENOSYS));
+        let (ways, notes) = working(&[absent, spin], &pairs).unwrap();
+        assert_eq!(ways, [spin]);
+        let parts = ["absent is left out with 2 descriptors", "setting up", "not implemented"];
+        assert!(parts.iter().all(|part| notes[0].contains(part)), "{notes:?}");
+        let broken = way(Model::Register, "broken", "", |pairs| build(pairs, libc::EBADF));
+        assert!(working(&[broken, spin], &pairs).is_err());
     }
 
     #[test]

@@ -107,6 +107,10 @@ pub fn subjects(rows: &[&Row]) -> Table {
     table
 }
 
+/// What stands above the claims.
+pub const FROM_TO: &str = "What is said of each model, and what was measured, from the fewest active \
+                           descriptors to the most:";
+
 /// What was claimed of each model and what this sweep measured, a line each.
 pub fn verdicts(rows: &[&Row]) -> Vec<String> {
     claims::verdicts(rows)
@@ -120,6 +124,7 @@ pub fn text(rows: &[Row]) -> String {
         text += &format!("{}\n", sweep(&rows, loop_time));
         text += &format!("{name}: the same with what the writers pay\n\n{}\n", sweep(&rows, cost));
         text += &format!("{name}: each loop against the best of all\n\n{}\n", subjects(&rows));
+        text += &format!("{FROM_TO}\n\n");
         for line in verdicts(&rows) {
             text += &format!("{line}\n");
         }
