@@ -72,11 +72,11 @@ pub fn write(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     write_with(pairs(), fd, bytes)
 }
 
-/// Writes from several buffers in order (`writev(2)`), as [`write`].
+/// Writes from several buffers in order (`writev(2)`), as [`write()`].
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 #[inline(always)]
 pub fn write_vectored(fd: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
     let fd = fd.as_fd().as_raw_fd() as usize;
