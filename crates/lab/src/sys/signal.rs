@@ -106,7 +106,7 @@ impl Held {
         calls
     }
 
-    /// A descriptor from which they can be read, many at a time; it does not block if asked so.
+    /// A descriptor from which they can be read, many at a time; reading waits for the first.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         // SAFETY: the kernel reads one set; the number it returns is owned by nobody yet.
         unsafe {
