@@ -5,7 +5,7 @@ mod doctor;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::{atr, herd, http, mix, output, ring, targets, timers, wake};
+use superpoll_lab::{atr, herd, http, mix, models, output, ring, targets, timers, wake};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -34,6 +34,8 @@ enum Lab {
     Atr(atr::Options),
     /// Loads of busy and idle descriptors: where adapting pays
     Mix(mix::Options),
+    /// Try, signals, ask, register: four ways to learn what is ready, over the active/total ratio
+    Models(models::Options),
     /// How long a loop that has gone quiet takes to wake up
     Wake(wake::Options),
     /// Pipes in a ring and a task between each two: what a runtime takes to pass a byte on
@@ -99,6 +101,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Mix(options) => {
             let record = mix::run(&options)?;
             output::mix(&record, &options.output)
+        }
+        Lab::Models(options) => {
+            let record = models::run(&options)?;
+            output::models(&record, &options.output)
         }
         Lab::Wake(options) => {
             let record = wake::run(&options)?;

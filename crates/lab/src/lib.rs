@@ -4,7 +4,7 @@
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. [`ring`], [`http`], [`timers`] and [`herd`] compare not pollers but
-//! runtimes and ways to share a listener. What becomes of the rows (table, CSV, plots, report) is apart
+//! runtimes and ways to share a listener; [`models`] the four ways to learn what is ready. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
@@ -20,6 +20,7 @@ pub mod measure;
 pub mod mix;
 mod mix_plot;
 pub mod mix_table;
+pub mod models;
 pub mod options;
 pub mod output;
 mod pace;

@@ -54,6 +54,11 @@ struct Block {
     allocations: Option<u64>,
     memory: Option<usize>,
     empty: u64,
+    /// System calls, reads included.
+    calls: Option<u64>,
+    overflows: Option<u64>,
+    /// Bytes that were written, which is the number of events.
+    events: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,6 +141,7 @@ fn run_block(
         run_round(pairs, entry, &mut *subject, load, first + round, ledger)?;
     }
     let empty = ledger.empty();
+    let (calls, overflows) = (subject.calls(), subject.overflows());
     let counters = Counters::of(&*subject);
     let mut allocated = memory::allocations().map(|_| 0);
     for round in 0..rounds.measured {
@@ -149,6 +155,7 @@ fn run_block(
         {
             *sum += after - before;
         }
+        block.events += load.round(first + warm_up + round).len() as u64;
         let undisturbed = process::preemptions() == preemptions;
         all.push((write_ns, loop_ns, undisturbed));
     }
@@ -172,6 +179,10 @@ fn run_block(
     block.allocations = allocated;
     block.memory = subject.memory();
     block.empty = ledger.empty() - empty;
+    let since =
+        |after: Option<u64>, before| after.zip(before).map(|(after, before)| after - before);
+    block.calls = since(subject.calls(), calls).map(|calls| calls + block.events + block.empty);
+    block.overflows = since(subject.overflows(), overflows);
     Ok(block)
 }
 
@@ -255,6 +266,8 @@ impl Outcome {
             let sum: Option<u64> = self.blocks.iter().map(|b| b.counters.as_ref().map(of)).sum();
             sum.map(|sum| sum as f64 / run.max(1) as f64)
         };
+        let events: u64 = self.blocks.iter().map(|block| block.events).sum();
+        let calls: Option<u64> = self.blocks.iter().map(|block| block.calls).sum();
         let allocations: Option<u64> = self.blocks.iter().map(|b| b.allocations).sum();
         Figures {
             ns_per_round_min: statistics::minimum(&loops),
@@ -272,6 +285,8 @@ impl Outcome {
             wakes_per_round: per_round(|c| c.wakes),
             moves_per_round: per_round(|c| c.moves),
             allocations_per_round: allocations.map(|sum| sum as f64 / run.max(1) as f64),
+            calls_per_event: calls.map(|sum| sum as f64 / events.max(1) as f64),
+            overflows: self.blocks.iter().map(|block| block.overflows).sum(),
             memory_bytes: self.blocks.iter().filter_map(|block| block.memory).max(),
             ..Figures::default()
         }

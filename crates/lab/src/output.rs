@@ -140,6 +140,18 @@ pub fn herd(record: &Record<crate::herd::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
+/// Prints and writes the results of `lab models`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn models(record: &Record<crate::models::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    print(crate::models::table::text(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab http`.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ pub type Account = fn(&Figures) -> Option<f64>;
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
-    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `http`.
+    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `http`, `timers`, `models`.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,
@@ -90,6 +90,12 @@ pub struct Figures {
     /// Allocations of this process in measured rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations_per_round: Option<f64>,
+    /// System calls for an event, reads included, as the subject counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls_per_event: Option<f64>,
+    /// How often the kernel had no room to note an event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overflows: Option<u64>,
     /// What the poller keeps for itself in heap bytes, the arrays that the kernel reads or writes not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<usize>,
@@ -101,6 +107,11 @@ pub const PURE: [&str; 6] =
 
 /// Fills in the costs and ratios of the figures of one point, given with their subjects' names.
 pub fn relate(point: &mut [(&str, &mut Figures)]) {
+    relate_to(point, |name| PURE.contains(&name));
+}
+
+/// As [`relate`], but the ratios are to the best of those that `yardstick` names.
+pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
     let floor = point
         .iter()
         .find(|(name, _)| *name == "floor")
@@ -116,8 +127,8 @@ pub fn relate(point: &mut [(&str, &mut Figures)]) {
         floor.map(|(_, least)| f.ns_per_round_min + (f.write_ns_per_round_min - least).max(0.0))
     };
     let best = |of: &dyn Fn(&Figures) -> Option<f64>| {
-        let pure = point.iter().filter(|(name, _)| PURE.contains(name));
-        pure.filter_map(|(_, figures)| of(figures)).min_by(f64::total_cmp)
+        let held_against = point.iter().filter(|(name, _)| yardstick(name));
+        held_against.filter_map(|(_, figures)| of(figures)).min_by(f64::total_cmp)
     };
     let best_loop = best(&|f| Some(f.ns_per_round_median));
     let best_loop_min = best(&|f| Some(f.ns_per_round_min));

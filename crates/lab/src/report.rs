@@ -12,7 +12,8 @@ use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
-    atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, plot, ring, timers, wake,
+    atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, models, plot, ring, timers,
+    wake,
 };
 
 const STYLE: &str = "\
@@ -40,6 +41,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<mix::Row>::load(&folder.join("mix.json")) {
         body += &mix_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<models::Row>::load(&folder.join("models.json")) {
+        body += &models_section(folder, &record)?;
     }
     if let Some(record) = Record::<wake::Row>::load(&folder.join("wake.json")) {
         body += &wake_section(&record);
@@ -110,6 +114,41 @@ fn mix_section(folder: &Path, record: &Record<mix::Row>) -> Result<String> {
     text += "<p>The loop's own time:</p>\n";
     text += &table(&mix_table::loops(&record.rows));
     text += &kept(&targets::of_mix(&record.rows));
+    Ok(text)
+}
+
+fn models_section(folder: &Path, record: &Record<models::Row>) -> Result<String> {
+    let mut text = "<h2>models: try, signals, ask, register</h2>\n".to_owned();
+    text += "<p>Four ways to learn which descriptors are ready, each as the shortest loop, over the ratio of \
+             active to all. The loop alone is waiting and reading; “with writers” adds what the writes cost \
+             more than to descriptors that nobody watches. “Best” is the best of all loops at that ratio, \
+             “calls” are system calls, reads included, and “overflows” counts how often the kernel had no \
+             room to note an event; every byte was read all the same. “While quiet” is the processor time \
+             during a wait in which nothing happens. The floor knows what is ready and only reads.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    for (name, rows) in models::sweeps(&record.rows) {
+        let _ = writeln!(text, "<h3>{}</h3>", escaped(&name));
+        let stem = format!("models-{}", name.replace(' ', "-"));
+        for (file, with_writers) in
+            [(format!("{stem}.svg"), false), (format!("{stem}-with-writers.svg"), true)]
+        {
+            let Some(plot) = models::plot::ratios(&name, &rows, with_writers) else { continue };
+            let svg = plot.svg()?;
+            record::write(&folder.join(file), &plot::standalone(&svg))?;
+            let _ = writeln!(text, "<figure>{svg}</figure>");
+        }
+        let _ = writeln!(text, "<p>{}</p>\n<ul>", escaped(models::table::FROM_TO));
+        for line in models::table::verdicts(&rows) {
+            let _ = writeln!(text, "<li>{}</li>", escaped(&line));
+        }
+        text += "</ul>\n";
+        text += "<p>Each loop against the best of all:</p>\n";
+        text += &table(&models::table::subjects(&rows));
+        text += "<p>Time per round of the loop alone:</p>\n";
+        text += &table(&models::table::sweep(&rows, atr_table::loop_time));
+        text += "<p>With what the writers pay:</p>\n";
+        text += &table(&models::table::sweep(&rows, atr_table::cost));
+    }
     Ok(text)
 }
 

@@ -42,6 +42,16 @@ pub trait Subject {
         None
     }
 
+    /// System calls it has made in rounds besides reads, if it counts them.
+    fn calls(&self) -> Option<u64> {
+        None
+    }
+
+    /// How often the kernel had no room to note an event, and the subject made up for it.
+    fn overflows(&self) -> Option<u64> {
+        None
+    }
+
     /// Bytes of its own heap for registrations, if it says.
     fn memory(&self) -> Option<usize> {
         None
@@ -114,7 +124,7 @@ impl Ledger {
 }
 
 /// Makes a subject that watches the readers of these pairs.
-type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
+pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
 
 /// A subject by name.
 #[derive(Clone, Copy)]
@@ -146,7 +156,7 @@ impl PartialEq for Entry {
     }
 }
 
-const fn entry(name: &'static str, about: &'static str, build: Build) -> Entry {
+pub(crate) const fn entry(name: &'static str, about: &'static str, build: Build) -> Entry {
     Entry { name, about, adapts: false, small_numbers: false, rings: false, build, missing: None }
 }
 

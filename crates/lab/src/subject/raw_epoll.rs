@@ -11,6 +11,7 @@ struct RawEpoll<'a> {
     set: OwnedFd,
     readers: &'a [RawFd],
     events: Vec<epoll::Raw>,
+    waits: u64,
 }
 
 pub(super) fn build_level(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
@@ -28,12 +29,13 @@ fn build(pairs: &Pairs, events: u32) -> Result<Box<dyn Subject + '_>> {
             .map_err(|e| Error::system(format!("watching descriptor {fd} with epoll"), e))?;
     }
     let events = vec![epoll::Raw { events: 0, u64: 0 }; pairs.len()];
-    Ok(Box::new(RawEpoll { set, readers: pairs.readers(), events }))
+    Ok(Box::new(RawEpoll { set, readers: pairs.readers(), events, waits: 0 }))
 }
 
 impl Subject for RawEpoll<'_> {
     fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
         while ledger.bytes() < active.len() {
+            self.waits += 1;
             let count = epoll::wait(self.set.as_raw_fd(), &mut self.events);
             let Ok(count) = usize::try_from(count) else {
                 return Err(Error::last("epoll_wait"));
@@ -44,5 +46,9 @@ impl Subject for RawEpoll<'_> {
             }
         }
         Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.waits)
     }
 }

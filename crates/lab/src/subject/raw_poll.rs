@@ -8,16 +8,18 @@ use crate::sys::poll;
 
 struct RawPoll {
     set: Vec<libc::pollfd>,
+    waits: u64,
 }
 
 pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     let entry = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    Ok(Box::new(RawPoll { set: pairs.readers().iter().map(entry).collect() }))
+    Ok(Box::new(RawPoll { set: pairs.readers().iter().map(entry).collect(), waits: 0 }))
 }
 
 impl Subject for RawPoll {
     fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
         while ledger.bytes() < active.len() {
+            self.waits += 1;
             let mut ready = poll::wait(&mut self.set);
             if ready < 0 {
                 return Err(Error::last("poll"));
@@ -33,5 +35,9 @@ impl Subject for RawPoll {
             }
         }
         Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.waits)
     }
 }

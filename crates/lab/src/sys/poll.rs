@@ -6,3 +6,9 @@ pub fn wait(set: &mut [libc::pollfd]) -> i32 {
     // SAFETY: the kernel reads and writes the entries of the slice, and nothing beyond.
     unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, -1) }
 }
+
+/// Looks, without waiting, and returns how many entries are ready; negative as the kernel says it.
+pub fn look(set: &mut [libc::pollfd]) -> i32 {
+    // SAFETY: as above.
+    unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, 0) }
+}

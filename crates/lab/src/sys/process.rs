@@ -124,6 +124,14 @@ pub fn processor_time() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// The processor time that this thread has used, in nanoseconds.
+pub fn thread_time() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Has writes to a pipe without readers fail instead of ending the process.
 pub fn survive_broken_pipes() {
     // SAFETY: ignores one signal; no handler of ours is involved.

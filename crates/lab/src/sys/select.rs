@@ -26,6 +26,25 @@ impl Set {
         fits
     }
 
+    /// Waits for ever until one of them is readable, writes which ones are to `ready`, and returns how
+    /// many; negative as the kernel says it.
+    #[inline(always)]
+    pub fn wait_into(&self, ready: &mut Set) -> i32 {
+        ready.set = self.set;
+        let none = std::ptr::null_mut();
+        // SAFETY: the kernel reads and writes the other set, which outlives the call; the further sets
+        // and the timeout are absent.
+        unsafe { libc::select(self.end, &raw mut ready.set, none, none, std::ptr::null_mut()) }
+    }
+
+    /// Whether a descriptor is in the set.
+    #[inline(always)]
+    pub fn contains(&self, fd: RawFd) -> bool {
+        // SAFETY: the number is checked against the size of the set first.
+        (0..libc::FD_SETSIZE as RawFd).contains(&fd)
+            && unsafe { libc::FD_ISSET(fd, &raw const self.set) }
+    }
+
     /// Waits for ever until one of them is readable and returns how many are; negative as the kernel
     /// says it.
     pub fn wait(&self) -> i32 {

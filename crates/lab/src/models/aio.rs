@@ -1,0 +1,52 @@
+//! Registered with Linux AIO: a request to poll each descriptor, which reports once.
+//!
+//! What was reported is submitted again before the loop goes back to wait, all in one call: while it waits,
+//! the kernel has a request for every descriptor, and a writer completes it.
+
+use std::os::fd::RawFd;
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+use crate::sys::aio::{Event, Polls};
+
+struct Aio<'a> {
+    polls: Polls,
+    readers: &'a [RawFd],
+    events: Vec<Event>,
+}
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let mut polls = Polls::new(pairs.readers())
+        .map_err(|e| Error::system(format!("io_setup for {} requests", pairs.len()), e))?;
+    for pair in 0..pairs.len() {
+        polls.arm(pair);
+    }
+    polls.submit().map_err(|e| Error::system("submitting polls with io_submit", e))?;
+    let events = vec![Event::default(); pairs.len()];
+    Ok(Box::new(Aio { polls, readers: pairs.readers(), events }))
+}
+
+impl Subject for Aio<'_> {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            let count = self
+                .polls
+                .wait(&mut self.events)
+                .map_err(|e| Error::system("waiting with io_getevents", e))?;
+            for event in &self.events[..count] {
+                let pair = event.data as usize;
+                ledger.read(pair, self.readers[pair]);
+                self.polls.arm(pair);
+            }
+            self.polls
+                .submit()
+                .map_err(|e| Error::system("submitting polls again with io_submit", e))?;
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.polls.calls())
+    }
+}

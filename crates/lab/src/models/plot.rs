@@ -1,0 +1,50 @@
+//! The plots of `lab models`: each loop over the ratio of active to all, against the best of the run.
+
+use crate::models::{FLOOR, Row};
+use crate::plot::{self, Plot};
+use crate::record::Account;
+
+/// Times as long as the best takes, by the loop alone or with what the writers pay; none if there is one
+/// point only.
+pub fn ratios(name: &str, rows: &[&Row], with_writers: bool) -> Option<Plot> {
+    let (account, of): (&str, Account) = if with_writers {
+        ("with what writers pay", |f| f.cost_ratio)
+    } else {
+        ("the loop alone", |f| f.loop_ratio)
+    };
+    let plot = Plot {
+        title: format!("four models, {account} ({name})"),
+        y_label: "time / that of the best".to_owned(),
+        curves: plot::curves(rows, |row| {
+            let at = (row.subject != FLOOR).then(|| of(&row.figures)).flatten()?;
+            Some((row.subject.as_str(), (row.atr(), at)))
+        }),
+        ..Plot::default()
+    };
+    plot.is_worth_drawing().then_some(plot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Figures;
+
+    #[test]
+    fn each_loop_has_a_curve_and_the_floor_none() {
+        let row = |subject: &str, active, ratio| Row {
+            total: 10,
+            active,
+            subject: subject.to_owned(),
+            figures: Figures { cost_ratio: Some(ratio), ..Figures::default() },
+            ..Row::default()
+        };
+        let rows = [row("spin", 10, 1.0), row("floor", 1, 0.1), row("spin", 1, 50.0)];
+        let rows: Vec<&Row> = rows.iter().collect();
+        let plot = ratios("pipe 10 end", &rows, true).unwrap();
+        assert_eq!(plot.curves.len(), 1);
+        assert_eq!(plot.curves[0].points, [(0.1, 50.0), (1.0, 1.0)]);
+        assert!(plot.svg().unwrap().contains("with what writers pay"));
+        assert!(ratios("pipe 10 end", &rows, false).is_none());
+        assert!(ratios("pipe 10 end", &rows[..1], true).is_none());
+    }
+}

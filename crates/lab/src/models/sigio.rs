@@ -1,0 +1,207 @@
+//! Signals: the kernel queues one for each event, with the descriptor's number in it.
+//!
+//! `F_SETSIG` chooses a real-time signal, because those are queued and not merged, and the owner is this
+//! thread (`F_SETOWN_EX`), so that they meet no other. They are held back and fetched: one by one with
+//! `sigtimedwait`, or many at a time from a `signalfd`.
+//!
+//! The queue has an end (`RLIMIT_SIGPENDING`, for all processes of a user together). When it is full the
+//! kernel sends a plain SIGIO instead, without a descriptor; from then on nothing is known. So on SIGIO the
+//! queue is emptied, which makes room before looking, and then everything is polled: an event that is not
+//! found by that came after the queue had room again. The descriptors thrown out of the queue are found by
+//! the poll too.
+
+use std::os::fd::{OwnedFd, RawFd};
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+use crate::sys::poll;
+use crate::sys::signal::{self, Batch, Held, Signal};
+
+/// Signals for the readers of all pairs. They end when it is dropped, before [`Held`] empties the queue.
+struct Asked<'a> {
+    readers: &'a [RawFd],
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        for &fd in self.readers {
+            signal::ask_no_more(fd);
+        }
+    }
+}
+
+/// What both ways to fetch have in common. The order of the fields is the order in which they end.
+struct Signals<'a> {
+    asked: Asked<'a>,
+    held: Held,
+    /// Pairs by the numbers of their readers.
+    pairs: Vec<u32>,
+    /// For when the queue was full.
+    all: Vec<libc::pollfd>,
+    calls: u64,
+    overflows: u64,
+}
+
+impl<'a> Signals<'a> {
+    fn new(pairs: &'a Pairs) -> Result<Signals<'a>> {
+        let readers = pairs.readers();
+        let held = Held::new().map_err(|e| Error::system("holding signals back", e))?;
+        let asked = Asked { readers };
+        let largest = readers.iter().copied().max().unwrap_or(0);
+        let mut numbers = vec![0; usize::try_from(largest).unwrap_or(0) + 1];
+        for (pair, &fd) in readers.iter().enumerate() {
+            signal::ask(fd)
+                .map_err(|e| Error::system(format!("asking for signals of descriptor {fd}"), e))?;
+            numbers[fd as usize] = pair as u32;
+        }
+        let entry = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let all = readers.iter().map(entry).collect();
+        Ok(Signals { asked, held, pairs: numbers, all, calls: 0, overflows: 0 })
+    }
+
+    #[inline(always)]
+    fn read(&self, fd: RawFd, ledger: &mut Ledger) {
+        // A number that is none of ours would be another's signal of the same kind.
+        if let Some(&pair) = usize::try_from(fd).ok().and_then(|fd| self.pairs.get(fd)) {
+            ledger.read(pair as usize, self.asked.readers[pair as usize]);
+        }
+    }
+
+    /// Finds out by other means what signals would have said.
+    fn recover(&mut self, ledger: &mut Ledger) -> Result<()> {
+        self.overflows += 1;
+        self.calls += self.held.discard() + 1;
+        if poll::look(&mut self.all) < 0 {
+            return Err(Error::last("poll"));
+        }
+        for (pair, entry) in self.all.iter().enumerate().filter(|(_, entry)| entry.revents != 0) {
+            ledger.read(pair, entry.fd);
+        }
+        Ok(())
+    }
+}
+
+struct OneByOne<'a>(Signals<'a>);
+
+pub(super) fn build_wait(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    Ok(Box::new(OneByOne(Signals::new(pairs)?)))
+}
+
+impl Subject for OneByOne<'_> {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        let signals = &mut self.0;
+        while ledger.bytes() < active.len() {
+            signals.calls += 1;
+            match signals.held.wait().map_err(|e| Error::system("sigtimedwait", e))? {
+                Signal::Ready(fd) => signals.read(fd, ledger),
+                Signal::Overflow => signals.recover(ledger)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.0.calls)
+    }
+
+    fn overflows(&self) -> Option<u64> {
+        Some(self.0.overflows)
+    }
+}
+
+struct Batched<'a> {
+    signals: Signals<'a>,
+    descriptor: OwnedFd,
+    batch: Batch,
+}
+
+pub(super) fn build_descriptor(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let signals = Signals::new(pairs)?;
+    let descriptor =
+        signals.held.descriptor().map_err(|e| Error::system("opening a signalfd", e))?;
+    Ok(Box::new(Batched { signals, descriptor, batch: Batch::new(pairs.len()) }))
+}
+
+impl Subject for Batched<'_> {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            self.signals.calls += 1;
+            self.batch
+                .wait(&self.descriptor)
+                .map_err(|e| Error::system("reading from a signalfd", e))?;
+            // A poll finds whatever else is in the batch, so that need not be read twice.
+            if self.batch.signals().any(|signal| signal == Signal::Overflow) {
+                self.signals.recover(ledger)?;
+                continue;
+            }
+            for signal in self.batch.signals() {
+                if let Signal::Ready(fd) = signal {
+                    self.signals.read(fd, ledger);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.signals.calls)
+    }
+
+    fn overflows(&self) -> Option<u64> {
+        Some(self.signals.overflows)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+    use crate::channel::Kind;
+    use crate::sys::descriptor;
+
+    static QUEUE: Mutex<()> = Mutex::new(());
+
+    /// For tests that count on room in the queue, or on its lack: the limit is the whole process's.
+    pub fn the_queue() -> MutexGuard<'static, ()> {
+        QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The most that this process may have queued, put back when dropped.
+    struct Room(u64);
+
+    impl Drop for Room {
+        fn drop(&mut self) {
+            signal::limit_queue(self.0);
+        }
+    }
+
+    #[test]
+    fn with_a_full_queue_every_byte_is_read_all_the_same() {
+        let _queue = the_queue();
+        let _room = Room(signal::queue_limit());
+        signal::limit_queue(3);
+        for kind in Kind::ALL {
+            let pairs = Pairs::open(kind, 20).unwrap();
+            for build in [build_wait, build_descriptor] {
+                let mut subject = build(&pairs).unwrap();
+                let mut ledger = Ledger::new(pairs.len());
+                for round in 0..30u8 {
+                    let active: Vec<u32> =
+                        (0..20).filter(|pair| round % 2 == 0 || pair % 3 == 0).collect();
+                    for &pair in &active {
+                        assert!(descriptor::write_byte(pairs.writers()[pair as usize], round));
+                    }
+                    subject.round(&active, &mut ledger).unwrap();
+                    ledger.close("sigio", &active, round).unwrap();
+                    pairs.answer(&active).unwrap();
+                }
+                // Seven or twenty signals do not fit into three places, unless the network is late.
+                if kind != Kind::Tcp {
+                    assert!(subject.overflows().unwrap() >= 30, "{:?}", subject.overflows());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What `lab models` prints: for each sweep the times by both accounts, each loop in a line, and what was
+//! claimed of each model beside what was measured.
+
+use crate::atr_table::{cost, loop_time};
+use crate::models::{FLOOR, Row, claims, sweeps};
+use crate::record::{Account, Figures};
+use crate::statistics;
+use crate::table::{self, Table};
+
+/// The subjects of a sweep in the order of their rows.
+pub(super) fn names<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in rows {
+        if !names.contains(&row.subject.as_str()) {
+            names.push(&row.subject);
+        }
+    }
+    names
+}
+
+/// The time per round of each loop at each ratio, by one of the accounts, and which was the best.
+pub fn sweep(rows: &[&Row], of: Account) -> Table {
+    let names = names(rows);
+    let mut heading = vec!["active/total"];
+    heading.extend(&names);
+    heading.push("best");
+    let mut table = Table::new(heading);
+    let mut points: Vec<usize> = rows.iter().map(|row| row.active).collect();
+    points.sort_unstable();
+    points.dedup();
+    for active in points {
+        let at: Vec<&Row> = rows.iter().copied().filter(|row| row.active == active).collect();
+        let mut cells =
+            vec![at.first().map_or_else(String::new, |row| format!("{:.3}", row.atr()))];
+        let time = |name: &str| of(&at.iter().find(|row| row.subject == name)?.figures);
+        cells.extend(names.iter().map(|name| time(name).map_or_else(String::new, table::time)));
+        let best = names
+            .iter()
+            .filter(|name| **name != FLOOR)
+            .filter_map(|name| Some((*name, time(name)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1));
+        cells.push(best.map_or_else(String::new, |(name, _)| name.to_owned()));
+        table.row(cells);
+    }
+    table
+}
+
+/// Each loop in a line: against the best of the run, per event, and what else it takes.
+pub fn subjects(rows: &[&Row]) -> Table {
+    let mut table = Table::new([
+        "model",
+        "loop",
+        "loop / best, least",
+        "most",
+        "with writers, least",
+        "most",
+        "ns/event, fewest",
+        "all",
+        "calls/event, fewest",
+        "all",
+        "empty reads",
+        "overflows",
+        "cpu while quiet",
+        "spread of blocks",
+    ])
+    .names(2);
+    for name in names(rows) {
+        let mut own: Vec<&Row> = rows.iter().copied().filter(|row| row.subject == name).collect();
+        own.sort_by_key(|row| row.active);
+        let (Some(fewest), Some(most)) = (own.first(), own.last()) else { continue };
+        let ends = |of: fn(&Figures) -> Option<f64>| {
+            let ratios: Vec<f64> = own.iter().filter_map(|row| of(&row.figures)).collect();
+            let end = |ends: fn(&[f64]) -> f64| (!ratios.is_empty()).then(|| ends(&ratios));
+            [table::ratio(end(statistics::minimum)), table::ratio(end(statistics::maximum))]
+        };
+        let [loop_least, loop_most] = ends(|f| f.loop_ratio);
+        let [cost_least, cost_most] = ends(|f| f.cost_ratio);
+        let per_event = |row: &Row| {
+            format!("{:.0}", row.figures.ns_per_round_median / row.active.max(1) as f64)
+        };
+        let calls = |row: &Row| table::ratio(row.figures.calls_per_event);
+        let spread: Vec<f64> = own
+            .iter()
+            .map(|row| &row.figures)
+            .map(|f| (f.block_ns_per_round_high - f.block_ns_per_round_low) / f.ns_per_round_median)
+            .collect();
+        let overflows: Option<u64> = own.iter().map(|row| row.figures.overflows).sum();
+        table.row([
+            fewest.model.clone(),
+            name.to_owned(),
+            loop_least,
+            loop_most,
+            cost_least,
+            cost_most,
+            per_event(fewest),
+            per_event(most),
+            calls(fewest),
+            calls(most),
+            own.iter().map(|row| row.figures.empty_reads).sum::<u64>().to_string(),
+            overflows.map_or_else(|| "-".to_owned(), |count| count.to_string()),
+            fewest
+                .quiet_processor_share
+                .map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0)),
+            format!("{:.0} %", statistics::median(&spread) * 100.0),
+        ]);
+    }
+    table
+}
+
+/// What stands above the claims.
+pub const FROM_TO: &str = "What is said of each model, and what was measured, from the fewest active \
+                           descriptors to the most:";
+
+/// What was claimed of each model and what this sweep measured, a line each.
+pub fn verdicts(rows: &[&Row]) -> Vec<String> {
+    claims::verdicts(rows)
+}
+
+/// Everything, for the terminal.
+pub fn text(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for (name, rows) in sweeps(rows) {
+        text += &format!("{name}: time per round of the loop alone (median)\n\n");
+        text += &format!("{}\n", sweep(&rows, loop_time));
+        text += &format!("{name}: the same with what the writers pay\n\n{}\n", sweep(&rows, cost));
+        text += &format!("{name}: each loop against the best of all\n\n{}\n", subjects(&rows));
+        text += &format!("{FROM_TO}\n\n");
+        for line in verdicts(&rows) {
+            text += &format!("{line}\n");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(subject: &str, model: &str, active: usize, ns: f64) -> Row {
+        Row {
+            total: 100,
+            active,
+            model: model.to_owned(),
+            subject: subject.to_owned(),
+            quiet_processor_share: (model != "none").then_some(0.125),
+            figures: Figures {
+                ns_per_round_median: ns,
+                cost_ns_per_round: Some(ns * 2.0),
+                loop_ratio: Some(ns / 1_000.0),
+                calls_per_event: Some(1.5),
+                ..Figures::default()
+            },
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn the_floor_is_never_the_best_and_points_ascend() {
+        let rows = [
+            row("floor", "none", 100, 500.0),
+            row("spin", "try", 100, 1_000.0),
+            row("raw-poll", "ask", 100, 2_000.0),
+            row("floor", "none", 1, 5.0),
+            row("spin", "try", 1, 3_000.0),
+            row("raw-poll", "ask", 1, 1_000.0),
+        ];
+        let rows: Vec<&Row> = rows.iter().collect();
+        let table = sweep(&rows, cost);
+        let best: Vec<&str> =
+            table.rows().iter().filter_map(|cells| cells.last()).map(String::as_str).collect();
+        assert_eq!(best, ["raw-poll", "spin"]);
+        assert_eq!(table.rows()[0][..2], ["0.010", "10 ns"]);
+        let table = subjects(&rows);
+        let spin = table.rows().iter().find(|cells| cells[1] == "spin").unwrap();
+        assert_eq!(spin[..4], ["try", "spin", "1.00", "3.00"]);
+        assert_eq!(spin[6..10], ["3000", "10", "1.50", "1.50"]);
+        assert_eq!(spin[12], "12.5 %");
+        assert_eq!(table.rows()[0][12], "-");
+    }
+}

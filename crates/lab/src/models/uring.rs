@@ -1,0 +1,106 @@
+//! Registered with io_uring: a multishot poll for each descriptor, which reports again and again.
+//!
+//! A poll reports when something arrives and is silent about what is there already, like an edge; each
+//! round's bytes are read to the last, so nothing more is needed. Where the kernel gives a poll up (it does
+//! when the queue of completions is full) its last report says so, and it is armed again; arming looks at
+//! what is there, so what came in between is not lost. Per call the kernel does the deferred work of about
+//! twenty completions unless more are waited for; a loop that cannot know how many will come waits for one,
+//! and so do we.
+
+use std::os::fd::RawFd;
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+use crate::sys::uring::{Event, Polls};
+
+struct Uring<'a> {
+    polls: Polls,
+    readers: &'a [RawFd],
+    events: Vec<Event>,
+}
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    Ok(Box::new(with_room(pairs, pairs.len())?))
+}
+
+/// With a queue for so many completions.
+fn with_room(pairs: &Pairs, completions: usize) -> Result<Uring<'_>> {
+    let completions = u32::try_from(completions).unwrap_or(u32::MAX >> 1);
+    let failed = |doing: &str, e| Error::system(doing.to_owned(), e);
+    let mut polls = Polls::new(pairs.len(), completions)
+        .map_err(|e| failed("setting up an io_uring with deferred work (Linux 6.1)", e))?;
+    for (pair, &fd) in pairs.readers().iter().enumerate() {
+        polls.arm(pair, fd).map_err(|e| failed("arming a multishot poll", e))?;
+    }
+    polls.submit().map_err(|e| failed("arming multishot polls", e))?;
+    let events = Vec::with_capacity(pairs.len() * 2);
+    Ok(Uring { polls, readers: pairs.readers(), events })
+}
+
+impl Subject for Uring<'_> {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            self.events.clear();
+            self.polls
+                .wait(&mut self.events)
+                .map_err(|e| Error::system("waiting in an io_uring", e))?;
+            for event in &self.events {
+                if let Some(code) = event.error {
+                    return Err(Error::system(
+                        format!("polling descriptor {} in an io_uring", self.readers[event.number]),
+                        std::io::Error::from_raw_os_error(code),
+                    ));
+                }
+                ledger.read(event.number, self.readers[event.number]);
+                if !event.more {
+                    self.polls
+                        .arm(event.number, self.readers[event.number])
+                        .map_err(|e| Error::system("arming a multishot poll again", e))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.polls.calls())
+    }
+
+    fn overflows(&self) -> Option<u64> {
+        Some(self.polls.overflows())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Kind;
+    use crate::models::refused;
+    use crate::sys::descriptor;
+
+    #[test]
+    fn with_a_full_queue_every_byte_is_read_all_the_same() {
+        for kind in Kind::ALL {
+            let pairs = Pairs::open(kind, 40).unwrap();
+            let mut subject = match with_room(&pairs, 2) {
+                Ok(subject) => subject,
+                Err(error) if refused(&error) => return,
+                Err(error) => panic!("{error}"),
+            };
+            let mut ledger = Ledger::new(pairs.len());
+            for round in 0..30u8 {
+                let active: Vec<u32> =
+                    (0..40).filter(|pair| round % 2 == 0 || pair % 3 == 0).collect();
+                for &pair in &active {
+                    assert!(descriptor::write_byte(pairs.writers()[pair as usize], round));
+                }
+                subject.round(&active, &mut ledger).unwrap();
+                ledger.close("uring-poll", &active, round).unwrap();
+                pairs.answer(&active).unwrap();
+            }
+            // The network may be late, and then the completions come one by one.
+            assert!(kind == Kind::Tcp || subject.overflows().unwrap() > 0);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Signals that say a descriptor is ready: `F_SETSIG`, `sigtimedwait(2)` and `signalfd(2)`.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+// The C library's crate does not have these; they are the same on x86, ARM and RISC-V.
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+const F_OWNER_TID: libc::c_int = 0;
+
+#[repr(C)]
+struct Owner {
+    kind: libc::c_int,
+    id: libc::pid_t,
+}
+
+/// The part of `siginfo_t` that a signal about a descriptor has.
+#[repr(C)]
+struct About {
+    number: libc::c_int,
+    error: libc::c_int,
+    code: libc::c_int,
+    band: libc::c_long,
+    fd: libc::c_int,
+}
+
+/// A signal that was queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// This descriptor is ready.
+    Ready(RawFd),
+    /// There was no room for a signal: any descriptor may be ready.
+    Overflow,
+}
+
+impl Signal {
+    fn of(number: libc::c_int, fd: RawFd) -> Signal {
+        if number == libc::SIGIO { Signal::Overflow } else { Signal::Ready(fd) }
+    }
+}
+
+/// The signal that is queued for each event. Those below it are the C library's.
+fn queued() -> libc::c_int {
+    libc::SIGRTMIN() + 4
+}
+
+fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// The two signals, held back from this thread so that they are fetched and not delivered.
+pub struct Held {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+    /// A mask is a thread's own.
+    _here: PhantomData<*const ()>,
+}
+
+impl Held {
+    /// Holds them back until this is dropped.
+    pub fn new() -> io::Result<Held> {
+        // SAFETY: all zeros is a valid set; the calls write the sets, which outlive them.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, queued());
+            libc::sigaddset(&raw mut set, libc::SIGIO);
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) {
+                0 => Ok(Held { set, before, _here: PhantomData }),
+                code => Err(io::Error::from_raw_os_error(code)),
+            }
+        }
+    }
+
+    fn fetch(&self, timeout: *const libc::timespec) -> io::Result<Signal> {
+        // SAFETY: all zeros is a valid siginfo_t; the kernel reads the set and the timeout, if there is
+        // one, and writes one siginfo_t, which begins as `About` for the signals of the set.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let number = check(libc::sigtimedwait(&raw const self.set, &raw mut info, timeout))?;
+            Ok(Signal::of(number, (*(&raw const info).cast::<About>()).fd))
+        }
+    }
+
+    /// Waits for ever for the next one.
+    #[inline(always)]
+    pub fn wait(&self) -> io::Result<Signal> {
+        loop {
+            match self.fetch(ptr::null()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Throws all away that are queued now; returns how many calls that took.
+    pub fn discard(&self) -> u64 {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut calls = 1;
+        while self.fetch(&raw const now).is_ok() {
+            calls += 1;
+        }
+        calls
+    }
+
+    /// A descriptor from which they can be read, many at a time; reading waits for the first.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the kernel reads one set; the number it returns is owned by nobody yet.
+        unsafe {
+            let fd = check(libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC))?;
+            Ok(OwnedFd::from_raw_fd(fd))
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // What is still queued would be delivered, and the default is to end the process.
+        self.discard();
+        // SAFETY: the call reads the mask that this thread had before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut())
+        };
+    }
+}
+
+/// Signals read from a descriptor, many at a time.
+pub struct Batch {
+    records: Vec<libc::signalfd_siginfo>,
+    count: usize,
+}
+
+impl Batch {
+    /// Room for so many.
+    pub fn new(room: usize) -> Batch {
+        // SAFETY: all zeros is a valid record.
+        let empty: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        Batch { records: vec![empty; room.max(1)], count: 0 }
+    }
+
+    /// Waits for ever for signals and reads as many as there is room for.
+    #[inline(always)]
+    pub fn wait(&mut self, from: &OwnedFd) -> io::Result<()> {
+        let size = size_of::<libc::signalfd_siginfo>();
+        loop {
+            let room = self.records.len() * size;
+            // SAFETY: the kernel writes whole records into the array, at most its length.
+            let read =
+                unsafe { libc::read(from.as_raw_fd(), self.records.as_mut_ptr().cast(), room) };
+            if read >= 0 {
+                self.count = read as usize / size;
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    /// What was read.
+    #[inline(always)]
+    pub fn signals(&self) -> impl Iterator<Item = Signal> + '_ {
+        let records = &self.records[..self.count];
+        records.iter().map(|record| Signal::of(record.ssi_signo as libc::c_int, record.ssi_fd))
+    }
+}
+
+/// Has the kernel queue a signal for this thread whenever something can be read from a descriptor that
+/// could not before.
+pub fn ask(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
+    unsafe {
+        let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
+        check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
+        check(libc::fcntl(fd, F_SETSIG, queued()))?;
+        let flags = check(libc::fcntl(fd, libc::F_GETFL))?;
+        check(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC)).map(drop)
+    }
+}
+
+/// Undoes [`ask`].
+pub fn ask_no_more(fd: RawFd) {
+    // SAFETY: the calls take integers; a descriptor that is gone is refused.
+    unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_ASYNC);
+        libc::fcntl(fd, F_SETSIG, 0);
+        libc::fcntl(fd, libc::F_SETOWN, 0);
+    }
+}
+
+/// How many signals may be queued for this user.
+pub fn queue_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one limit, which outlives the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut limit) };
+    limit.rlim_cur
+}
+
+/// Changes that for this process.
+#[cfg(test)]
+pub fn limit_queue(room: u64) {
+    // SAFETY: the kernel writes, then reads one limit, which outlives the calls.
+    unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut limit);
+        limit.rlim_cur = room;
+        libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const limit);
+    }
+}

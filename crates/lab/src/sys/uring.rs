@@ -1,0 +1,135 @@
+//! Multishot polls in an io_uring.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+/// Requests that are handed over in one call at most.
+const REQUESTS: u32 = 256;
+
+/// Marks the requests that take a poll back, beside the polls' own numbers.
+const CANCEL: u64 = 1 << 63;
+
+/// Polls that stay until they are taken back, or until the kernel gives one up.
+pub struct Polls {
+    ring: IoUring,
+    /// Those that the kernel has.
+    armed: Vec<bool>,
+    calls: u64,
+    overflows: u64,
+}
+
+/// What the kernel says of a poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// The number it was armed with.
+    pub number: usize,
+    /// The error, if it is over because of one.
+    pub error: Option<i32>,
+    /// Whether it goes on.
+    pub more: bool,
+}
+
+impl Polls {
+    /// Room for `total` polls, and for `completions` (rounded up to a power of two) that were not fetched
+    /// yet; what exceeds it the kernel keeps aside.
+    ///
+    /// The work of a completion is left until this thread asks for it, so that a writer pays for a mark and
+    /// no interrupt; that needs Linux 6.1.
+    pub fn new(total: usize, completions: u32) -> io::Result<Polls> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_clamp()
+            .setup_cqsize(completions.max(2).next_power_of_two())
+            .build(REQUESTS.min(completions.max(2).next_power_of_two()))?;
+        Ok(Polls { ring, armed: vec![false; total], calls: 0, overflows: 0 })
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: a poll and its cancellation refer to no memory of ours.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
+            self.submit()?;
+        }
+        Ok(())
+    }
+
+    /// Watches a descriptor for something to read, from the next [`submit`](Polls::submit) or
+    /// [`wait`](Polls::wait) on.
+    pub fn arm(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
+        self.armed[number] = true;
+        let poll = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(true);
+        self.push(&poll.build().user_data(number as u64))
+    }
+
+    /// Hands over what was armed.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.enter(0)
+    }
+
+    fn enter(&mut self, want: usize) -> io::Result<()> {
+        loop {
+            self.calls += 1;
+            self.overflows += u64::from(self.ring.submission().cq_overflow());
+            match self.ring.submit_and_wait(want) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Hands over what was armed, waits for ever for an event, and adds all there are to `events`.
+    #[inline(always)]
+    pub fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        self.enter(1)?;
+        for completion in self.ring.completion() {
+            let event = Event {
+                number: completion.user_data() as usize,
+                error: (completion.result() < 0).then(|| -completion.result()),
+                more: cqueue::more(completion.flags()),
+            };
+            self.armed[event.number] &= event.more;
+            events.push(event);
+        }
+        Ok(())
+    }
+
+    /// System calls so far.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// How often there were completions that the queue had no room for.
+    pub fn overflows(&self) -> u64 {
+        self.overflows
+    }
+
+    /// Takes all polls back and waits until none is left.
+    fn cancel_all(&mut self) -> io::Result<()> {
+        let mut left = 0;
+        for number in 0..self.armed.len() {
+            if self.armed[number] {
+                let cancel = opcode::PollRemove::new(number as u64).build();
+                self.push(&cancel.user_data(CANCEL | number as u64))?;
+                left += 1;
+            }
+        }
+        while left > 0 {
+            self.enter(1)?;
+            for completion in self.ring.completion() {
+                left -= usize::from(completion.user_data() & CANCEL != 0);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Polls {
+    fn drop(&mut self) {
+        // Closing the ring would do, but some time later: until then writers would pay for watchers of
+        // nobody, and who is measured next would be blamed. What is refused here the kernel does then.
+        let _ = self.cancel_all();
+    }
+}
