@@ -1,7 +1,7 @@
 //! io_uring as a poller: descriptors are watched by polls in the ring, and a wait tells all changes and
 //! fetches all events with one call, or with none if events are there already.
 //!
-//! An edge-triggered registration is a poll that stays ([`Mode::Edge`], [`Mode::Auto`], [`Mode::Exclusive`]);
+//! An edge-triggered registration is a poll that stays ([`Mode::Edge`], [`Mode::Auto`]);
 //! the kernel completes it again with each arrival, and several times in a wait if there are several, which
 //! come out as one event. A level-triggered one is a poll for one report, armed again by the next wait, when
 //! the kernel looks at the descriptor anew.
@@ -195,9 +195,43 @@ impl Uring {
     /// Which armings are of this wait, so that what they report is true now; from when on is noted
     /// before something is armed again. With nothing there already, all else is told as it happens.
     fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.ring.is_elsewhere() {
+            self.move_here(cx)?;
+        }
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
         self.trusted = if nothing { None } else { Some(self.armings) };
         self.arm_again(cx)
+    }
+
+    /// Has a ring of this thread's watch everything. An edge may be told a second time.
+    #[cold]
+    fn move_here(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.start_anew(cx)?;
+        self.arm_waker(cx)?;
+        for index in cx.table.indices() {
+            let slot = cx.table.slot(index);
+            if slot.is_live() && slot.told().is_some_and(|(interest, _)| !interest.is_empty()) {
+                self.again.push(index);
+            }
+        }
+        self.arm_again(cx)
+    }
+
+    /// A new ring, in which nothing is armed.
+    fn start_anew(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.ring = Ring::new(&mut cx.stats.calls)?;
+        for index in cx.table.indices() {
+            if cx.table.slot(index).fd() >= 0 {
+                cx.table.slot_mut(index).set_place(None);
+            }
+        }
+        self.again.clear();
+        self.found.clear();
+        self.armed = 0;
+        match &self.outer {
+            Some(outer) => self.ring.announce_to(&mut cx.stats.calls, outer.counter.as_fd()),
+            None => Ok(()),
+        }
     }
 
     /// The call of a wait.
@@ -310,8 +344,12 @@ impl Uring {
                 same
             });
         }
-        if self.found.iter().any(|found| !found.sure) {
-            self.look(cx)?;
+        if self.found.iter().any(|found| !found.sure)
+            && let Err(error) = self.look(cx)
+        {
+            // Kept for the next wait, which may find some of it again.
+            self.repeated = true;
+            return Err(error);
         }
         let mut active = 0;
         for place in 0..self.found.len() {
@@ -465,18 +503,14 @@ impl Backend for Uring {
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let failed = |source| Error::system("making an io_uring anew", None, source);
-        self.ring = Ring::new(&mut cx.stats.calls).map_err(failed)?;
-        for index in cx.table.indices() {
-            cx.table.slot_mut(index).set_place(None);
-        }
-        self.again.clear();
-        self.armed = 0;
+        let outer = self.outer.take();
+        self.start_anew(cx).map_err(failed)?;
         self.waker = None;
-        if let Some(outer) = &mut self.outer {
+        if let Some(outer) = outer {
             // Under the same number: another loop knows it by that.
             let new = Outer::new(&mut cx.stats.calls, &mut self.ring).map_err(failed)?;
             replace(outer.set.as_fd(), new.set).map_err(failed)?;
-            outer.counter = new.counter;
+            self.outer = Some(Outer { set: outer.set, counter: new.counter });
         }
         Ok(())
     }
@@ -486,6 +520,9 @@ impl Backend for Uring {
     }
 
     fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.ring.is_elsewhere() {
+            self.move_here(cx)?;
+        }
         if self.outer.is_some() {
             self.arm_again(cx)?;
         }

@@ -5,7 +5,8 @@
 //! (`IORING_SETUP_SINGLE_ISSUER`, Linux 6.0): completions are then worked off when that thread asks
 //! (`IORING_SETUP_DEFER_TASKRUN`, 6.1) instead of interrupting it. Older kernels get the next best
 //! (`IORING_SETUP_COOP_TASKRUN`, 5.19), and those before 5.19 no ring at all: without one of the two it is
-//! slower than epoll. It starts disabled and belongs to the thread that uses it first.
+//! slower than epoll. It starts disabled and belongs to the thread that uses it first. On another thread it
+//! must be replaced; its name there may even be another ring's.
 //!
 //! A ring's memory is not copied to a child process. Each ring notes how often the process had been forked
 //! when it was made, and refuses to be used after another time.
@@ -13,7 +14,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -39,6 +40,14 @@ const IGNORED: u64 = u64::MAX;
 /// How often this process has been forked, seen from the child.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+thread_local! {
+    /// A number that no other thread of this process has or had.
+    static THREAD: u64 = {
+        static THREADS: AtomicU64 = AtomicU64::new(1);
+        THREADS.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
 /// What became ready, or why it is not watched any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
@@ -53,8 +62,8 @@ pub struct Completion {
 /// The ring.
 pub struct Ring {
     ring: IoUring,
-    /// Whether a thread has used it: it is that thread's.
-    enabled: bool,
+    /// The thread that has used it first, if it may be used by one only; nobody has yet if that is zero.
+    owner: Option<u64>,
     /// The name by which the kernel finds it, and what tells it so.
     name: (RawFd, u32),
     forks: u32,
@@ -90,12 +99,12 @@ impl Ring {
         let mut deferring = builder.clone();
         deferring.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
         calls.io_uring_setup += 1;
-        let (ring, enabled) = match deferring.build(SUBMISSIONS) {
-            Ok(ring) => (ring, false),
+        let (ring, owner) = match deferring.build(SUBMISSIONS) {
+            Ok(ring) => (ring, Some(0)),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 calls.io_uring_setup += 1;
                 let ring = builder.setup_coop_taskrun().build(SUBMISSIONS).map_err(too_old)?;
-                (ring, true)
+                (ring, None)
             }
             Err(error) => return Err(error),
         };
@@ -105,7 +114,7 @@ impl Ring {
         }
         let quiet_removals = parameters.is_feature_skip_cqe_on_success();
         let name = (ring.as_raw_fd(), 0);
-        Ok(Ring { ring, enabled, name, forks, quiet_removals })
+        Ok(Ring { ring, owner, name, forks, quiet_removals })
     }
 
     /// Watches a descriptor: reports arrivals until it is removed, or a state once.
@@ -137,6 +146,12 @@ impl Ring {
         // SAFETY: polls and their removals refer to no memory.
         unsafe { self.ring.submission().push(entry) }
             .map_err(|_| io::Error::other("the ring does not take more changes"))
+    }
+
+    /// Whether it belongs to another thread than this one.
+    #[inline]
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.owner, Some(owner) if owner != 0 && owner != THREAD.with(|&thread| thread))
     }
 
     fn check_forks(&self) -> io::Result<()> {
@@ -179,7 +194,7 @@ impl Ring {
         timeout: Option<Duration>,
     ) -> io::Result<Question<'_>> {
         self.check_forks()?;
-        if !self.enabled {
+        if self.owner == Some(0) {
             self.enable(calls)?;
         }
         let changes = self.ring.submission().len() as u32;
@@ -194,7 +209,7 @@ impl Ring {
     fn enable(&mut self, calls: &mut Calls) -> io::Result<()> {
         calls.io_uring_register += 2;
         self.ring.submitter().register_enable_rings()?;
-        self.enabled = true;
+        self.owner = Some(THREAD.with(|&thread| thread));
         #[repr(C)]
         struct Update {
             offset: u32,

@@ -176,3 +176,32 @@ fn a_direction_that_the_peer_has_closed_does_not_keep_a_wait_awake() {
         poller.deregister(key).unwrap();
     }
 }
+
+#[test]
+fn a_poller_that_goes_to_another_thread_goes_on_there() {
+    let Some(mut one) = poller() else { return };
+    let (reader, mut writer) = pipe().unwrap();
+    let waker = one.waker().unwrap();
+    let mut keys = vec![one.register(&reader, Interest::READABLE).unwrap()];
+    assert_eq!(found(&mut one), []);
+    writer.write_all(b"x").unwrap();
+    let thread = std::thread::spawn(move || {
+        // There it meets another one, whose ring may go by the same name.
+        let mut two = poller().unwrap();
+        assert_eq!(found(&mut two), []);
+        assert_eq!(found(&mut one), [(keys[0], Readiness::READABLE)]);
+        let (other, other_writer) = ready_pipe();
+        keys.push(one.register(&other, Interest::READABLE).unwrap());
+        assert_eq!(found(&mut one).len(), 2);
+        (one, keys, other, other_writer)
+    });
+    let (mut one, keys, other, _writer) = thread.join().unwrap();
+    // Told on this thread before it waits here again.
+    one.deregister(keys[1]).unwrap();
+    drop(other);
+    assert_eq!(found(&mut one), [(keys[0], Readiness::READABLE)]);
+    waker.wake().unwrap();
+    let mut events = Events::with_limit(4);
+    one.wait(&mut events, None).unwrap();
+    assert!(events.woken());
+}
