@@ -255,6 +255,7 @@ impl Uring {
             cx.waker_fired();
             self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put()?;
         }
+        let mut first = true;
         loop {
             let number = answer.as_ref().err().and_then(io::Error::raw_os_error);
             match number {
@@ -263,12 +264,16 @@ impl Uring {
                 Some(_) if self.ring.has_completions() => {}
                 Some(_) => return answer.map(drop),
             }
+            let mut fetched = first;
             while let Some(completion) = self.ring.fetch() {
                 self.collect(cx, completion);
+                fetched = true;
             }
-            if !self.ring.has_more() && !self.ring.has_changes() {
+            // What the ring says of more may be out of date: only as long as there was some.
+            if !fetched || (!self.ring.has_more() && !self.ring.has_changes()) {
                 break;
             }
+            first = false;
             answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
         }
         if !self.found.is_empty() {

@@ -169,7 +169,9 @@ impl Ring {
     /// Tells the kernel all changes, and has it carry them out. Those that it has made are not undone by an
     /// error.
     pub fn submit(&mut self, calls: &mut Calls) -> io::Result<()> {
-        while self.has_changes() || self.has_more() {
+        let mut progress = true;
+        while self.has_changes() || (progress && self.has_more()) {
+            let before = self.ring.completion().len();
             let told = self.ask(calls, 0, Some(Duration::ZERO))?.put();
             match told {
                 Ok(0) if self.has_changes() => {
@@ -181,6 +183,7 @@ impl Ring {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(()),
                 Err(error) => return Err(error),
             }
+            progress = self.ring.completion().len() != before;
         }
         Ok(())
     }
@@ -259,7 +262,8 @@ impl Ring {
         !self.ring.completion().is_empty()
     }
 
-    /// Whether a call would bring more completions.
+    /// Whether a call would bring more completions, most likely: the kernel sets the flag after it has
+    /// queued the work, and may be late by so much that the work is done by then. Then nothing clears it.
     pub fn has_more(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()
