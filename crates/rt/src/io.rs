@@ -24,8 +24,7 @@ pub trait Drains {
     const SHORT_MEANS_BLOCKED: bool;
 
     /// Reads with a system call in line, if that is all that the type's `Read` does; `None` if it does
-    /// more. What that saves is said where the poller waits: a return to the caller from the C library,
-    /// right after a system call, is often mispredicted.
+    /// more. [`superpoll::call`] says what that saves.
     fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let _ = buffer;
         None

@@ -49,7 +49,7 @@ pub struct Uring {
     armed: usize,
     waker: Option<RawFd>,
     /// Reports of armings up to this one may be of a state that is over.
-    trusted: Option<u32>,
+    doubted: Option<u32>,
     outer: Option<Outer>,
     /// What this wait has found, whether some of it twice, and what to ask of what is not sure.
     found: Vec<Found>,
@@ -131,7 +131,7 @@ impl Uring {
             again: Vec::new(),
             armed: 0,
             waker: None,
-            trusted: None,
+            doubted: None,
             outer: None,
             found: Vec::new(),
             repeated: false,
@@ -199,7 +199,7 @@ impl Uring {
             self.move_here(cx)?;
         }
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
-        self.trusted = if nothing { None } else { Some(self.armings) };
+        self.doubted = if nothing { None } else { Some(self.armings) };
         self.arm_again(cx)
     }
 
@@ -253,7 +253,7 @@ impl Uring {
             // Before the rest is fetched: what comes later makes it readable again.
             outer.counter.drain(&mut cx.stats.calls);
             cx.waker_fired();
-            self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put()?;
+            answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
         }
         let mut first = true;
         loop {
@@ -324,7 +324,7 @@ impl Uring {
         let interest = slot.interest();
         // An arrival tells of itself, not of the other direction.
         let whole = !interest.contains(Interest::READABLE | Interest::WRITABLE);
-        let now = self.trusted.is_none_or(|last| is_later(arming, last));
+        let now = self.doubted.is_none_or(|last| is_later(arming, last));
         let last = std::mem::replace(&mut slot.account_mut().since, self.waits);
         self.repeated |= last == self.waits;
         self.found.push(Found { index, readiness, sure: now && (whole || !completion.armed) });
