@@ -161,7 +161,7 @@ impl<T: AsFd> BatchReader<T> {
         if by_call || source.by_call {
             let outcome = match action {
                 Action::Read => call::read_to_vec(&source.io, &mut buffer),
-                _ => call::receive_to_vec(&source.io, &mut buffer),
+                _ => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
             };
             self.was_read(arrivals, key, buffer, outcome);
             return false;
