@@ -8,13 +8,17 @@
 //! slower than epoll. It starts disabled and belongs to the thread that uses it first. On another thread it
 //! must be replaced; its name there may even be another ring's.
 //!
+//! Its name in a thread is a reference to it: closing the descriptor does not end a ring that still has one. So a
+//! ring that is dropped gives its name back first. On another thread than its own it cannot; then the name is
+//! left with the owner, who gives it back when it names a ring again.
+//!
 //! A ring's memory is not copied to a child process. Each ring notes how often the process had been forked
 //! when it was made, and refuses to be used after another time.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -33,6 +37,7 @@ pub(super) const ENTER_GETEVENTS: u32 = 1 << 0;
 pub(super) const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const REGISTER_RING_FDS: libc::c_uint = 20;
+const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
 /// What a removal is answered under; nobody waits for it.
 const IGNORED: u64 = u64::MAX;
@@ -46,6 +51,27 @@ thread_local! {
         static THREADS: AtomicU64 = AtomicU64::new(1);
         THREADS.fetch_add(1, Ordering::Relaxed)
     };
+
+    /// What other threads have left to this one.
+    static LEFT: Names = Names::default();
+}
+
+/// Names of rings that were dropped elsewhere.
+type Names = Arc<Mutex<Vec<u32>>>;
+
+/// `struct io_uring_rsrc_update`: a name, or a place for one, and the ring's descriptor.
+#[repr(C)]
+struct NameUpdate {
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
+/// Gives this thread a name for a ring, or takes one back. Returns whether that was done.
+fn update_name(fd: RawFd, what: libc::c_uint, update: &mut NameUpdate) -> bool {
+    let update: *mut NameUpdate = update;
+    // SAFETY: the kernel reads and writes one entry, which outlives the call.
+    unsafe { libc::syscall(libc::SYS_io_uring_register, fd, what, update, 1 as libc::c_uint) == 1 }
 }
 
 /// What became ready, or why it is not watched any more.
@@ -66,6 +92,8 @@ pub struct Ring {
     owner: Option<u64>,
     /// The name by which the kernel finds it, and what tells it so.
     name: (RawFd, u32),
+    /// Where to leave the name if it is dropped on another thread than the one that has given it.
+    left: Option<Names>,
     forks: u32,
     /// Whether removals that succeed need no answer (Linux 5.17).
     quiet_removals: bool,
@@ -114,7 +142,7 @@ impl Ring {
         }
         let quiet_removals = parameters.is_feature_skip_cqe_on_success();
         let name = (ring.as_raw_fd(), 0);
-        Ok(Ring { ring, owner, name, forks, quiet_removals })
+        Ok(Ring { ring, owner, name, left: None, forks, quiet_removals })
     }
 
     /// Watches a descriptor: reports arrivals until it is removed, or a state once.
@@ -213,27 +241,17 @@ impl Ring {
         calls.io_uring_register += 2;
         self.ring.submitter().register_enable_rings()?;
         self.owner = Some(THREAD.with(|&thread| thread));
-        #[repr(C)]
-        struct Update {
-            offset: u32,
-            reserved: u32,
-            data: u64,
-        }
         let fd = self.ring.as_raw_fd();
-        let mut update = Update { offset: u32::MAX, reserved: 0, data: fd as u64 };
-        // SAFETY: the kernel reads and writes one entry, which outlives the call.
-        let registered = unsafe {
-            libc::syscall(
-                libc::SYS_io_uring_register,
-                fd,
-                REGISTER_RING_FDS,
-                &raw mut update,
-                1 as libc::c_uint,
-            )
-        };
+        let Ok(left) = LEFT.try_with(Arc::clone) else { return Ok(()) };
+        for offset in left.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            calls.io_uring_register += 1;
+            update_name(fd, UNREGISTER_RING_FDS, &mut NameUpdate { offset, reserved: 0, data: 0 });
+        }
+        let mut update = NameUpdate { offset: u32::MAX, reserved: 0, data: fd as u64 };
         // Without a name (before Linux 5.18) the descriptor is as good.
-        if registered == 1 {
+        if update_name(fd, REGISTER_RING_FDS, &mut update) {
             self.name = (update.offset as RawFd, ENTER_REGISTERED_RING);
+            self.left = Some(left);
         }
         Ok(())
     }
@@ -273,6 +291,20 @@ impl Ring {
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring keeps its descriptor open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // A child process has no names of its parent's.
+        let Some(left) = self.left.take().filter(|_| self.check_forks().is_ok()) else { return };
+        let offset = self.name.0 as u32;
+        if self.is_elsewhere() {
+            left.lock().unwrap_or_else(PoisonError::into_inner).push(offset);
+            return;
+        }
+        let mut update = NameUpdate { offset, reserved: 0, data: 0 };
+        update_name(self.ring.as_raw_fd(), UNREGISTER_RING_FDS, &mut update);
     }
 }
 
