@@ -26,11 +26,12 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use crate::stats::Calls;
 use crate::sys::question::Question;
 
-/// Changes that are told together at most.
-const SUBMISSIONS: u32 = 256;
+mod trial;
 
-/// What waits to be fetched at most before the kernel begins to keep it elsewhere.
-const COMPLETIONS: u32 = 4096;
+/// How many changes are told together at most, and how many completions wait to be fetched before the kernel
+/// begins to keep them elsewhere. With a smaller ring more calls are made, so the next size is for those who
+/// may not have the memory for the one before.
+const SIZES: [(u32, u32); 3] = [(256, 4096), (64, 512), (8, 32)];
 
 /// `IORING_ENTER_*` and `IORING_REGISTER_*` of `linux/io_uring.h`.
 pub(super) const ENTER_GETEVENTS: u32 = 1 << 0;
@@ -122,20 +123,15 @@ impl Ring {
     pub fn new(calls: &mut Calls) -> io::Result<Ring> {
         watch_forks();
         let forks = FORKS.load(Ordering::Relaxed);
-        let mut builder = IoUring::builder();
-        builder.setup_clamp().setup_cqsize(COMPLETIONS).setup_submit_all().setup_taskrun_flag();
-        let mut deferring = builder.clone();
-        deferring.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
-        calls.io_uring_setup += 1;
-        let (ring, owner) = match deferring.build(SUBMISSIONS) {
-            Ok(ring) => (ring, Some(0)),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                calls.io_uring_setup += 1;
-                let ring = builder.setup_coop_taskrun().build(SUBMISSIONS).map_err(too_old)?;
-                (ring, None)
+        trial::pass()?;
+        let no_memory = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
+        let mut made = Ring::of_size(calls, SIZES[0]);
+        for size in &SIZES[1..] {
+            if made.as_ref().is_err_and(no_memory) {
+                made = Ring::of_size(calls, *size);
             }
-            Err(error) => return Err(error),
-        };
+        }
+        let (ring, owner) = made?;
         let parameters = ring.params();
         if !parameters.is_feature_ext_arg() || !parameters.is_feature_nodrop() {
             return Err(too_old(io::ErrorKind::Unsupported.into()));
@@ -143,6 +139,27 @@ impl Ring {
         let quiet_removals = parameters.is_feature_skip_cqe_on_success();
         let name = (ring.as_raw_fd(), 0);
         Ok(Ring { ring, owner, name, left: None, forks, quiet_removals })
+    }
+
+    /// A ring for so many changes and completions, and who owns it.
+    fn of_size(
+        calls: &mut Calls,
+        (changes, completions): (u32, u32),
+    ) -> io::Result<(IoUring, Option<u64>)> {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(completions).setup_submit_all().setup_taskrun_flag();
+        let mut deferring = builder.clone();
+        deferring.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+        calls.io_uring_setup += 1;
+        match deferring.build(changes) {
+            Ok(ring) => Ok((ring, Some(0))),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                calls.io_uring_setup += 1;
+                let ring = builder.setup_coop_taskrun().build(changes).map_err(too_old)?;
+                Ok((ring, None))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Watches a descriptor: reports arrivals until it is removed, or a state once.
