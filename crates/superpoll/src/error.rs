@@ -105,6 +105,14 @@ impl Error {
             _ => Error::System { doing, fd, source },
         }
     }
+
+    /// Why there is no ring.
+    pub(crate) fn no_io_uring(source: io::Error) -> Error {
+        match Error::system("making an io_uring", None, source) {
+            Error::System { source, .. } => Error::BackendUnavailable { backend: "uring", source },
+            error => error,
+        }
+    }
 }
 
 /// What stands in the way of io_uring, and how it is removed, by what the kernel says.
