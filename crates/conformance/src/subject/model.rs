@@ -268,6 +268,10 @@ impl Model {
             }
             Op::Deregister(number) => {
                 self.registered.remove(number);
+                if self.capabilities.holds_files {
+                    // It is told at once, and with it everything else.
+                    self.flush();
+                }
             }
             Op::Write(number, count) => return Reply::Bytes(self.write(*number, *count)),
             Op::Read(number, count) => return Reply::Bytes(self.read(*number, *count)),
