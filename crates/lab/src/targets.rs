@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::{self, Figures, Record};
 use crate::table::Table;
-use crate::{atr, herd, http, mix, ring, timers, wake};
+use crate::{atr, herd, http, mix, registrations, ring, timers, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -222,6 +222,16 @@ pub fn of_wake(rows: &[wake::Row]) -> Vec<Target> {
         .filter(|row| row.subject == "adaptive")
         .filter_map(|row| Some((row.p50_ratio?, row.kind.clone())));
     worst("blocked loop: p50 wake-up of adaptive / epoll", 1.10, adaptive).into_iter().collect()
+}
+
+/// The targets that `lab registrations` measures, where enough are told together for the call not to count.
+pub fn of_registrations(rows: &[registrations::Row]) -> Vec<Target> {
+    let ours = rows
+        .iter()
+        .filter(|row| row.subject == "uring" && row.batch >= 16)
+        .filter_map(|row| Some((row.ratio?, format!("{} in batches of {}", row.kind, row.batch))));
+    let name = "register and deregister with uring, 16 or more at a time / epoll_ctl";
+    worst(name, 0.50, ours).into_iter().collect()
 }
 
 /// The targets that `lab ring` measures, at a thousand pipes and one byte in flight.
