@@ -268,9 +268,12 @@ pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
     let sparing = [
         "superpoll-rt-exclusive",
         "superpoll-rt-reuseport",
+        "superpoll-uring-exclusive",
+        "superpoll-rt-uring-exclusive",
         "engines-exclusive",
         "engines-reuseport",
         "engines-hand-off",
+        "engines-uring-exclusive",
     ];
     let at = |row: &herd::Row| format!("{} of {}", row.subject, row.processes);
     let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));

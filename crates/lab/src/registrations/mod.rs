@@ -47,9 +47,9 @@ pub use subject::{BATCHED, YARDSTICK};
 /// Options of `lab registrations`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Descriptors of a batch: numbers with commas
-    #[arg(long, value_name = "LIST", default_value = "1,4,16,64,256")]
-    pub batch: String,
+    /// Descriptors of a batch, with commas [default: 1,4,16,64,256, as far as there are so many]
+    #[arg(long, value_name = "LIST")]
+    pub batch: Option<String>,
     /// Descriptors that are registered in a round, in batches
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub total: usize,
@@ -68,7 +68,7 @@ impl Default for Options {
     /// What the command line has without options.
     fn default() -> Options {
         Options {
-            batch: "1,4,16,64,256".to_owned(),
+            batch: None,
             total: 1024,
             kind: "all".to_owned(),
             subjects: None,
@@ -76,6 +76,9 @@ impl Default for Options {
         }
     }
 }
+
+/// The batches that are measured unless some are asked for.
+const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
 
 /// One registry at one point. Times are per descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -149,7 +152,9 @@ fn plan(options: &Options) -> Result<Plan> {
         )));
     }
     let mut batches = Vec::new();
-    for batch in options::numbers("--batch", &options.batch)? {
+    let asked = options.batch.as_deref().map(|text| options::numbers("--batch", text));
+    let small = || BATCHES.into_iter().filter(|&batch| batch <= total).collect();
+    for batch in asked.transpose()?.unwrap_or_else(small) {
         if batch == 0 || batch > total {
             return Err(Error::usage(format!(
                 "--batch {batch} is not possible: give 1 to {total}, which is --total"
@@ -302,8 +307,10 @@ mod tests {
     #[test]
     fn batches_are_numbers_up_to_the_total_each_once() {
         let batches = |text: &str, total| {
-            plan(&of(|o| (o.batch, o.total) = (text.to_owned(), total))).map(|plan| plan.batches)
+            plan(&of(|o| (o.batch, o.total) = (Some(text.to_owned()), total)))
+                .map(|plan| plan.batches)
         };
+        assert_eq!(plan(&of(|o| o.total = 20)).unwrap().batches, [1, 4, 16]);
         assert_eq!(batches("8, 2,8", 8).unwrap(), [8, 2]);
         for (bad, total) in [("0", 8), ("9", 8), ("x", 8), ("", 8)] {
             assert!(batches(bad, total).unwrap_err().to_string().contains("--batch"), "{bad}");
@@ -328,7 +335,7 @@ mod tests {
         };
         let runners =
             [runner(YARDSTICK, [100.0, 200.0, 100.0]), runner("epoll", [110.0, 220.0, 300.0])];
-        let plan = plan(&of(|o| (o.total, o.batch) = (2, "1".to_owned()))).unwrap();
+        let plan = plan(&of(|o| (o.total, o.batch) = (2, Some("1".to_owned())))).unwrap();
         let mut point: Vec<Row> = runners.iter().map(|r| row(r, Kind::Pipe, 1, &plan)).collect();
         relate(&mut point, &runners);
         assert_eq!((point[0].ratio, point[0].both_ns_median), (Some(1.0), 100.0));
