@@ -140,9 +140,9 @@ pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
 fn without_refused(chosen: Vec<Entry>, rings: bool) -> (Vec<Entry>, Vec<String>) {
     let (kept, out): (Vec<Entry>, Vec<Entry>) =
         chosen.into_iter().partition(|entry| rings || !entry.rings);
-    let note =
-        |entry: &Entry| format!("{} is left out: {}", entry.name, crate::probe::why_no_uring());
-    (kept, out.iter().map(note).collect())
+    let names: Vec<&str> = out.iter().map(|entry| entry.name).collect();
+    let note = || format!("{} left out: {}", names.join(", "), crate::probe::why_no_uring());
+    (kept, (!names.is_empty()).then(note).into_iter().collect())
 }
 
 #[cfg(test)]
