@@ -32,6 +32,9 @@ pub struct Capabilities {
     pub tell_and_wake: bool,
     /// What it watches stays open until the next wait or flush after its owner has closed it.
     pub holds_files: bool,
+    /// With [`Mode::Auto`](superpoll::Mode::Auto) it reports an arrival since the last wait even if
+    /// nothing is left of it.
+    pub reports_arrivals: bool,
     /// It may move descriptors at any time, so that the number of its calls says nothing.
     pub moves_at_random: bool,
 }
@@ -48,6 +51,7 @@ impl Capabilities {
         registers_with_epoll: true,
         tell_and_wake: true,
         holds_files: false,
+        reports_arrivals: false,
         moves_at_random: false,
     };
 
@@ -76,6 +80,7 @@ impl Capabilities {
         registers_with_epoll: false,
         calls_per_wait: 2,
         holds_files: true,
+        reports_arrivals: true,
         ..Capabilities::EPOLL
     };
 

@@ -141,7 +141,8 @@ pub enum Mode {
     /// `EINVAL`.
     Exclusive,
     /// The back-end chooses the cheapest trigger: every arrival is reported at least once, as
-    /// with `Edge`, and a descriptor that stays ready may be reported again, as with `Level`.
+    /// with `Edge`, and a descriptor that stays ready may be reported again, as with `Level`; with
+    /// `uring` so may an arrival that the caller has read already, together with an earlier one.
     /// The caller drains, as for `Edge`, and tolerates repeats. The right mode for a runtime that
     /// remembers readiness itself; every back-end offers it.
     Auto,

@@ -6,7 +6,7 @@
 //! world with an [`Engine`](real::Engine) in it: the kernel's own `epoll` and `poll`, Superpoll
 //! with each back-end and policy, and other pollers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use superpoll::{Readiness, Watch};
 
@@ -139,6 +139,8 @@ pub struct Expectation {
     pub must: BTreeMap<Tag, bool>,
     /// The present state of everything that must or may be reported.
     pub state: BTreeMap<Tag, Readiness>,
+    /// Registrations that may be reported for an arrival of which nothing, or a part, is left.
+    pub arrivals: BTreeSet<Tag>,
     /// What the caller told, to be reported once, by itself or with the state.
     pub told: BTreeMap<Tag, Readiness>,
 }

@@ -516,6 +516,11 @@ impl Model {
             if !told.is_empty() {
                 expectation.told.insert(registration.tag, told);
             }
+            let watch = registration.watch;
+            let armed = watch.mode == Mode::Auto && !watch.interest.is_empty();
+            if self.capabilities.reports_arrivals && armed && registration.ready {
+                expectation.arrivals.insert(registration.tag);
+            }
             if state.is_empty() {
                 continue;
             }

@@ -8,7 +8,8 @@
 //!
 //! A completion tells what was ready when it happened. What was there before a wait began may have been read
 //! since, and an arrival tells of itself alone; so where it is not sure that a descriptor is ready, and for what,
-//! one `poll` asks for all of them. What arrives while the wait blocks needs no second look.
+//! one `poll` asks for all of them. What arrives while the wait blocks needs no second look, and [`Mode::Auto`]
+//! takes what came before the wait for what it is: an arrival.
 //!
 //! Each poll is armed under a number of its own, the *arming*. What comes from an earlier arming of the same
 //! descriptor, because it was under way when that was removed, is recognised and dropped. The slot keeps that
@@ -324,7 +325,9 @@ impl Uring {
         let interest = slot.interest();
         // An arrival tells of itself, not of the other direction.
         let whole = !interest.contains(Interest::READABLE | Interest::WRITABLE);
-        let now = self.doubted.is_none_or(|last| is_later(arming, last));
+        // Who takes either trigger finds out by reading, which costs no more than asking.
+        let trusting = slot.watch().mode == Mode::Auto;
+        let now = trusting || self.doubted.is_none_or(|last| is_later(arming, last));
         let last = std::mem::replace(&mut slot.account_mut().since, self.waits);
         self.repeated |= last == self.waits;
         self.found.push(Found { index, readiness, sure: now && (whole || !completion.armed) });

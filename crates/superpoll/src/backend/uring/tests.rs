@@ -54,7 +54,7 @@ fn changes_and_the_wait_are_one_call() {
 }
 
 #[test]
-fn an_arrival_that_was_read_before_the_wait_is_not_told() {
+fn an_arrival_that_was_read_before_the_wait_is_told_with_auto_at_most() {
     let Some(mut poller) = poller() else { return };
     for mode in [Mode::Level, Mode::Edge, Mode::Auto, Mode::OneShot] {
         let (mut reader, mut writer) = pipe().unwrap();
@@ -62,7 +62,9 @@ fn an_arrival_that_was_read_before_the_wait_is_not_told() {
         assert_eq!(found(&mut poller), []);
         writer.write_all(b"x").unwrap();
         reader.read_exact(&mut [0]).unwrap();
-        assert_eq!(found(&mut poller), [], "{mode:?}");
+        let past = found(&mut poller);
+        let told = [(key, Readiness::READABLE)];
+        assert!(past.is_empty() || (mode == Mode::Auto && past == told), "{mode:?}: {past:?}");
         writer.write_all(b"x").unwrap();
         assert_eq!(found(&mut poller), [(key, Readiness::READABLE)], "{mode:?}");
         poller.deregister(key).unwrap();
