@@ -415,7 +415,8 @@ fn lab_registrations_checks_what_it_registers_and_answers_its_question() {
     check_record(&record, "registrations", &fields);
     let rows = record["rows"].as_array().unwrap();
     let notes = record["parameters"]["notes"].to_string();
-    let rings = ["ring-epoll-ctl", "ring-poll", "uring", "uring-lt", "uring-registrar"];
+    let polls = ["ring-epoll-ctl", "ring-poll", "ring-poll-remove"];
+    let rings = polls.into_iter().chain(["uring", "uring-lt", "uring-registrar"]);
     for subject in ["raw-epoll", "epoll", "adaptive"].into_iter().chain(rings) {
         let own: Vec<_> = rows.iter().filter(|row| row["subject"] == subject).collect();
         assert!(own.len() == 6 || notes.contains(subject), "{subject}: {notes}");

@@ -1,5 +1,6 @@
-//! Multishot polls: the ring itself watches, and arming or cancelling a batch is one call. There is no change
-//! of a poll that keeps its place in the wait queue for less, so it is cancelled and armed again.
+//! Multishot polls: the ring itself watches, and arming a batch is one call, as is taking it back: by requests
+//! that cancel anything (`IORING_OP_ASYNC_CANCEL`), or by those that remove polls (`IORING_OP_POLL_REMOVE`), which
+//! are refused while a poll is about to report. A poll is changed by taking it back and arming it again.
 
 use std::ops::Range;
 
@@ -12,11 +13,22 @@ use super::subject::Registry;
 
 struct RingPoll {
     changes: Changes,
+    removes: bool,
 }
 
-pub(super) fn start(_total: usize) -> Result<Box<dyn Registry>> {
+pub(super) fn start(removes: bool) -> Result<Box<dyn Registry>> {
     let changes = Changes::new().map_err(|e| Error::system("setting up an io_uring", e))?;
-    Ok(Box::new(RingPoll { changes }))
+    Ok(Box::new(RingPoll { changes, removes }))
+}
+
+impl RingPoll {
+    fn take_back(&mut self, pair: usize) -> std::io::Result<()> {
+        if self.removes {
+            self.changes.remove(pair as u64)
+        } else {
+            self.changes.cancel(pair as u64)
+        }
+    }
 }
 
 fn failed(source: std::io::Error) -> Error {
@@ -34,7 +46,7 @@ impl Registry for RingPoll {
     fn modify(&mut self, pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
         batch
             .try_for_each(|pair| {
-                self.changes.cancel(pair as u64)?;
+                self.take_back(pair)?;
                 self.changes.arm(pair as u64, pairs.readers()[pair], MODIFIED)
             })
             .and_then(|()| self.changes.carry_out())
@@ -43,7 +55,7 @@ impl Registry for RingPoll {
 
     fn deregister(&mut self, _pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
         batch
-            .try_for_each(|pair| self.changes.cancel(pair as u64))
+            .try_for_each(|pair| self.take_back(pair))
             .and_then(|()| self.changes.carry_out())
             .map_err(failed)
     }

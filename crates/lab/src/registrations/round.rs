@@ -217,12 +217,33 @@ mod tests {
     #[test]
     fn more_than_a_ring_takes_at_once_is_told_in_several_calls() {
         let pairs = Pairs::open(Descriptors::Pipe, 300).unwrap();
-        for entry in subject::chosen(Some("ring-epoll-ctl,ring-poll")).unwrap().0 {
+        for entry in subject::chosen(Some("ring-epoll-ctl,ring-poll,ring-poll-remove")).unwrap().0 {
             let mut runner = Runner::start(&entry, 300).unwrap();
             runner.round(&pairs, 300, &[0, 255, 256, 299], true).unwrap();
             let calls = runner.rounds[0].register.calls;
             // Two batches and a look, or a call for each.
             assert_eq!(calls, if entry.rings { 3 } else { 301 }, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn a_poll_that_is_about_to_report_is_taken_back_all_the_same() {
+        let pairs = Pairs::open(Descriptors::Pipe, 2).unwrap();
+        let named = Some("ring-poll,ring-poll-remove");
+        for entry in subject::chosen(named).unwrap().0.iter().filter(|entry| entry.rings) {
+            let mut registry = entry.start(2).unwrap();
+            registry.register(&pairs, 0..2).unwrap();
+            registry.modify(&pairs, 0..2).unwrap();
+            assert!(descriptor::write_byte(pairs.writers()[1], 7));
+            registry.deregister(&pairs, 0..2).unwrap();
+            // What it has reported until then counts; nothing comes after.
+            registry.look(&mut Vec::new()).unwrap();
+            assert_eq!(descriptor::read_byte(pairs.readers()[1]), Some(7));
+            assert!(descriptor::write_byte(pairs.writers()[1], 8));
+            let mut found = Vec::new();
+            registry.look(&mut found).unwrap();
+            assert!(found.is_empty(), "{}", entry.name);
+            assert_eq!(descriptor::read_byte(pairs.readers()[1]), Some(8));
         }
     }
 

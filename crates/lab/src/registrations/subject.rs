@@ -77,11 +77,8 @@ const fn ring(name: &'static str, about: &'static str, start: Start) -> Entry {
 pub const ALL: &[Entry] = &[
     entry(YARDSTICK, "an epoll_ctl call for each change", raw_epoll::start),
     ring(BATCHED, "an epoll set, changed through a ring in batches", ring_epoll::start),
-    ring(
-        "ring-poll",
-        "multishot polls in a ring, armed and cancelled in batches",
-        ring_poll::start,
-    ),
+    ring("ring-poll", "multishot polls in a ring, cancelled", |_| ring_poll::start(false)),
+    ring("ring-poll-remove", "multishot polls in a ring, removed", |_| ring_poll::start(true)),
     entry("epoll", "our back-end epoll", |total| {
         ours::start(total, BackendKind::Epoll, Mode::Level)
     }),
@@ -167,7 +164,10 @@ mod tests {
     fn what_needs_a_ring_is_left_out_with_a_reason_where_there_is_none() {
         let (kept, notes) = without_refused(ALL.to_vec(), false);
         assert!(kept.iter().all(|entry| !entry.rings) && kept.len() == 3);
-        assert!(notes[0].starts_with("ring-epoll-ctl, ring-poll, uring, uring-lt, "), "{notes:?}");
+        assert!(
+            notes[0].starts_with("ring-epoll-ctl, ring-poll, ring-poll-remove, uring, "),
+            "{notes:?}"
+        );
         assert!(notes.len() == 1 && notes[0].contains(" left out: "), "{notes:?}");
         assert!(without_refused(ALL.to_vec(), true).1.is_empty());
     }

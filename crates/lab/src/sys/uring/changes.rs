@@ -78,14 +78,26 @@ impl Changes {
         unsafe { self.push(&poll.user_data(number)) }
     }
 
-    /// Takes a poll back with the next [`carry_out`](Changes::carry_out).
+    /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as any request can be
+    /// (`IORING_OP_ASYNC_CANCEL`).
     pub fn cancel(&mut self, number: u64) -> io::Result<()> {
+        self.due += 1;
+        self.take_back(opcode::AsyncCancel::new(number).build(), number)
+    }
+
+    /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as only polls can be
+    /// (`IORING_OP_POLL_REMOVE`).
+    pub fn remove(&mut self, number: u64) -> io::Result<()> {
+        self.due += 1;
+        self.take_back(opcode::PollRemove::new(number).build(), number)
+    }
+
+    fn take_back(&mut self, entry: squeue::Entry, number: u64) -> io::Result<()> {
         self.make_room()?;
         // A success needs no answer: the poll's own says that it is over.
-        let cancel = opcode::AsyncCancel::new(number).build().flags(squeue::Flags::SKIP_SUCCESS);
-        self.due += 1;
-        // SAFETY: a cancellation refers to no memory of ours.
-        unsafe { self.push(&cancel.user_data(CHANGE | number)) }
+        let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(CHANGE | number);
+        // SAFETY: neither request refers to memory of ours.
+        unsafe { self.push(&entry) }
     }
 
     fn make_room(&mut self) -> io::Result<()> {
@@ -125,9 +137,12 @@ impl Changes {
     }
 
     fn fetch(&mut self) -> io::Result<()> {
+        let mut busy = Vec::new();
         for completion in self.ring.completion() {
             let (data, result) = (completion.user_data(), completion.result());
-            if data & CHANGE != 0 {
+            if data & CHANGE != 0 && result == -libc::EALREADY {
+                busy.push(data & !CHANGE);
+            } else if data & CHANGE != 0 {
                 self.due = self.due.saturating_sub(1);
                 if result < 0 {
                     return Err(io::Error::from_raw_os_error(-result));
@@ -145,7 +160,9 @@ impl Changes {
                 self.found.push(data);
             }
         }
-        Ok(())
+        // A poll that is about to report is not removed, but can be cancelled.
+        busy.into_iter()
+            .try_for_each(|number| self.take_back(opcode::AsyncCancel::new(number).build(), number))
     }
 
     /// The numbers of polls that have reported, without waiting for more.
