@@ -14,20 +14,28 @@ use super::subject::Registry;
 struct RingPoll {
     changes: Changes,
     removes: bool,
+    /// How often each pair's poll was armed: one that is armed while the last is taken back has another number.
+    armings: Vec<u32>,
 }
 
-pub(super) fn start(removes: bool) -> Result<Box<dyn Registry>> {
+pub(super) fn start(total: usize, removes: bool) -> Result<Box<dyn Registry>> {
     let changes = Changes::new().map_err(|e| Error::system("setting up an io_uring", e))?;
-    Ok(Box::new(RingPoll { changes, removes }))
+    Ok(Box::new(RingPoll { changes, removes, armings: vec![0; total] }))
 }
 
 impl RingPoll {
+    fn number(&self, pair: usize) -> u64 {
+        u64::from(self.armings[pair] & u32::MAX >> 1) << 32 | pair as u64
+    }
+
+    fn arm(&mut self, pairs: &Pairs, pair: usize, events: u32) -> std::io::Result<()> {
+        self.armings[pair] = self.armings[pair].wrapping_add(1);
+        self.changes.arm(self.number(pair), pairs.readers()[pair], events)
+    }
+
     fn take_back(&mut self, pair: usize) -> std::io::Result<()> {
-        if self.removes {
-            self.changes.remove(pair as u64)
-        } else {
-            self.changes.cancel(pair as u64)
-        }
+        let number = self.number(pair);
+        if self.removes { self.changes.remove(number) } else { self.changes.cancel(number) }
     }
 }
 
@@ -38,7 +46,7 @@ fn failed(source: std::io::Error) -> Error {
 impl Registry for RingPoll {
     fn register(&mut self, pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
         batch
-            .try_for_each(|pair| self.changes.arm(pair as u64, pairs.readers()[pair], FIRST))
+            .try_for_each(|pair| self.arm(pairs, pair, FIRST))
             .and_then(|()| self.changes.carry_out())
             .map_err(failed)
     }
@@ -47,7 +55,7 @@ impl Registry for RingPoll {
         batch
             .try_for_each(|pair| {
                 self.take_back(pair)?;
-                self.changes.arm(pair as u64, pairs.readers()[pair], MODIFIED)
+                self.arm(pairs, pair, MODIFIED)
             })
             .and_then(|()| self.changes.carry_out())
             .map_err(failed)
@@ -61,7 +69,7 @@ impl Registry for RingPoll {
     }
 
     fn look(&mut self, found: &mut Vec<usize>) -> Result<()> {
-        found.extend(self.changes.look().map_err(failed)?.map(|number| number as usize));
+        found.extend(self.changes.look().map_err(failed)?.map(|number| number as u32 as usize));
         Ok(())
     }
 

@@ -77,8 +77,12 @@ const fn ring(name: &'static str, about: &'static str, start: Start) -> Entry {
 pub const ALL: &[Entry] = &[
     entry(YARDSTICK, "an epoll_ctl call for each change", raw_epoll::start),
     ring(BATCHED, "an epoll set, changed through a ring in batches", ring_epoll::start),
-    ring("ring-poll", "multishot polls in a ring, cancelled", |_| ring_poll::start(false)),
-    ring("ring-poll-remove", "multishot polls in a ring, removed", |_| ring_poll::start(true)),
+    ring("ring-poll", "multishot polls in a ring, cancelled", |total| {
+        ring_poll::start(total, false)
+    }),
+    ring("ring-poll-remove", "multishot polls in a ring, removed", |total| {
+        ring_poll::start(total, true)
+    }),
     entry("epoll", "our back-end epoll", |total| {
         ours::start(total, BackendKind::Epoll, Mode::Level)
     }),

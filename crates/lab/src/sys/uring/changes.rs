@@ -81,15 +81,17 @@ impl Changes {
     /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as any request can be
     /// (`IORING_OP_ASYNC_CANCEL`).
     pub fn cancel(&mut self, number: u64) -> io::Result<()> {
+        self.take_back(opcode::AsyncCancel::new(number).build(), number)?;
         self.due += 1;
-        self.take_back(opcode::AsyncCancel::new(number).build(), number)
+        Ok(())
     }
 
     /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as only polls can be
     /// (`IORING_OP_POLL_REMOVE`).
     pub fn remove(&mut self, number: u64) -> io::Result<()> {
+        self.take_back(opcode::PollRemove::new(number).build(), number)?;
         self.due += 1;
-        self.take_back(opcode::PollRemove::new(number).build(), number)
+        Ok(())
     }
 
     fn take_back(&mut self, entry: squeue::Entry, number: u64) -> io::Result<()> {
