@@ -22,7 +22,7 @@ fn any_bytes_are_a_sequence_that_agrees_with_the_model() {
             let steps = decode(&bytes(seed, 3 * (seed as usize % 50)));
             let mut subject = Real::new(RigEngine::new(&bench));
             let outcome = compare(&mut subject, bench.capabilities(), &steps);
-            assert_eq!(outcome, Ok(()), "{}, seed {seed}: {steps:#?}", bench.name());
+            assert_eq!(outcome, Ok(()), "{}, seed {seed}: {steps:?}", bench.name());
         }
     }
 }

@@ -62,6 +62,15 @@ pub enum Error {
         /// What to do instead.
         instead: &'static str,
     },
+    /// The descriptor is no stream that can be read together with others.
+    NotAStream {
+        /// Its number.
+        fd: RawFd,
+        /// What it is.
+        what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
     /// The process or the system has no descriptor left (`EMFILE`, `ENFILE`).
     DescriptorLimit {
         /// What needed one.
@@ -144,6 +153,12 @@ impl fmt::Display for Error {
             ),
             Error::Unsupported { backend, what, instead } => {
                 write!(f, "back-end {backend} cannot do {what}: {instead}")
+            }
+            Error::NotAStream { fd, what, instead } => {
+                write!(
+                    f,
+                    "descriptor {fd} cannot be read in batches, because it is {what}: {instead}"
+                )
             }
             Error::DescriptorLimit { doing, soft, hard, source } => write!(
                 f,

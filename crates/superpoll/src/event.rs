@@ -6,6 +6,7 @@ use std::ops::{BitOr, BitOrAssign};
 use crate::error::Error;
 use crate::interest::Interest;
 use crate::key::Key;
+use crate::operation::Completion;
 
 /// The conditions a descriptor was found in; a set of bits.
 ///
@@ -186,6 +187,7 @@ impl Event {
 pub struct Events {
     pub(crate) list: Vec<Event>,
     pub(crate) refusals: Vec<(Key, Error)>,
+    pub(crate) completions: Vec<Completion>,
     pub(crate) limit: usize,
     pub(crate) woken: bool,
 }
@@ -197,6 +199,7 @@ impl Events {
         Events {
             list: Vec::with_capacity(limit.min(1024)),
             refusals: Vec::new(),
+            completions: Vec::new(),
             limit,
             woken: false,
         }
@@ -206,6 +209,7 @@ impl Events {
     pub(crate) fn empty(&mut self) {
         self.list.clear();
         self.woken = false;
+        self.completions.clear();
         if !self.refusals.is_empty() {
             self.empty_refusals();
         }
@@ -214,6 +218,10 @@ impl Events {
     #[cold]
     fn empty_refusals(&mut self) {
         self.refusals.clear();
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
     }
 
     /// The most events one wait delivers.
@@ -253,6 +261,12 @@ impl Events {
     /// registration that was refused has ended; its key is stale. All others are unaffected.
     pub fn refusals(&self) -> &[(Key, Error)] {
         &self.refusals
+    }
+
+    /// Takes the actions that were completed by the last wait ([`Poller::queue`](crate::Poller::queue)), in the
+    /// order in which they were queued. What is not taken is dropped by the next wait.
+    pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
+        self.completions.drain(..)
     }
 
     /// Takes the [refusals](Events::refusals), so that their errors can be passed on.

@@ -12,12 +12,14 @@
 compile_error!("superpoll runs on Linux; other systems have no epoll to adapt to");
 
 pub mod backend;
+mod batch_reader;
 pub mod costs;
 mod error;
 mod event;
 pub mod guide;
 mod interest;
 mod key;
+pub mod operation;
 mod owned;
 pub mod policy;
 mod poller;
@@ -28,6 +30,7 @@ mod table;
 mod waker;
 
 pub use backend::{BACKEND_VARIABLE, BackendKind};
+pub use batch_reader::{Arrival, Arrivals, BatchReader, Outcome, Refused};
 pub use error::{Error, Result};
 pub use event::{Event, Events, Readiness};
 pub use interest::{Hint, Interest, Mode, Watch};

@@ -49,6 +49,8 @@ calls! {
     io_uring_setup,
     /// `io_uring_register(2)`.
     io_uring_register,
+    /// Reads and writes that were handed over to be carried out together but were too few for that.
+    operation,
     /// `eventfd2(2)`, for the waker.
     eventfd,
     /// `read(2)` of the waker's eventfd.

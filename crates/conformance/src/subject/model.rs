@@ -245,7 +245,11 @@ impl Model {
                 self.files[id].1 += 1;
                 self.numbers.insert(*new, id);
             }
-            Op::Close(number) => self.close(*number),
+            Op::Close(number) => {
+                let registered = self.registered.contains_key(number);
+                self.close(*number);
+                self.ended(registered);
+            }
             Op::Register(number, tag, watch) => {
                 let registration = Registration {
                     tag: *tag,
@@ -267,7 +271,8 @@ impl Model {
                 }
             }
             Op::Deregister(number) => {
-                self.registered.remove(number);
+                let registered = self.registered.remove(number).is_some();
+                self.ended(registered);
             }
             Op::Write(number, count) => return Reply::Bytes(self.write(*number, *count)),
             Op::Read(number, count) => return Reply::Bytes(self.read(*number, *count)),
@@ -488,6 +493,13 @@ impl Model {
                 *shutdown |= theirs;
                 self.wake(peer, ANY);
             }
+        }
+    }
+
+    /// A subject that holds files tells of the end of a registration at once, and of all else with it.
+    fn ended(&mut self, registered: bool) {
+        if registered && self.capabilities.holds_files {
+            self.flush();
         }
     }
 

@@ -12,6 +12,7 @@ use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::sys::descriptor;
 
+mod batch;
 mod floor;
 #[cfg(feature = "rivals-c")]
 mod libev;
@@ -83,6 +84,16 @@ impl Ledger {
                 self.sum += u64::from(byte);
             }
             None => self.empty += 1,
+        }
+    }
+
+    /// Notes bytes that a subject has read by itself.
+    #[inline(always)]
+    pub fn note(&mut self, pair: usize, bytes: &[u8]) {
+        for &byte in bytes {
+            self.seen[pair] += 1;
+            self.bytes += 1;
+            self.sum += u64::from(byte);
         }
     }
 
@@ -193,6 +204,20 @@ pub const ALL: &[Entry] = &[
         "back-end adaptive with everything in the array",
         ours::build_adaptive_fixed_hot,
     ),
+    entry("batch-epoll", "batch reader on epoll: plain reads", batch::build_epoll),
+    adapting("batch-adaptive", "batch reader on adaptive: plain reads", batch::build_adaptive),
+    Entry {
+        rings: true,
+        ..entry("batch-uring", "batch reader on uring, everything watched", batch::build_watching)
+    },
+    Entry {
+        rings: true,
+        ..adapting(
+            "adaptive-uring",
+            "batch reader on uring, busy ones unwatched",
+            batch::build_uring,
+        )
+    },
     #[cfg(feature = "rival-mio")]
     entry("mio", "the crate mio", mio::build),
     #[cfg(not(feature = "rival-mio"))]

@@ -21,6 +21,7 @@ use crate::event::{Event, Events, Readiness};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::stats::Stats;
+use crate::sys::batch::Batch;
 use crate::table::Table;
 use crate::waker::Sleep;
 
@@ -101,6 +102,23 @@ pub trait Backend: Send {
     /// [`settle`](Backend::settle), and not with the next wait.
     fn holds_files(&self) -> bool {
         false
+    }
+
+    /// Takes actions to be carried out with the next wait, and their memory, which come back in
+    /// [`Events::completions`]; `None` if it cannot.
+    #[doc(hidden)]
+    fn operations(&mut self) -> Option<&mut Batch> {
+        None
+    }
+
+    /// Carries out the actions that were taken, in a wait that asks for no events because it has enough.
+    ///
+    /// # Errors
+    ///
+    /// What the system call said.
+    fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let _ = cx;
+        Ok(())
     }
 
     /// Has the kernel know everything that [`sync`](Backend::sync) was called for, if that has not

@@ -29,6 +29,7 @@ use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
 use crate::stats::Calls;
+use crate::sys::batch::{self, Batch};
 use crate::sys::descriptor;
 use crate::sys::epoll::{self, Operation};
 use crate::sys::eventfd::{EventFd, replace};
@@ -56,12 +57,13 @@ pub struct Uring {
     found: Vec<Found>,
     repeated: bool,
     probe: Vec<Slot>,
+    batch: Batch,
 }
 
 /// A descriptor that was found ready.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    index: u32,
+    key: Key,
     readiness: Readiness,
     /// Whether it is ready now, and for no more than that.
     sure: bool,
@@ -137,6 +139,7 @@ impl Uring {
             found: Vec::new(),
             repeated: false,
             probe: Vec::new(),
+            batch: Batch::default(),
         })
     }
 
@@ -201,7 +204,13 @@ impl Uring {
         }
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
         self.doubted = if nothing { None } else { Some(self.armings) };
-        self.arm_again(cx)
+        self.arm_again(cx)?;
+        if self.batch.is_waiting() {
+            let done = &mut cx.events.completions;
+            self.batch
+                .tell(&mut cx.stats.calls, &mut self.ring, |completion| done.push(completion))?;
+        }
+        Ok(())
     }
 
     /// Has a ring of this thread's watch everything. An edge may be told a second time.
@@ -221,6 +230,8 @@ impl Uring {
     /// A new ring, in which nothing is armed.
     fn start_anew(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.ring = Ring::new(&mut cx.stats.calls)?;
+        let done = &mut cx.events.completions;
+        self.batch.give_up(|completion| done.push(completion));
         for index in cx.table.indices() {
             if cx.table.slot(index).fd() >= 0 {
                 cx.table.slot_mut(index).set_place(None);
@@ -241,7 +252,9 @@ impl Uring {
         cx: &mut Context<'_>,
         deadline: Deadline,
     ) -> io::Result<Question<'a>> {
-        let blocks = deadline != Deadline::Now && !self.ring.has_completions() && cx.may_block();
+        let known = !self.found.is_empty() || !cx.events.completions.is_empty();
+        let idle = !self.ring.has_completions() && !known;
+        let blocks = deadline != Deadline::Now && idle && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
         self.ring.ask(&mut cx.stats.calls, 1, left)
     }
@@ -289,6 +302,11 @@ impl Uring {
     /// Notes what one completion says.
     fn collect(&mut self, cx: &mut Context<'_>, completion: Completion) {
         let (index, arming) = ((completion.data >> 32) as u32, completion.data as u32);
+        if arming == batch::MARK {
+            let done = self.batch.complete(&mut cx.stats.calls, index, completion.answer);
+            cx.events.completions.extend(done);
+            return;
+        }
         if index == WAKER {
             if !completion.armed {
                 // With a ring that takes no more changes the waker is lost, and so is the poller.
@@ -305,17 +323,14 @@ impl Uring {
         if !completion.armed {
             self.ended(cx, index);
         }
-        let readiness = match completion.outcome {
-            Ok(found) => Readiness::from_poll_bits(found),
-            Err(libc::EBADF) => {
-                self.refuse(cx, index);
-                return;
+        if completion.answer < 0 {
+            match -completion.answer {
+                libc::EBADF => self.refuse(cx, index),
+                _ => self.again.push(index),
             }
-            Err(_) => {
-                self.again.push(index);
-                return;
-            }
-        };
+            return;
+        }
+        let readiness = Readiness::from_poll_bits(completion.answer as i16);
         // One that should have stayed found no room, or is always ready, which is told once.
         if !completion.armed && stays(cx.table.slot(index).watch().mode) && self.can_wait(cx, index)
         {
@@ -330,7 +345,8 @@ impl Uring {
         let now = trusting || self.doubted.is_none_or(|last| is_later(arming, last));
         let last = std::mem::replace(&mut slot.account_mut().since, self.waits);
         self.repeated |= last == self.waits;
-        self.found.push(Found { index, readiness, sure: now && (whole || !completion.armed) });
+        let key = cx.table.key(index);
+        self.found.push(Found { key, readiness, sure: now && (whole || !completion.armed) });
     }
 
     fn refuse(&mut self, cx: &mut Context<'_>, index: u32) {
@@ -342,9 +358,10 @@ impl Uring {
     /// Reports what was found. Returns how many somebody wants to hear of.
     fn deliver(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
         if std::mem::take(&mut self.repeated) {
-            self.found.sort_by_key(|found| found.index);
+            self.found.retain(|found| cx.table.get(found.key).is_some());
+            self.found.sort_by_key(|found| found.key);
             self.found.dedup_by(|later, first| {
-                let same = later.index == first.index;
+                let same = later.key == first.key;
                 if same {
                     first.readiness |= later.readiness;
                     first.sure &= later.sure;
@@ -355,13 +372,13 @@ impl Uring {
         if self.found.iter().any(|found| !found.sure)
             && let Err(error) = self.look(cx)
         {
-            // Kept for the next wait, which may find some of it again.
-            self.repeated = true;
+            self.keep_found();
             return Err(error);
         }
         let mut active = 0;
         for place in 0..self.found.len() {
-            let Found { index, readiness, .. } = self.found[place];
+            let Found { key, readiness, .. } = self.found[place];
+            let index = key.index();
             let slot = cx.table.slot_mut(index);
             let goes_on = stays(slot.watch().mode);
             if !goes_on && readiness.masked(slot.interest()).is_empty() {
@@ -385,18 +402,24 @@ impl Uring {
                 Some((_, Mode::OneShot)) => slot.set_told(Some((Interest::NONE, Mode::OneShot))),
                 _ => self.again.push(index),
             }
-            let report = cx.report(cx.table.key(index), readiness);
+            let report = cx.report(key, readiness);
             active += usize::from(matches!(report, Report::Taken | Report::Later));
         }
         self.found.clear();
         Ok(active)
     }
 
+    /// Leaves what was found to the next wait, which may find some of it again, or over.
+    fn keep_found(&mut self) {
+        self.repeated = true;
+        self.found.iter_mut().for_each(|found| found.sure = false);
+    }
+
     /// Asks what those are ready for of which that is not sure.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.probe.clear();
         for found in self.found.iter().filter(|found| !found.sure) {
-            let slot = cx.table.slot(found.index);
+            let slot = cx.table.slot(found.key.index());
             let events = slot.interest().poll_bits();
             self.probe.push(Slot { fd: slot.fd(), events, revents: 0 });
         }
@@ -411,7 +434,7 @@ impl Uring {
             self.found[place].readiness = Readiness::from_poll_bits(found);
             if found & libc::POLLNVAL != 0 {
                 self.found[place].readiness = Readiness::NONE;
-                self.refuse(cx, self.found[place].index);
+                self.refuse(cx, self.found[place].key.index());
             }
         }
         Ok(())
@@ -453,6 +476,7 @@ impl Backend for Uring {
             |fd| move |source| Error::system("watching it with io_uring", Some(fd), source);
         let (fd, watch) = (slot.fd(), slot.watch());
         if !slot.is_live() {
+            self.batch.withdraw(index);
             let told = self.disarm(cx, index).map_err(failed(fd))?;
             cx.table.slot_mut(index).set_told(None);
             return Ok(if told { Synced::Told } else { Synced::Saved });
@@ -527,6 +551,23 @@ impl Backend for Uring {
         true
     }
 
+    fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if !self.batch.is_waiting() {
+            return Ok(());
+        }
+        self.begin(cx)?;
+        self.ring.submit(&mut cx.stats.calls)?;
+        while let Some(completion) = self.ring.fetch() {
+            self.collect(cx, completion);
+        }
+        self.keep_found();
+        Ok(())
+    }
+
+    fn operations(&mut self) -> Option<&mut Batch> {
+        Some(&mut self.batch)
+    }
+
     fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
@@ -556,8 +597,9 @@ impl Backend for Uring {
     }
 
     fn memory(&self) -> Memory {
-        let own =
-            self.again.capacity() * size_of::<u32>() + self.found.capacity() * size_of::<Found>();
+        let own = self.again.capacity() * size_of::<u32>()
+            + self.found.capacity() * size_of::<Found>()
+            + self.batch.memory();
         Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
 }

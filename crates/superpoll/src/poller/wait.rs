@@ -19,7 +19,8 @@ use crate::waker::Signals;
 impl Poller {
     /// Waits until something is ready, a waker is used, or the timeout is over (`None`: for
     /// ever), and replaces the contents of `events`. Returns how many events there are: zero only
-    /// after the timeout, a wake ([`Events::woken`]) or a refusal ([`Events::refusals`]).
+    /// after the timeout, a wake ([`Events::woken`]), a refusal ([`Events::refusals`]), or with completed
+    /// actions ([`Events::completions`]).
     ///
     /// The timeout has nanosecond resolution and never ends early; how late it ends is the
     /// kernel's timer slack (see [`set_timer_slack`](crate::set_timer_slack)). Signals do not
@@ -52,7 +53,7 @@ impl Poller {
                 Some(answer) => backend.hear(&mut cx, deadline, answer),
                 None => backend.wait(&mut cx, deadline),
             };
-            let usual = !events.list.is_empty()
+            let usual = !(events.list.is_empty() && events.completions.is_empty())
                 && outcome.is_ok()
                 && self.delivery.is_idle()
                 && !self.shared.has_commands();
@@ -127,6 +128,8 @@ impl Poller {
                     merge(&mut events.list, told);
                 }
                 if events.list.len() >= events.limit {
+                    let (backend, mut cx) = self.split_for(events);
+                    backend.perform(&mut cx)?;
                     return Ok(self.signals().woken);
                 }
                 self.delivery.begin_collection();
@@ -158,6 +161,7 @@ impl Poller {
             }
             if signals.woken
                 || !events.list.is_empty()
+                || !events.completions.is_empty()
                 || !self.refusals.is_empty()
                 || (deadline.is_over() && !signals.kicked)
             {

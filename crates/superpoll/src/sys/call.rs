@@ -46,6 +46,37 @@ pub fn read_to(fd: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Result<&mut [
     Ok(unsafe { std::slice::from_raw_parts_mut(start, done) })
 }
 
+/// Receives from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`), into memory that need not be
+/// initialised; returns how much of it is so now.
+#[inline(always)]
+pub(super) fn receive_to(fd: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+    let (start, length) = (room.as_mut_ptr() as usize, room.len());
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let arguments = [fd, start, length, libc::MSG_DONTWAIT as usize, 0, 0];
+    // SAFETY: the kernel writes into the room at most as many bytes as it has; no address is asked for.
+    result(unsafe { call(libc::SYS_recvfrom, arguments) })
+}
+
+/// Reads into the capacity of a vector, from its front (`read(2)`); it holds what was read.
+#[inline(always)]
+pub(crate) fn read_to_vec(fd: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    buffer.clear();
+    let count = read_to(fd, buffer.spare_capacity_mut())?.len();
+    // SAFETY: so many bytes at its front were written.
+    unsafe { buffer.set_len(count) };
+    Ok(count)
+}
+
+/// The same from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`).
+#[inline(always)]
+pub(crate) fn receive_to_vec(fd: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    buffer.clear();
+    let count = receive_to(fd, buffer.spare_capacity_mut())?;
+    // SAFETY: so many bytes at its front were written.
+    unsafe { buffer.set_len(count) };
+    Ok(count)
+}
+
 /// Reads into several buffers in order (`readv(2)`).
 ///
 /// # Errors
@@ -93,9 +124,19 @@ pub fn write_vectored(fd: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usiz
 /// What `send(2)` says, `Interrupted` included; `BrokenPipe` if nobody is left to read.
 #[inline(always)]
 pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    send_with(libc::MSG_NOSIGNAL, fd, bytes)
+}
+
+/// As [`send`], without waiting, whatever the descriptor's own flag says (`MSG_DONTWAIT`).
+#[inline(always)]
+pub(super) fn send_now(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    send_with(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT, fd, bytes)
+}
+
+#[inline(always)]
+fn send_with(flags: libc::c_int, fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     let fd = fd.as_fd().as_raw_fd() as usize;
-    let flags = libc::MSG_NOSIGNAL as usize;
-    let arguments = [fd, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0];
+    let arguments = [fd, bytes.as_ptr() as usize, bytes.len(), flags as usize, 0, 0];
     // SAFETY: the kernel reads as many bytes as there are; no address is given.
     result(unsafe { call(libc::SYS_sendto, arguments) })
 }

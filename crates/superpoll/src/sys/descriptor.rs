@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::costs::Kind;
+use crate::error::{Error, Result};
 use crate::stats::Calls;
 
 /// Whether the number is an open descriptor (`fcntl(F_GETFD)`).
@@ -41,6 +42,50 @@ pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
     match socket_option(fd, libc::SO_DOMAIN) {
         Ok(libc::AF_UNIX) => Kind::Unix,
         _ => Kind::Tcp,
+    }
+}
+
+/// A stream that can be read until it would block.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// As it is priced.
+    pub kind: Kind,
+    /// Each read gives one record.
+    pub in_records: bool,
+}
+
+/// What kind of stream the descriptor is.
+pub fn stream(fd: BorrowedFd<'_>) -> Result<Stream> {
+    let fd = fd.as_raw_fd();
+    let calls = &mut Calls::default();
+    let refused = |what, instead| Err(Error::NotAStream { fd, what, instead });
+    if !can_wait(calls, fd) {
+        return refused("a file, which is always ready", "read it directly");
+    }
+    let kind = kind(calls, fd);
+    if kind == Kind::Pipe {
+        // SAFETY: F_GETFL takes no argument and touches no memory.
+        let flags = super::check(unsafe { libc::fcntl(fd, libc::F_GETFL) })
+            .map_err(|source| Error::system("asking for the flags", Some(fd), source))?;
+        if flags & libc::O_NONBLOCK == 0 {
+            return refused("blocking", "set O_NONBLOCK first");
+        }
+        if flags & libc::O_ACCMODE == libc::O_WRONLY {
+            return refused("open for writing only", "register the end that is read");
+        }
+        return Ok(Stream { kind, in_records: false });
+    }
+    let option = |option| {
+        socket_option(fd, option)
+            .map_err(|source| Error::system("asking for the type of a socket", Some(fd), source))
+    };
+    if option(libc::SO_ACCEPTCONN)? != 0 {
+        return refused("a listening socket", "accept from it, and register the connections");
+    }
+    match option(libc::SO_TYPE)? {
+        libc::SOCK_STREAM => Ok(Stream { kind, in_records: false }),
+        libc::SOCK_SEQPACKET => Ok(Stream { kind, in_records: true }),
+        _ => refused("a datagram socket", "watch it with a Poller, and receive from it"),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each function that the poller calls while running takes the counters and adds itself to them,
 //! so that the statistics cannot miss a call.
 
+pub(crate) mod batch;
 pub mod call;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;

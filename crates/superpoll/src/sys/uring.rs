@@ -53,8 +53,8 @@ thread_local! {
 pub struct Completion {
     /// What it was armed with.
     pub data: u64,
-    /// The readiness, as `poll(2)` has it, or the error's number.
-    pub outcome: Result<i16, i32>,
+    /// The kernel's answer: of a poll the readiness, as `poll(2)` has it; an error's number, negative.
+    pub answer: i32,
     /// Whether it is still armed.
     pub armed: bool,
 }
@@ -127,7 +127,8 @@ impl Ring {
         data: u64,
     ) -> io::Result<()> {
         let entry = opcode::PollAdd::new(types::Fd(fd), events).multi(again).build();
-        self.push(calls, &entry.user_data(data))
+        // SAFETY: a poll refers to no memory.
+        unsafe { self.push(calls, &entry.user_data(data)) }
     }
 
     /// Watches it no more. What was found before may still be told.
@@ -135,15 +136,26 @@ impl Ring {
         let flags =
             if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() };
         // Not a removal of the poll, which is refused while it is about to be completed.
-        self.push(calls, &opcode::AsyncCancel::new(data).build().flags(flags).user_data(IGNORED))
+        let entry = opcode::AsyncCancel::new(data).build().flags(flags).user_data(IGNORED);
+        // SAFETY: a removal refers to no memory.
+        unsafe { self.push(calls, &entry) }
     }
 
-    fn push(&mut self, calls: &mut Calls, entry: &squeue::Entry) -> io::Result<()> {
+    /// Notes what is to be told with the next call.
+    ///
+    /// # Safety
+    ///
+    /// What the entry refers to must be there for the kernel alone until its completion was fetched.
+    pub(super) unsafe fn push(
+        &mut self,
+        calls: &mut Calls,
+        entry: &squeue::Entry,
+    ) -> io::Result<()> {
         self.check_forks()?;
         if self.ring.submission().is_full() {
             self.submit(calls)?;
         }
-        // SAFETY: polls and their removals refer to no memory.
+        // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry) }
             .map_err(|_| io::Error::other("the ring does not take more changes"))
     }
@@ -249,10 +261,8 @@ impl Ring {
         loop {
             let entry = self.ring.completion().next()?;
             if entry.user_data() != IGNORED {
-                let result = entry.result();
-                let outcome = if result < 0 { Err(-result) } else { Ok(result as i16) };
-                let armed = cqueue::more(entry.flags());
-                return Some(Completion { data: entry.user_data(), outcome, armed });
+                let (answer, armed) = (entry.result(), cqueue::more(entry.flags()));
+                return Some(Completion { data: entry.user_data(), answer, armed });
             }
         }
     }

@@ -1,0 +1,84 @@
+//! Superpoll's batch reader, to which events come with their bytes.
+//!
+//! The bytes are looked at where they are; the reads are the reader's own, as the floor's are.
+
+use std::os::fd::OwnedFd;
+
+use superpoll::{Arrivals, BackendKind, BatchReader, Outcome};
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+
+struct Batch<'a> {
+    reader: BatchReader<&'a OwnedFd>,
+    arrivals: Arrivals,
+    /// By index of the key.
+    pairs: Vec<u32>,
+}
+
+fn build<'a>(
+    pairs: &'a Pairs,
+    kind: BackendKind,
+    speculates: bool,
+) -> Result<Box<dyn Subject + 'a>> {
+    let mut reader = BatchReader::with_backend(kind)?;
+    if !speculates {
+        reader = reader.without_speculation();
+    }
+    let mut numbers = vec![0; pairs.len()];
+    for (pair, handle) in (0..).zip(pairs.reader_handles()) {
+        let key = reader.register(handle).map_err(|refused| refused.error)?;
+        let place = key.index() as usize;
+        if place >= numbers.len() {
+            numbers.resize(place + 1, 0);
+        }
+        numbers[place] = pair;
+    }
+    reader.flush();
+    let arrivals = Arrivals::with_limit(pairs.len());
+    Ok(Box::new(Batch { reader, arrivals, pairs: numbers }))
+}
+
+pub(super) fn build_epoll(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    build(pairs, BackendKind::Epoll, false)
+}
+
+pub(super) fn build_adaptive(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    build(pairs, BackendKind::Adaptive, false)
+}
+
+pub(super) fn build_watching(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    build(pairs, BackendKind::Uring, false)
+}
+
+pub(super) fn build_uring(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    build(pairs, BackendKind::Uring, true)
+}
+
+impl Subject for Batch<'_> {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            self.reader.wait(&mut self.arrivals, None)?;
+            for arrival in &self.arrivals {
+                let pair = self.pairs[arrival.key().index() as usize];
+                match arrival.outcome() {
+                    Outcome::Bytes(bytes) => ledger.note(pair as usize, bytes),
+                    other => return Err(Error::usage(format!("pair {pair}: {other:?}"))),
+                }
+            }
+            if let Some((_, error)) = self.arrivals.refusals().first() {
+                return Err(Error::usage(error.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Option<superpoll::Stats> {
+        Some(self.reader.stats())
+    }
+
+    fn memory(&self) -> Option<usize> {
+        Some(self.reader.memory())
+    }
+}

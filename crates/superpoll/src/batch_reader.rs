@@ -1,0 +1,333 @@
+//! A reader of many streams, to whom events come with their bytes.
+//!
+//! What a readiness poller leaves to its user, one read per ready descriptor, is what costs most. Here
+//! the reads are the reader's: it owns the descriptors, reads what is ready into memory from a pool, and hands out
+//! the bytes. On `uring` the reads of a wait are one call, together with the wait ([`operation`](crate::operation)),
+//! and descriptors that have something in most waits are not even watched ([`speculation`]). On the
+//! other back-ends the same face does plain reads, after the events of the back-end.
+//!
+//! A source that was reported is *due* until a read of it finds less than there was room for; so each report leads
+//! to one read, of a stream, and a report is never forgotten for want of room. Due sources are
+//! read in the order of their reports, hot ones in turn; with both, each get half the limit at
+//! least. A source owns memory only while it is read: an idle one costs its entry here and a
+//! registration.
+//!
+//! What reads, must own: a speculative read of a descriptor that somebody else has closed would take a
+//! stranger's bytes. So the descriptor goes in with [`register`](BatchReader::register) and comes out with
+//! [`deregister`](BatchReader::deregister), and is there to be written to meanwhile.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+
+use crate::backend::BackendKind;
+use crate::costs::Kind;
+use crate::error::{Error, Result};
+use crate::event::Events;
+use crate::interest::{Mode, Watch};
+use crate::key::Key;
+use crate::operation::Action;
+use crate::policy::Account;
+use crate::poller::{Builder, Poller};
+use crate::stats::Stats;
+use crate::sys::descriptor;
+use crate::waker::Waker;
+
+mod arrivals;
+mod source;
+mod speculation;
+mod wait;
+
+pub use arrivals::{Arrival, Arrivals, Outcome};
+use source::{NOWHERE, READS, Source};
+use speculation::Speculation;
+
+/// The size of a buffer, unless another is asked for.
+const BUFFER: usize = 4096;
+
+/// Reads from many streams and hands out what came.
+///
+/// ```
+/// use std::io::Write;
+/// use std::os::unix::net::UnixStream;
+/// use superpoll::{Arrivals, BatchReader};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut reader = BatchReader::new()?;
+/// let (ours, mut theirs) = UnixStream::pair()?;
+/// let key = reader.register(ours).map_err(|rejected| rejected.error)?;
+/// theirs.write_all(b"hello")?;
+///
+/// let mut arrivals = Arrivals::with_limit(64);
+/// reader.wait(&mut arrivals, None)?;
+/// let arrival = arrivals.iter().next().unwrap();
+/// assert_eq!((arrival.key(), arrival.bytes()), (key, Some(&b"hello"[..])));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct BatchReader<T: AsFd> {
+    // The poller's registrations end before their descriptors are closed.
+    poller: Poller,
+    sources: Vec<Option<Source<T>>>,
+    len: usize,
+    events: Events,
+    /// Indices of sources to be read, each once.
+    due: VecDeque<u32>,
+    /// Those that can be written to again, which is to be delivered.
+    roomy: Vec<Key>,
+    /// `None` where reads are not handed over together.
+    speculation: Option<Speculation>,
+    batches: bool,
+    pool: Vec<Vec<u8>>,
+    size: usize,
+    /// Counts the rounds of waits, in each of which a source is read once.
+    passes: u32,
+    /// Whether the hot ones get the odd place in the next wait.
+    turn: bool,
+}
+
+/// A descriptor that the reader did not take, and why.
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// The descriptor.
+    pub io: T,
+    /// The reason.
+    pub error: Error,
+}
+
+impl<T> From<Refused<T>> for Error {
+    fn from(refused: Refused<T>) -> Error {
+        refused.error
+    }
+}
+
+impl<T: AsFd> BatchReader<T> {
+    /// A reader with the poller that [`Poller::new`] makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn new() -> Result<BatchReader<T>> {
+        BatchReader::with(Poller::builder())
+    }
+
+    /// A reader with a back-end of the caller's choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn with_backend(kind: BackendKind) -> Result<BatchReader<T>> {
+        BatchReader::with(Poller::builder().backend(kind))
+    }
+
+    /// A reader with the poller that this builder makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn with(builder: Builder) -> Result<BatchReader<T>> {
+        let mut poller = builder.build()?;
+        let batches = poller.has_operations();
+        Ok(BatchReader {
+            poller,
+            sources: Vec::new(),
+            len: 0,
+            events: Events::with_limit(1),
+            due: VecDeque::new(),
+            roomy: Vec::new(),
+            speculation: batches.then(Speculation::new),
+            batches,
+            pool: Vec::new(),
+            size: BUFFER,
+            passes: 0,
+            turn: false,
+        })
+    }
+
+    /// Reads at most so many bytes of a descriptor at a time (4,096 unless set; at least 1).
+    #[must_use]
+    pub fn buffer_size(self, bytes: usize) -> BatchReader<T> {
+        BatchReader { size: bytes.max(1), pool: Vec::new(), ..self }
+    }
+
+    /// Watches every descriptor, busy or not.
+    #[must_use]
+    pub fn without_speculation(self) -> BatchReader<T> {
+        BatchReader { speculation: None, ..self }
+    }
+
+    /// The back-end's name.
+    pub fn backend(&self) -> &'static str {
+        self.poller.backend()
+    }
+
+    /// How many descriptors are registered.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The counters of the poller. What is read without being watched is its hot set.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.poller.stats();
+        if let Some(speculation) = &self.speculation {
+            stats.hot = speculation.stats();
+            (stats.moves_to_hot, stats.moves_to_cold) = speculation.moves();
+        }
+        stats
+    }
+
+    /// Heap in use for registrations, without the pool.
+    pub fn memory(&self) -> usize {
+        self.poller.memory().own
+            + self.sources.capacity() * size_of::<Option<Source<T>>>()
+            + self.due.capacity() * size_of::<u32>()
+            + self.speculation.as_ref().map_or(0, Speculation::memory)
+    }
+
+    /// Takes a stream over and reads it from the next wait on: a pipe, a FIFO or a connected stream socket
+    /// (`SOCK_STREAM`, `SOCK_SEQPACKET`). Sockets are read without waiting whatever their flags say; anything else
+    /// must be non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotAStream`] for what cannot be read this way, and as [`Poller::register`]; with the
+    /// descriptor.
+    pub fn register(&mut self, io: T) -> Result<Key, Refused<T>> {
+        let admitted = descriptor::stream(io.as_fd()).and_then(|stream| {
+            let watch = Watch::new(READS).mode(Mode::Auto);
+            Ok((stream, self.poller.register(&io, watch)?))
+        });
+        let (stream, key) = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => return Err(Refused { io, error }),
+        };
+        let account = match &mut self.speculation {
+            Some(speculation) => speculation.account(stream.kind),
+            None => Account::default(),
+        };
+        let source = Source {
+            io,
+            key,
+            account,
+            action: if stream.kind == Kind::Pipe { Action::Read } else { Action::Receive },
+            by_call: !self.batches || stream.kind == Kind::Pipe,
+            place: NOWHERE,
+            is_due: false,
+            read_in: self.passes.wrapping_sub(1),
+            in_records: stream.in_records,
+            is_paused: false,
+            is_ending: false,
+            is_over: false,
+            wants_room: false,
+        };
+        let index = key.index() as usize;
+        if index >= self.sources.len() {
+            self.sources.resize_with(index + 1, || None);
+        }
+        self.sources[index] = Some(source);
+        self.len += 1;
+        Ok(key)
+    }
+
+    /// Gives a descriptor back, open. What it had sent and was not delivered is left in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`].
+    pub fn deregister(&mut self, key: Key) -> Result<T> {
+        self.source(key)?;
+        self.cool(key.index(), false);
+        if let Some(source) = self.sources[key.index() as usize].take() {
+            self.len -= 1;
+            if source.is_due {
+                self.due.retain(|&index| index != key.index());
+            }
+            self.roomy.retain(|&roomy| roomy != key);
+            // A refused one is known here only.
+            let _ = self.poller.deregister(key);
+            return Ok(source.io);
+        }
+        Err(Error::StaleKey { key })
+    }
+
+    fn source(&self, key: Key) -> Result<&Source<T>> {
+        let source = self.sources.get(key.index() as usize).and_then(Option::as_ref);
+        source.filter(|source| source.key == key).ok_or(Error::StaleKey { key })
+    }
+
+    fn source_mut(&mut self, key: Key) -> Result<&mut Source<T>> {
+        let source = self.sources.get_mut(key.index() as usize).and_then(Option::as_mut);
+        source.filter(|source| source.key == key).ok_or(Error::StaleKey { key })
+    }
+
+    /// A descriptor, to be written to.
+    pub fn get(&self, key: Key) -> Option<&T> {
+        self.source(key).ok().map(|source| &source.io)
+    }
+
+    /// The same, for those who write through `&mut`.
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.source_mut(key).ok().map(|source| &mut source.io)
+    }
+
+    /// Reads nothing more of it until it is [resumed](BatchReader::resume): its peer has to wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`].
+    pub fn pause(&mut self, key: Key) -> Result<()> {
+        let source = self.source_mut(key)?;
+        source.is_paused = true;
+        if std::mem::take(&mut source.is_due) {
+            self.due.retain(|&due| due != key.index());
+        }
+        self.cool(key.index(), false);
+        self.watch(key.index());
+        Ok(())
+    }
+
+    /// Reads it again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`].
+    pub fn resume(&mut self, key: Key) -> Result<()> {
+        let source = self.source_mut(key)?;
+        source.is_paused = false;
+        // It may have been due before, and the kernel may not have heard of the pause.
+        let due = source.becomes_due();
+        self.due.extend(due);
+        self.watch(key.index());
+        Ok(())
+    }
+
+    /// Delivers [`Outcome::Writable`] once, as soon as there is room to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`].
+    pub fn notify_writable(&mut self, key: Key) -> Result<()> {
+        self.source_mut(key)?.wants_room = true;
+        self.watch(key.index());
+        Ok(())
+    }
+
+    /// Tells the kernel all changes now instead of with the next wait ([`Poller::flush`]).
+    pub fn flush(&mut self) {
+        self.poller.flush();
+    }
+
+    /// A handle that makes a wait return, from any thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::waker`].
+    pub fn waker(&mut self) -> Result<Waker> {
+        self.poller.waker()
+    }
+}

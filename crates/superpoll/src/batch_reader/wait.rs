@@ -1,0 +1,339 @@
+//! A wait of the batch reader: reads before it, reads after it.
+//!
+//! A wait goes in passes, of which there is one if something came. A pass reads what was left due by the last
+//! one and what is hot, asks the poller, which carries out the reads that are queued, and reads what the
+//! poller has reported. In a pass each source is read at most once.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::BatchReader;
+use super::arrivals::{Arrival, Arrivals, Outcome};
+use super::source::NOWHERE;
+use super::speculation::Speculation;
+use crate::backend::Deadline;
+use crate::error::{Error, Result};
+use crate::event::{Events, Readiness};
+use crate::key::Key;
+use crate::operation::Action;
+use crate::sys::call;
+
+/// Up to so many due sources are read with a call each, which is cheaper than a call for all.
+const FEW: usize = 2;
+
+/// Memory that is kept for later reads at most, in buffers.
+const KEPT: usize = 1024;
+
+impl<T: AsFd> BatchReader<T> {
+    /// Waits until something has come, a waker is used, or the timeout is over (`None`: never), and replaces the
+    /// contents of `arrivals`; of each descriptor there are bytes at most once. Returns how many arrivals there
+    /// are: zero only after the timeout, a wake ([`Arrivals::woken`]) or a refusal ([`Arrivals::refusals`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; what was not read is read later.
+    pub fn wait(&mut self, arrivals: &mut Arrivals, timeout: Option<Duration>) -> Result<usize> {
+        self.empty(arrivals);
+        if arrivals.limit == 0 {
+            return Err(Error::ZeroLimit);
+        }
+        self.events.set_limit(arrivals.limit);
+        let deadline = Deadline::after(timeout);
+        loop {
+            self.passes = self.passes.wrapping_add(1);
+            let told = self.roomy.len().min(arrivals.limit);
+            let writable = |key| Arrival { key, outcome: Outcome::Writable };
+            arrivals.list.extend(self.roomy.drain(..told).map(writable));
+            let reads = self.begin_reads(arrivals);
+            let blocks = !reads && arrivals.list.is_empty() && self.due.is_empty();
+            let timeout = if blocks { deadline.left() } else { Some(Duration::ZERO) };
+            let outcome = self.poller.wait(&mut self.events, timeout);
+            self.end_reads(arrivals);
+            match outcome {
+                Ok(_) => self.hear(arrivals),
+                // What was read before the failure is not lost with it.
+                Err(_) if !arrivals.list.is_empty() => {}
+                Err(error) => return Err(error),
+            }
+            if !self.due.is_empty() {
+                self.read_reported(arrivals);
+            }
+            self.review();
+            if !arrivals.list.is_empty() || arrivals.woken || !arrivals.refusals.is_empty() {
+                return Ok(arrivals.list.len());
+            }
+            if !(self.due.is_empty() && self.roomy.is_empty()) {
+                continue;
+            }
+            if deadline.is_over() {
+                return Ok(0);
+            }
+            self.cool_all();
+        }
+    }
+
+    /// Gives the memory of the last arrivals back to the pool.
+    fn empty(&mut self, arrivals: &mut Arrivals) {
+        for arrival in arrivals.list.drain(..) {
+            if let Outcome::Bytes(buffer) = arrival.outcome {
+                recycle(&mut self.pool, self.size, buffer);
+            }
+        }
+        arrivals.refusals.clear();
+        arrivals.woken = false;
+    }
+
+    /// Makes or queues the reads that are due before this wait, and those of hot ones. Returns whether there were any.
+    fn begin_reads(&mut self, arrivals: &mut Arrivals) -> bool {
+        let room = arrivals.limit - arrivals.list.len();
+        let hot = self.hot();
+        let (half, due) = (room / 2, self.due.len());
+        self.turn = !self.turn;
+        // An odd place goes to either in turn.
+        let half = half + usize::from(self.turn) * (room - 2 * half);
+        let for_hot =
+            if hot + due <= room { hot } else { half.max(room.saturating_sub(due)).min(hot) };
+        let for_due = (room - for_hot).min(due);
+        self.read_due(arrivals, for_due);
+        for _ in 0..for_hot {
+            if let Some(index) = self.speculation.as_mut().and_then(Speculation::next)
+                && !self.had_its_turn(index)
+            {
+                self.read(arrivals, index, false);
+            }
+        }
+        for_due + for_hot > 0
+    }
+
+    /// How many are read without being watched.
+    fn hot(&self) -> usize {
+        self.speculation.as_ref().map_or(0, Speculation::len)
+    }
+
+    /// Reads what this wait has reported, unless it can be left for the next one, whose call is made anyway. With
+    /// hot ones it cannot: they would be read once more, too early.
+    fn read_reported(&mut self, arrivals: &mut Arrivals) {
+        let together = |index: &u32| {
+            self.sources[*index as usize].as_ref().is_some_and(|source| !source.by_call)
+        };
+        let can_wait = !arrivals.list.is_empty() && self.hot() == 0 && self.due.len() > FEW;
+        if can_wait && self.due.front().is_some_and(together) {
+            return;
+        }
+        let room = arrivals.limit - arrivals.list.len();
+        let queued = self.read_due(arrivals, room.min(self.due.len()));
+        // A failure comes again with the next wait, which has the reads carried out.
+        if queued && self.poller.wait(&mut self.events, Some(Duration::ZERO)).is_ok() {
+            self.end_reads(arrivals);
+            self.hear(arrivals);
+        }
+    }
+
+    /// Makes or queues so many of the reads that are due. Returns whether some were queued.
+    fn read_due(&mut self, arrivals: &mut Arrivals, most: usize) -> bool {
+        let few = self.due.len() <= FEW;
+        let mut queued = false;
+        for _ in 0..most {
+            if let Some(index) = self.due.pop_front() {
+                if self.had_its_turn(index) {
+                    self.due.push_back(index);
+                } else {
+                    queued |= self.read(arrivals, index, few);
+                }
+            }
+        }
+        queued
+    }
+
+    /// Whether a source was read in this pass.
+    fn had_its_turn(&self, index: u32) -> bool {
+        self.sources[index as usize].as_ref().is_some_and(|source| source.read_in == self.passes)
+    }
+
+    /// Reads a source, by a call of its own or with the next wait. Returns whether it is the latter.
+    fn read(&mut self, arrivals: &mut Arrivals, index: u32, by_call: bool) -> bool {
+        let Some(source) = &mut self.sources[index as usize] else { return false };
+        source.is_due = false;
+        source.read_in = self.passes;
+        let mut buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(self.size));
+        let (key, action) = (source.key, source.action);
+        if by_call || source.by_call {
+            let outcome = match action {
+                Action::Read => call::read_to_vec(&source.io, &mut buffer),
+                _ => call::receive_to_vec(&source.io, &mut buffer),
+            };
+            self.was_read(arrivals, key, buffer, outcome);
+            return false;
+        }
+        // One that was refused meanwhile is over.
+        self.poller.queue(key, action, buffer, key.to_bits()).is_ok()
+    }
+
+    /// Takes what the queued reads have brought.
+    fn end_reads(&mut self, arrivals: &mut Arrivals) {
+        let mut events = std::mem::replace(&mut self.events, Events::with_limit(0));
+        for completion in events.completions() {
+            let key = Key::from_bits(completion.token);
+            self.was_read(arrivals, key, completion.buffer, completion.outcome);
+        }
+        self.events = events;
+    }
+
+    /// What a read has brought.
+    fn was_read(
+        &mut self,
+        arrivals: &mut Arrivals,
+        key: Key,
+        buffer: Vec<u8>,
+        outcome: io::Result<usize>,
+    ) {
+        let len = self.len;
+        let Some(Some(source)) = self.sources.get_mut(key.index() as usize) else { return };
+        if source.key != key {
+            return;
+        }
+        let outcome = match outcome {
+            Ok(0) => Outcome::End,
+            Ok(count) => {
+                if source.is_hot()
+                    && let Some(speculation) = &mut self.speculation
+                {
+                    speculation.was_hit(&mut source.account, len);
+                } else if count == buffer.capacity() || source.in_records || source.is_ending {
+                    self.due.extend(source.becomes_due());
+                }
+                arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
+                return;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                recycle(&mut self.pool, self.size, buffer);
+                return;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                recycle(&mut self.pool, self.size, buffer);
+                self.due.extend(source.becomes_due());
+                return;
+            }
+            Err(error) => Outcome::Failed(error),
+        };
+        recycle(&mut self.pool, self.size, buffer);
+        source.is_over = true;
+        arrivals.list.push(Arrival { key, outcome });
+        self.cool(key.index(), false);
+        self.watch(key.index());
+    }
+
+    /// Takes the poller's events.
+    fn hear(&mut self, arrivals: &mut Arrivals) {
+        arrivals.woken |= self.events.woken();
+        if !self.events.refusals().is_empty() {
+            self.take_refusals(arrivals);
+        }
+        for place in 0..self.events.len() {
+            let Some(&event) = self.events.iter().as_slice().get(place) else { return };
+            let index = event.key().index();
+            let len = self.len;
+            let Some(Some(source)) = self.sources.get_mut(index as usize) else { continue };
+            let mut heats = false;
+            let readable = event.readiness() != Readiness::WRITABLE;
+            source.is_ending |= event.is_read_closed() || event.is_hang_up() || event.is_error();
+            if readable && let Some(index) = source.becomes_due() {
+                self.due.push_back(index);
+                heats = self
+                    .speculation
+                    .as_mut()
+                    .is_some_and(|speculation| speculation.was_reported(&mut source.account, len));
+            }
+            if source.wants_room && (event.is_writable() || event.is_error() || event.is_hang_up())
+            {
+                source.wants_room = false;
+                self.roomy.push(event.key());
+                self.watch(index);
+            }
+            if heats {
+                self.heat(index);
+            }
+        }
+    }
+
+    #[cold]
+    fn take_refusals(&mut self, arrivals: &mut Arrivals) {
+        for (key, error) in self.events.take_refusals() {
+            self.cool(key.index(), false);
+            if let Ok(source) = self.source_mut(key) {
+                source.is_over = true;
+            }
+            arrivals.refusals.push((key, error));
+        }
+    }
+
+    /// Tells the poller what is wanted of a source now.
+    pub(super) fn watch(&mut self, index: u32) {
+        if let Some(Some(source)) = self.sources.get(index as usize) {
+            let interest = source.interest();
+            // A refused one is known here only.
+            let _ = self.poller.modify(source.key, interest);
+        }
+    }
+
+    /// Reads a source without watching it from now on.
+    fn heat(&mut self, index: u32) {
+        let len = self.len;
+        let (Some(Some(source)), Some(speculation)) =
+            (self.sources.get_mut(index as usize), &mut self.speculation)
+        else {
+            return;
+        };
+        source.place = speculation.enter(index, &mut source.account, len);
+        self.watch(index);
+    }
+
+    /// Watches a source from now on, if it was not.
+    pub(super) fn cool(&mut self, index: u32, quiet: bool) {
+        let (Some(Some(source)), Some(speculation)) =
+            (self.sources.get_mut(index as usize), &mut self.speculation)
+        else {
+            return;
+        };
+        if !source.is_hot() {
+            return;
+        }
+        let place = std::mem::replace(&mut source.place, NOWHERE);
+        let successor = speculation.leave(place, &mut source.account, quiet);
+        if let Some(successor) = successor
+            && let Some(Some(source)) = self.sources.get_mut(successor as usize)
+        {
+            source.place = place;
+        }
+        self.watch(index);
+    }
+
+    /// Before a wait that blocks: nothing wakes it for what is not watched.
+    fn cool_all(&mut self) {
+        while let Some(index) = self.speculation.as_ref().and_then(Speculation::last) {
+            self.cool(index, true);
+        }
+    }
+
+    /// Looks at some of the hot ones, in turn.
+    fn review(&mut self) {
+        let len = self.len;
+        let Some(speculation) = &mut self.speculation else { return };
+        for _ in 0..speculation.pass(len) {
+            let Some(speculation) = &mut self.speculation else { return };
+            let Some(index) = speculation.look() else { return };
+            let Some(Some(source)) = self.sources.get_mut(index as usize) else { return };
+            if speculation.has_lost(&mut source.account, len) {
+                self.cool(index, false);
+            }
+        }
+    }
+}
+
+/// Keeps memory for later reads, if it is of the pool's size and there is not enough of it.
+fn recycle(pool: &mut Vec<Vec<u8>>, size: usize, buffer: Vec<u8>) {
+    if buffer.capacity() == size && pool.len() < KEPT {
+        pool.push(buffer);
+    }
+}

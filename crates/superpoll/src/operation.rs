@@ -1,0 +1,47 @@
+//! Reads and writes that are carried out together, with the next wait, instead of one call each.
+//!
+//! A read of a few bytes costs less than the way into the kernel and back. A back-end that can hand over many at
+//! once (`uring`) takes [`Action`]s with their memory, carries them out when it next asks the kernel for events
+//! anyway, and gives the memory back in [`Completion`]s, beside the events. None of them waits: one that
+//! would block ends with [`WouldBlock`](std::io::ErrorKind::WouldBlock) in that same wait, as the system
+//! call of a non-blocking descriptor does, so nothing is ever under way between two waits and an idle
+//! descriptor owns no memory.
+//!
+//! [`BatchReader`](crate::BatchReader) reads this way; so does a runtime that has several tasks due. What stays
+//! with the caller is the order: two writes to one stream are one after the other only if the second is queued
+//! after the first has been completed.
+
+use std::io;
+
+/// What is to be done with the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Action {
+    /// Fills its capacity from the front, as `read(2)`. For pipes and the like; sockets have
+    /// [`Receive`](Action::Receive).
+    Read,
+    /// Writes what is in it, as `write(2)`, perhaps a part only.
+    Write,
+    /// Fills its capacity from the front, as `recv(2)` with `MSG_DONTWAIT`.
+    Receive,
+    /// Sends what is in it, as `send(2)` with `MSG_DONTWAIT` and `MSG_NOSIGNAL`, perhaps a part only.
+    Send,
+}
+
+impl Action {
+    /// Whether it fills the memory.
+    pub(crate) const fn fills(self) -> bool {
+        matches!(self, Action::Read | Action::Receive)
+    }
+}
+
+/// An action that was carried out, or refused.
+#[derive(Debug)]
+pub struct Completion {
+    /// What the caller gave to know it by.
+    pub token: u64,
+    /// The memory: with the bytes that were read and no others, or as it was given.
+    pub buffer: Vec<u8>,
+    /// How many bytes were read or written; of a read zero is the end.
+    pub outcome: io::Result<usize>,
+}
