@@ -301,7 +301,7 @@ fn wake_up(
         let delay = QUIET.0 + QUIET.1 * number as u64 / targets.len() as u64;
         writer.order(pair, delay, number as u8)?;
         let active = [pair as u32];
-        subject.round(&active, &mut ledger)?;
+        measure::whole_round(&mut *subject, &active, &mut ledger)?;
         let woken_at = process::now();
         ledger.close(entry.name, &active, number as u8)?;
         pairs.answer(&active)?;
