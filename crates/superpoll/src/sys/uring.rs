@@ -59,6 +59,11 @@ pub struct Completion {
     pub armed: bool,
 }
 
+impl Completion {
+    /// Room for one.
+    pub const NONE: Completion = Completion { data: 0, answer: 0, armed: false };
+}
+
 /// The ring.
 pub struct Ring {
     ring: IoUring,
@@ -75,6 +80,16 @@ impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring").field("fd", &self.ring.as_raw_fd()).finish_non_exhaustive()
     }
+}
+
+/// How often this process has been forked since it made its first ring, seen from the child.
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// What is said to a child that uses a ring of its parent.
+pub fn forked() -> io::Error {
+    io::Error::other("the process has been forked: call after_fork in the child first")
 }
 
 fn watch_forks() {
@@ -160,6 +175,25 @@ impl Ring {
             .map_err(|_| io::Error::other("the ring does not take more changes"))
     }
 
+    /// Notes as many entries as there is room for. The next one is asked for only when it can be taken.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Ring::push), for each of them.
+    pub(super) unsafe fn fill(
+        &mut self,
+        mut next: impl FnMut() -> Option<squeue::Entry>,
+    ) -> io::Result<()> {
+        self.check_forks()?;
+        let mut queue = self.ring.submission();
+        while !queue.is_full() {
+            let Some(entry) = next() else { break };
+            // SAFETY: as the caller promises. It cannot fail, there is room.
+            let _ = unsafe { queue.push(&entry) };
+        }
+        Ok(())
+    }
+
     /// Whether it belongs to another thread than this one.
     #[inline]
     pub fn is_elsewhere(&self) -> bool {
@@ -170,7 +204,7 @@ impl Ring {
         if self.forks == FORKS.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Err(io::Error::other("the process has been forked: call Poller::after_fork in the child"))
+        Err(forked())
     }
 
     /// Whether changes wait to be told.
@@ -265,6 +299,19 @@ impl Ring {
                 return Some(Completion { data: entry.user_data(), answer, armed });
             }
         }
+    }
+
+    /// Fetches what has been completed, as much as there is room for. Returns how many there are.
+    pub fn fetch_some(&mut self, room: &mut [Completion]) -> usize {
+        let mut queue = self.ring.completion();
+        let mut count = 0;
+        while let Some(place) = room.get_mut(count) {
+            let Some(entry) = queue.next() else { break };
+            let (data, answer, flags) = (entry.user_data(), entry.result(), entry.flags());
+            *place = Completion { data, answer, armed: cqueue::more(flags) };
+            count += usize::from(data != IGNORED);
+        }
+        count
     }
 
     /// Whether something can be fetched without a call.
