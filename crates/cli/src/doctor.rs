@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
+use superpoll::backend::Choice;
 use superpoll::costs::{Costs, Kind, KindCosts};
 use superpoll_lab::environment::Environment;
 use superpoll_lab::output;
@@ -9,6 +10,8 @@ use superpoll_lab::probe;
 use superpoll_lab::record::SCHEMA;
 use superpoll_lab::say;
 use superpoll_lab::table::Table;
+
+mod auto;
 
 /// Options of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,8 +37,9 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     let costs = Costs::calibrated();
     let tried: Vec<(BackendKind, Result<Option<String>, String>)> =
         BackendKind::ALL.into_iter().map(|kind| (kind, probe::backend(kind))).collect();
+    let choice = Choice::here();
     if options.json {
-        say!("{:#}", document(&tried, costs, soft, hard))?;
+        say!("{:#}", document(&tried, costs, choice, soft, hard))?;
         return Ok(());
     }
     let here = Environment::here();
@@ -71,6 +75,15 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
             false => "left alone after system calls",
         }
     )?;
+    say!(
+        "io_uring       {}",
+        match probe::io_uring_disabled() {
+            None => "no sysctl switches it off".to_owned(),
+            Some(0) => "not switched off (kernel.io_uring_disabled is 0)".to_owned(),
+            Some(1) => "for privileged processes only (kernel.io_uring_disabled is 1)".to_owned(),
+            Some(value) => format!("switched off (kernel.io_uring_disabled is {value})"),
+        }
+    )?;
     say!("\nback-ends\n")?;
     for (kind, outcome) in &tried {
         let says = match outcome {
@@ -82,10 +95,13 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     }
     if let Some(kind) = chosen {
         say!(
-            "\n{}={kind}: programs that leave the choice to it use that one",
-            superpoll::BACKEND_VARIABLE
+            "\n{}={kind}: programs that leave the choice to it use {}",
+            superpoll::BACKEND_VARIABLE,
+            kind.resolve()
         )?;
     }
+    say!("\nback-end auto\n")?;
+    auto::explain(choice)?;
     say!("\ncosts in nanoseconds ({})\n", measured(costs))?;
     output::print(table(costs))?;
     for (name, value) in calls(costs) {
@@ -144,6 +160,7 @@ fn table(costs: &Costs) -> Table {
 fn document(
     tried: &[(BackendKind, Result<Option<String>, String>)],
     costs: &Costs,
+    choice: &Choice,
     soft: u64,
     hard: u64,
 ) -> Value {
@@ -180,9 +197,11 @@ fn document(
             "epoll_watches": probe::epoll_watches(),
             "timer_slack_ns": probe::timer_slack(),
             "epoll_pwait2": probe::epoll_pwait2().is_ok(),
+            "io_uring_disabled": probe::io_uring_disabled(),
         },
         "refills_returns": superpoll::refills_returns(),
         "backends": backends,
+        "auto": auto::document(choice),
         "costs_ns": ns,
     })
 }

@@ -512,6 +512,118 @@ fn doctor_tries_every_back_end_and_prints_costs() {
 }
 
 #[test]
+fn doctor_explains_what_auto_is_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = succeed(folder.path(), &["doctor"]);
+    let document: Value =
+        serde_json::from_str(&succeed(folder.path(), &["doctor", "--json"])).unwrap();
+    let auto = &document["auto"];
+    let name = auto["backend"].as_str().unwrap();
+    assert!(["adaptive", "uring"].contains(&name), "{auto}");
+    assert!(text.contains("auto is adaptive here: ") || text.contains("auto is uring here: "));
+    if document["backends"][4]["works"] == false {
+        assert!(name == "adaptive" && auto["refusal"].is_string(), "{auto}");
+        return;
+    }
+    for part in
+        ["cost", "of those through poll and epoll", "at worst", "costs of io_uring", "cancel"]
+    {
+        assert!(text.contains(part), "{part:?} is missing in {text}");
+    }
+    let estimates = auto["estimates"].as_array().unwrap();
+    assert_eq!(estimates.len(), 18);
+    let (mut sum, mut worst) = (0.0, 0.0f64);
+    for one in estimates {
+        let ratio = one["uring_ns"].as_f64().unwrap() / one["adaptive_ns"].as_f64().unwrap();
+        assert!((ratio - one["ratio"].as_f64().unwrap()).abs() < 1e-3, "{one}");
+        sum += ratio.ln();
+        worst = worst.max(ratio);
+    }
+    let mean = (sum / 18.0).exp();
+    assert!((mean - auto["mean_ratio"].as_f64().unwrap()).abs() < 1e-3, "{mean}");
+    // The decision follows from what is printed.
+    let limit = |name: &str| auto[name].as_f64().unwrap();
+    let pays = mean <= limit("mean_ratio_at_most") && worst <= limit("worst_ratio_at_most");
+    assert_eq!(name == "uring", pays, "{auto}");
+    assert!(auto["ring_costs_ns"]["tcp"]["arm"].as_f64().unwrap() > 1.0);
+}
+
+/// Runs the command where io_uring is refused. The filter stays for the life of a thread, and goes on to what
+/// it starts.
+fn run_refused(error: i32, folder: &Path, arguments: &[&str], backend: &str) -> Output {
+    let run = || {
+        superpoll_conformance::sys::refuse_io_uring(error).unwrap();
+        let mut command = superpoll();
+        command.current_dir(folder).args(arguments).env("SUPERPOLL_BACKEND", backend);
+        command.output().unwrap()
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+const REFUSALS: [(i32, &str); 3] = [
+    (libc::EPERM, "kernel.io_uring_disabled"),
+    (libc::ENOSYS, "Linux 5.19"),
+    (libc::ENOMEM, "ulimit -l"),
+];
+
+#[test]
+fn doctor_says_why_there_is_no_io_uring_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    for (error, way) in REFUSALS {
+        for backend in ["", "auto", "adaptive"] {
+            let output = run_refused(error, folder.path(), &["doctor"], backend);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let text = String::from_utf8(output.stdout).unwrap();
+            let auto = text.lines().find(|line| line.starts_with("auto is adaptive here: "));
+            assert!(auto.is_some_and(|line| line.contains(way)), "{text}");
+            assert!(
+                text.contains("uring      does not work: ") && !text.contains("costs of io_uring")
+            );
+            let chosen = text.contains("use adaptive");
+            assert_eq!(chosen, !backend.is_empty(), "{text}");
+        }
+        let output = run_refused(error, folder.path(), &["doctor", "--json"], "auto");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let auto = &document["auto"];
+        assert_eq!((&auto["backend"], &auto["uring"]), (&"adaptive".into(), &false.into()));
+        assert!(auto["refusal"].as_str().is_some_and(|said| said.contains(way)), "{auto}");
+        assert!(auto["mean_ratio"].is_null() && auto["ring_costs_ns"].is_null(), "{auto}");
+        assert_eq!(document["backends"][4]["works"], false);
+    }
+}
+
+#[test]
+fn experiments_run_where_io_uring_is_refused_and_say_what_is_left_out() {
+    for (error, way) in REFUSALS {
+        let folder = tempfile::tempdir().unwrap();
+        let atr = ["lab", "atr", "--total", "20", "--active", "1,20", "--no-mix", "--no-report"];
+        let atr = [&atr[..], &["--subjects", "all", "--json", "atr.json"], &SMALL].concat();
+        let ring =
+            ["lab", "ring", "--total", "6", "--laps", "3", "--backend", "auto", "--no-report"];
+        let ring = [&ring[..], &["--json", "ring.json"], &SMALL].concat();
+        for arguments in [&atr, &ring] {
+            let output = run_refused(error, folder.path(), arguments, "");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{arguments:?}: {errors}");
+        }
+        let record = json(&folder.path().join("atr.json"));
+        let rows = record["rows"].as_array().unwrap();
+        assert!(rows.iter().any(|row| row["subject"] == "adaptive"));
+        assert!(rows.iter().all(|row| row["subject"] != "uring"));
+        let record = json(&folder.path().join("ring.json"));
+        assert_eq!(record["parameters"]["backend"], "adaptive");
+        // What was asked for by name is not replaced.
+        let forced = ["lab", "ring", "--total", "6", "--backend", "uring", "--no-report"];
+        let output = run_refused(error, folder.path(), &[&forced[..], &SMALL].concat(), "");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty());
+        assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+        assert!(errors.contains("back-end uring does not work here"), "{errors}");
+        assert!(errors.contains(way) && errors.contains("or auto"), "{errors}");
+    }
+}
+
+#[test]
 fn a_full_disk_under_the_output_ends_it_in_one_line_and_keeps_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let wake = ["lab", "wake", "--total", "4", "--hot", "1", "--samples", "1", "--no-report"];

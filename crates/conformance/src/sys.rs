@@ -254,16 +254,49 @@ pub fn limit_descriptors(soft: u64) -> io::Result<()> {
     }
 }
 
-/// Has the kernel refuse io_uring to this process, and to those it starts, with this error, as the
-/// seccomp profile of a container does (`seccomp(2)`).
+/// Has the kernel refuse io_uring to this thread, and to what it starts, with this error, as the seccomp
+/// profile of a container does (`seccomp(2)`).
+///
+/// # Errors
+///
+/// What `prctl(2)` says.
 pub fn refuse_io_uring(error: libc::c_int) -> io::Result<()> {
-    let number = libc::SYS_io_uring_setup as u32;
+    refuse(libc::SYS_io_uring_setup, 0, error)
+}
+
+/// The same for rings with at least so many entries, as if there were memory for smaller ones only.
+///
+/// # Errors
+///
+/// What `prctl(2)` says.
+pub fn refuse_large_rings(entries: u32, error: libc::c_int) -> io::Result<()> {
+    refuse(libc::SYS_io_uring_setup, entries, error)
+}
+
+/// Lets this thread, and what it starts, make rings and not use them.
+///
+/// # Errors
+///
+/// What `prctl(2)` says.
+pub fn refuse_use_of_rings(error: libc::c_int) -> io::Result<()> {
+    refuse(libc::SYS_io_uring_enter, 0, error)
+}
+
+/// Refuses a system call whose first argument is at least this.
+fn refuse(call: libc::c_long, least: u32, error: libc::c_int) -> io::Result<()> {
     let instruction =
         |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
-    // The number of the call is the first thing that a filter is shown.
+    let load = |offset: usize| {
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset as u32, 0, 0)
+    };
+    // Of an argument the lower half, which is all there is of a small number.
+    let argument = std::mem::offset_of!(libc::seccomp_data, args)
+        + if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut filter = [
-        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, 1),
+        load(std::mem::offset_of!(libc::seccomp_data, nr)),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 0, 3),
+        load(argument),
+        instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, least, 0, 1),
         instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | error as u32, 0, 0),
         instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
@@ -273,6 +306,55 @@ pub fn refuse_io_uring(error: libc::c_int) -> io::Result<()> {
         check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
         check(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program))
             .map(drop)
+    }
+}
+
+/// Leaves this process no memory that it may lock, and takes the privilege to lock more from this thread.
+///
+/// # Errors
+///
+/// What `setrlimit(2)`, `capget(2)` and `capset(2)` say.
+pub fn forbid_locked_memory() -> io::Result<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        thread: libc::c_int,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Capabilities {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    /// `_LINUX_CAPABILITY_VERSION_3`, whose sets are of two words.
+    const VERSION: u32 = 0x2008_0522;
+    const IPC_LOCK: u32 = 1 << 14;
+    let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut header = Header { version: VERSION, thread: 0 };
+    let mut sets = [Capabilities { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: the kernel reads a limit, a header and two sets, and writes the sets; all outlive the calls.
+    unsafe {
+        check(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit))?;
+        check(libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) as libc::c_int)?;
+        sets[0].effective &= !IPC_LOCK;
+        sets[0].permitted &= !IPC_LOCK;
+        check(libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) as libc::c_int)
+            .map(drop)
+    }
+}
+
+/// Locks a page of memory, and unlocks it again.
+///
+/// # Errors
+///
+/// What `mlock(2)` says.
+pub fn lock_memory() -> io::Result<()> {
+    let page = [0u8; 1];
+    // SAFETY: the page exists, and locking it changes nothing in it.
+    unsafe {
+        check(libc::mlock(page.as_ptr().cast(), 1))?;
+        check(libc::munlock(page.as_ptr().cast(), 1)).map(drop)
     }
 }
 

@@ -5,40 +5,18 @@
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-use std::process::Command;
 use std::time::Duration;
 
 use superpoll::{BackendKind, Error, Interest, Mode, Poller, Readiness, Watch};
 use superpoll_conformance::{Bench, Fault, Rig, bench, sys};
 
-const ALONE: &str = "SUPERPOLL_CONFORMANCE_ALONE";
+use alone::{Result, alone};
+
+mod alone;
+
 const IN: Readiness = Readiness::READABLE;
 const ZERO: Option<Duration> = Some(Duration::ZERO);
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
-
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// Runs `body` in a process of its own.
-fn alone(name: &str, body: impl FnOnce() -> Result) {
-    if std::env::var_os(ALONE).is_some() {
-        if let Err(error) = body() {
-            panic!("{error}");
-        }
-        return;
-    }
-    let program = std::env::current_exe().unwrap();
-    let output = Command::new(program)
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
 
 /// Uses up all descriptors but `spare`, and gives them back when dropped.
 fn exhaust(spare: usize) -> Result<Vec<File>> {

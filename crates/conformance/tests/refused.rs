@@ -3,9 +3,12 @@
 //!
 //! The test starts this binary again, because a filter of system calls stays for the life of a process.
 
+use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use superpoll::{BackendKind, Poller};
+use superpoll::backend::{Choice, Reason};
+use superpoll::costs::Costs;
+use superpoll::{BackendKind, Calls, Error, Events, Interest, Mode, Poller, Watch};
 use superpoll_conformance::{bench, checks, sys};
 
 const REFUSED: &str = "SUPERPOLL_CONFORMANCE_REFUSED";
@@ -33,6 +36,7 @@ fn the_contract_holds_where_io_uring_is_refused() {
     sys::refuse_io_uring(error).unwrap();
     assert!(!BackendKind::Uring.is_available());
     assert_eq!(Poller::new().unwrap().backend(), "adaptive");
+    auto_is_adaptive_to_the_last_call();
     let benches = bench::all();
     assert!(benches.iter().all(|bench| bench.name() != "uring"));
     if error != libc::EPERM {
@@ -50,4 +54,43 @@ fn the_contract_holds_where_io_uring_is_refused() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// What a poller makes of a load: its back-end, its system calls, and the costs it places by.
+fn work(kind: BackendKind) -> (&'static str, Calls, Option<Costs>) {
+    let costs = *Costs::calibrated();
+    let mut poller = Poller::builder().backend(kind).costs(costs).build().unwrap();
+    let pipes: Vec<_> = (0..100).map(|_| sys::pipe().unwrap()).collect();
+    for (reader, _) in &pipes {
+        poller.register(reader, Watch::new(Interest::READABLE).mode(Mode::Auto)).unwrap();
+    }
+    let mut events = Events::with_limit(pipes.len());
+    // All of them at times, and one that is not the same one twice, so that no measurement of the moment moves
+    // one.
+    for round in 0..100 {
+        let active = if round % 25 == 0 { 0..100 } else { round..round + 1 };
+        for (_, writer) in &pipes[active.clone()] {
+            assert_eq!(sys::write(writer.as_raw_fd(), 1), Ok(1));
+        }
+        let mut read = 0;
+        while read < active.len() {
+            poller.wait(&mut events, None).unwrap();
+            for event in &events {
+                let reader = &pipes[event.key().index() as usize].0;
+                read += usize::from(sys::read(reader.as_raw_fd(), 1).is_ok());
+            }
+        }
+    }
+    (poller.backend(), poller.stats().calls, poller.costs().copied())
+}
+
+fn auto_is_adaptive_to_the_last_call() {
+    let choice = Choice::here();
+    assert!(
+        matches!(choice.reason, Reason::NoRing(Error::BackendUnavailable { .. })),
+        "{choice:?}"
+    );
+    let (adaptive, auto) = (work(BackendKind::Adaptive), work(BackendKind::Auto));
+    assert_eq!(adaptive, auto);
+    assert_eq!((auto.0, auto.1.io_uring_setup), ("adaptive", 0));
 }

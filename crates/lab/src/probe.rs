@@ -17,6 +17,12 @@ pub fn epoll_watches() -> Option<u64> {
     crate::environment::line("/proc/sys/fs/epoll/max_user_watches")?.parse().ok()
 }
 
+/// The sysctl that switches io_uring off: 0 for nobody, 1 for processes without privileges, 2 for all. Nothing
+/// where it does not exist (before Linux 6.6).
+pub fn io_uring_disabled() -> Option<u64> {
+    crate::environment::line("/proc/sys/kernel/io_uring_disabled")?.parse().ok()
+}
+
 /// Whether waits have nanosecond timeouts in epoll (`epoll_pwait2`, from Linux 5.11).
 ///
 /// # Errors

@@ -21,7 +21,8 @@ use crate::worker::Worker;
 /// Chooses the I/O manager, the number of engines and the rest before the start.
 ///
 /// The back-end is, in this order: what [`backend`](Builder::backend) says, what the environment
-/// variable `SUPERPOLL_BACKEND` says, `adaptive`.
+/// variable `SUPERPOLL_BACKEND` says, `adaptive`. [`BackendKind::Auto`] uses io_uring where it is allowed and
+/// cheaper.
 #[derive(Clone, Debug)]
 pub struct Builder {
     backend: Option<BackendKind>,

@@ -8,6 +8,8 @@ use futures_lite::future::poll_once;
 use superpoll_rt::blocking::unblock;
 use superpoll_rt::{JoinError, Runtime, spawn};
 
+mod refused;
+
 #[test]
 fn results_come_back_while_the_engine_goes_on() {
     let runtime = Runtime::new().unwrap();
@@ -58,4 +60,9 @@ fn a_detached_call_runs() {
     let (sender, receiver) = mpsc::channel();
     unblock(move || sender.send(1).unwrap()).detach();
     assert_eq!(receiver.recv(), Ok(1));
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

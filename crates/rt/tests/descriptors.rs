@@ -9,6 +9,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{AsyncFd, BackendKind, Direction, NotReady, Runtime, pipe, spawn, yield_now};
 
+mod refused;
 mod watches;
 
 mod sys {
@@ -647,4 +648,9 @@ fn what_is_given_back_is_watched_no_more() {
             assert!(poll_once(again.read(&mut [0])).await.is_none());
         })
         .unwrap();
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

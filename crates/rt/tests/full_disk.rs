@@ -16,6 +16,7 @@ use superpoll_rt::transfer::{sendfile, splice};
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, process, spawn};
 
 mod again;
+mod refused;
 
 mod sys {
     /// The length that a file of this process may grow to.
@@ -195,4 +196,9 @@ fn a_child_that_does_not_read_is_a_broken_pipe() {
         assert!(child.wait().await?.success());
         Ok(())
     });
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

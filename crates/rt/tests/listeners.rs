@@ -18,6 +18,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::{ListenOptions, Listeners, Spread};
 use superpoll_rt::{BackendKind, Handle, Runtime};
 
+mod refused;
 mod watches;
 
 fn runtime(kind: BackendKind, engines: usize) -> Runtime {
@@ -416,4 +417,9 @@ fn waiting_exclusively_without_epoll_is_refused() {
     let error = runtime(BackendKind::Poll, 1).block_on(listener.accept()).unwrap().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
     assert!(error.to_string().contains("exclusive"), "{error}");
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

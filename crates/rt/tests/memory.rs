@@ -6,6 +6,8 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::TcpListener;
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
+mod refused;
+
 /// An allocator that counts, for each thread.
 mod sys {
     use std::alloc::{GlobalAlloc, Layout, System};
@@ -135,4 +137,9 @@ fn the_steady_state_allocates_nothing() {
             })
             .unwrap();
     }
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

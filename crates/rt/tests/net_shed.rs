@@ -14,6 +14,7 @@ use superpoll_rt::net::{ListenOptions, TcpListener};
 use superpoll_rt::{BackendKind, Runtime, yield_now};
 
 mod again;
+mod refused;
 
 fn again(name: &str) {
     again::under("ulimit -n 64", name);
@@ -142,4 +143,9 @@ fn a_reserve_that_another_thread_takes_is_found_again() {
         .unwrap()
         .unwrap();
     drop(clients);
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

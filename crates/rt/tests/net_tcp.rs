@@ -12,6 +12,8 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::{ListenOptions, TcpListener, TcpStream, lookup_host};
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
+mod refused;
+
 /// Runs a test on every back-end.
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
@@ -509,4 +511,9 @@ fn without_a_runtime_a_wait_says_so() {
         panic!("nobody connects, and nobody could wake it")
     };
     assert!(error.to_string().contains("no runtime"), "{error}");
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

@@ -8,6 +8,8 @@ use futures_lite::future::{poll_once, zip};
 use superpoll_rt::net::UdpSocket;
 use superpoll_rt::{BackendKind, Runtime, spawn};
 
+mod refused;
+
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
@@ -170,4 +172,9 @@ fn a_group_is_heard() {
         assert_eq!(receiver.recv(&mut buffer).await?, 3);
         receiver.leave_multicast_v4(group, Ipv4Addr::LOCALHOST)
     });
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

@@ -25,6 +25,7 @@ use superpoll_rt::time::sleep;
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, process, spawn};
 
 mod again;
+mod refused;
 
 mod sys {
     /// How many descriptors are open, counted without one.
@@ -321,4 +322,9 @@ fn descriptors_that_find_no_room_are_an_error() {
         })
         .unwrap()
         .unwrap();
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

@@ -11,6 +11,8 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::process::{output, spawn};
 use superpoll_rt::{BackendKind, Runtime};
 
+mod refused;
+
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
@@ -206,4 +208,9 @@ fn a_child_outlives_its_runtime() {
 fn a_missing_program_says_so() {
     let error = spawn(&mut Command::new("/no/such/program")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

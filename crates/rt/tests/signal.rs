@@ -15,6 +15,8 @@ use superpoll_rt::signal::{SignalKind, ctrl_c, signal};
 use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, Runtime, process, spawn, yield_now};
 
+mod refused;
+
 mod sys {
     /// Sends a signal to this process.
     pub fn kill(signal: i32) {
@@ -200,4 +202,9 @@ fn a_storm_disturbs_no_task() {
         outcome.unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
         assert_eq!(runtime.stats()[0].panicked, 0);
     }
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

@@ -15,6 +15,8 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, Error, Handle, JoinError, Runtime, pipe, spawn, yield_now};
 
+mod refused;
+
 const LONG: Duration = Duration::from_secs(20);
 
 fn workers(count: usize) -> Runtime {
@@ -543,4 +545,9 @@ fn a_panic_of_the_root_future_goes_up_and_the_tasks_go_on() {
             })
             .unwrap();
     });
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

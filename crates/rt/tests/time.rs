@@ -16,6 +16,8 @@ use superpoll_rt::time::{
 };
 use superpoll_rt::{Runtime, spawn, yield_now};
 
+mod refused;
+
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -488,4 +490,9 @@ fn a_waker_that_drops_sleeps_may_be_dropped_with_a_timer() {
         assert!(Pin::new(&mut outer).poll(&mut Context::from_waker(&owner())).is_pending());
         std::mem::forget(outer);
     });
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

@@ -11,6 +11,8 @@ use superpoll_rt::pipe::pipe;
 use superpoll_rt::transfer::{sendfile, splice};
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
+mod refused;
+
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
@@ -199,4 +201,9 @@ fn a_file_that_waits_for_room_has_sent_nothing() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         Ok(())
     });
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

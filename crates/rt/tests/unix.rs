@@ -14,6 +14,8 @@ use superpoll_rt::net::unix::{
 };
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, spawn, yield_now};
 
+mod refused;
+
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
@@ -449,4 +451,9 @@ fn a_pair_of_sequenced_packets() {
         one.shutdown(std::net::Shutdown::Write)?;
         echo.await.unwrap()
     });
+}
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
 }

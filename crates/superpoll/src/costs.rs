@@ -9,6 +9,11 @@ use std::fmt;
 use std::sync::OnceLock;
 
 mod calibrate;
+mod comparison;
+mod ring;
+
+pub use comparison::{Comparison, Estimate, Load, MARGIN, WORST};
+pub use ring::{RingCosts, RingKindCosts};
 
 /// Kinds of descriptors that cost differently to watch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -114,6 +114,34 @@ impl Error {
             _ => Error::System { doing, fd, source },
         }
     }
+
+    /// Why there is no ring.
+    pub(crate) fn no_io_uring(source: io::Error) -> Error {
+        match Error::system("making an io_uring", None, source) {
+            Error::System { source, .. } => Error::BackendUnavailable { backend: "uring", source },
+            error => error,
+        }
+    }
+}
+
+/// What stands in the way of io_uring, and how it is removed, by what the kernel says.
+fn way_to_io_uring(said: &io::Error) -> &'static str {
+    match said.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            " (switched off by the sysctl kernel.io_uring_disabled, which should be 0, or refused by a seccomp \
+             profile such as a container's, which would have to allow io_uring_setup, io_uring_enter and \
+             io_uring_register)"
+        }
+        Some(libc::ENOSYS) => {
+            " (a kernel without it, which takes Linux 5.19 built with CONFIG_IO_URING, or a seccomp profile \
+             that hides it)"
+        }
+        Some(libc::ENOMEM) => {
+            " (no memory for its rings: raise the limit of locked memory, ulimit -l, or that of the control \
+             group)"
+        }
+        _ => "",
+    }
 }
 
 impl fmt::Display for Error {
@@ -124,6 +152,11 @@ impl fmt::Display for Error {
                 "no back-end is called {name:?}: choose one of {} in the builder or in {}",
                 crate::BackendKind::names(),
                 crate::BACKEND_VARIABLE,
+            ),
+            Error::BackendUnavailable { backend: backend @ "uring", source } => write!(
+                f,
+                "back-end {backend} does not work here: {source}{}; choose another one, or auto",
+                way_to_io_uring(source),
             ),
             Error::BackendUnavailable { backend, source } => {
                 write!(f, "back-end {backend} does not work here: {source}; choose another one")
@@ -249,6 +282,11 @@ mod tests {
                 &["epoll", "denied", "choose another"],
                 denied,
             ),
+            (
+                Error::BackendUnavailable { backend: "uring", source: source() },
+                &["uring", "denied", "kernel.io_uring_disabled", "seccomp", "or auto"],
+                denied,
+            ),
             (Error::BadDescriptor { fd: -1 }, &["-1", "not open"], invalid),
             (
                 Error::AlreadyRegistered { fd: 9, key },
@@ -284,6 +322,22 @@ mod tests {
                 denied,
             ),
         ]
+    }
+
+    #[test]
+    fn what_stands_in_the_way_of_io_uring_is_told_by_what_the_kernel_says() {
+        let said = |source| Error::BackendUnavailable { backend: "uring", source }.to_string();
+        let cases = [
+            (libc::EPERM, "kernel.io_uring_disabled"),
+            (libc::EACCES, "seccomp"),
+            (libc::ENOSYS, "Linux 5.19"),
+            (libc::ENOMEM, "ulimit -l"),
+        ];
+        for (number, word) in cases {
+            let said = said(io::Error::from_raw_os_error(number));
+            assert!(said.contains(word) && said.contains("choose another one, or auto"), "{said}");
+        }
+        assert!(!said(io::ErrorKind::Unsupported.into()).contains('('));
     }
 
     #[test]

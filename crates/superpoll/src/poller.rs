@@ -79,7 +79,8 @@ impl std::fmt::Debug for Poller {
 }
 
 impl Poller {
-    /// A poller with the back-end that `SUPERPOLL_BACKEND` names, else the adaptive one.
+    /// A poller with the back-end that `SUPERPOLL_BACKEND` names (`auto` for io_uring where it is allowed and
+    /// cheaper), else the adaptive one.
     ///
     /// # Errors
     ///

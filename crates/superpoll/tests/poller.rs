@@ -31,6 +31,27 @@ fn the_builder_chooses_the_back_end() {
 }
 
 #[test]
+fn auto_stands_for_one_of_two_and_keeps_to_it() {
+    let auto: BackendKind = "auto".parse().unwrap();
+    assert_eq!((auto, auto.name()), (BackendKind::Auto, "auto"));
+    assert!(BackendKind::names().ends_with("uring, auto"));
+    assert!(!BackendKind::ALL.contains(&auto) && auto.is_available());
+    let chosen = auto.resolve();
+    assert!(matches!(chosen, BackendKind::Adaptive | BackendKind::Uring) && chosen.is_available());
+    for kind in BackendKind::ALL {
+        assert_eq!(kind.resolve(), kind);
+    }
+    for _ in 0..3 {
+        let poller = Poller::builder().backend(auto).build().unwrap();
+        assert_eq!(poller.backend(), chosen.name());
+    }
+    let mut costs = Costs::ASSUMED;
+    costs.pass = 12_345.0;
+    let poller = Poller::builder().backend(auto).costs(costs).build().unwrap();
+    assert_eq!(poller.costs(), (chosen == BackendKind::Adaptive).then_some(&costs));
+}
+
+#[test]
 fn the_last_choice_counts() {
     let builder = Poller::builder().policy(Fixed::new(Place::Hot)).backend(BackendKind::Epoll);
     assert_eq!(builder.build().unwrap().backend(), "epoll");
@@ -71,6 +92,8 @@ fn the_environment_chooses_where_the_program_does_not() {
     for kind in BackendKind::available() {
         assert!(run(Some(kind.name())).contains(&format!("back-end={kind};")));
     }
+    let chosen = run(Some("auto"));
+    assert!(["adaptive", "uring"].iter().any(|name| chosen.contains(&format!("back-end={name};"))));
     let refused = run(Some("devpoll"));
     assert!(refused.contains("error=") && refused.contains("devpoll"), "{refused}");
     assert!(refused.contains("select, poll, epoll, adaptive"), "{refused}");

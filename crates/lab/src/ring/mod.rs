@@ -282,7 +282,8 @@ fn share_laps(lap_ns: &[f64], rounds: usize, budget_ns: f64) -> Vec<u64> {
 /// otherwise what a subject says only if all of them fail.
 pub fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let backend = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
+    let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
+    let backend = named.map(BackendKind::resolve);
     let points = points(options)?;
     let entries = subjects(options, backend)?;
     if options.laps == Some(0) {

@@ -193,6 +193,7 @@ pub const ALL: &[Entry] = &[
     entry("epoll-oneshot", "back-end epoll, armed again each time", ours::build_epoll_oneshot),
     Entry { rings: true, ..entry("uring", "back-end uring, edge-triggered", ours::build_uring) },
     adapting("adaptive", "back-end adaptive, either trigger", ours::build_adaptive),
+    adapting("auto", "back-end auto: adaptive or uring, either trigger", ours::build_auto),
     adapting("adaptive-lt", "back-end adaptive, level-triggered", ours::build_adaptive_level),
     adapting(
         "adaptive-threshold",

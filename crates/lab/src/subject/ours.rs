@@ -75,6 +75,10 @@ pub(super) fn build_adaptive(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     kind(pairs, BackendKind::Adaptive, Mode::Auto)
 }
 
+pub(super) fn build_auto(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    kind(pairs, BackendKind::Auto, Mode::Auto)
+}
+
 pub(super) fn build_adaptive_level(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     kind(pairs, BackendKind::Adaptive, Mode::Level)
 }

@@ -9,7 +9,14 @@ mod curl;
 mod example;
 mod http;
 mod options;
+#[path = "../refused/mod.rs"]
+mod refused;
 mod tcp;
 mod tls;
 mod tower;
 mod websocket;
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    refused::all_again();
+}

@@ -27,6 +27,7 @@ use crate::waker::Sleep;
 
 pub(crate) mod adaptive;
 mod array;
+mod choice;
 mod delivery;
 pub(crate) mod epoll;
 pub(crate) mod poll;
@@ -37,6 +38,7 @@ mod stage;
 pub(crate) mod uring;
 
 pub use adaptive::Adaptive;
+pub use choice::{Choice, Reason};
 pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
 pub use poll::Poll;
@@ -351,13 +353,17 @@ pub enum BackendKind {
     Adaptive,
     /// io_uring (Linux 5.19), where it is allowed: changes and waits are one call.
     Uring,
+    /// `Uring` where io_uring is allowed and cheaper, by what watching costs on this machine; else `Adaptive`.
+    /// It stands for one of the two ([`resolve`](BackendKind::resolve)), and is the same for the life of a
+    /// process.
+    Auto,
 }
 
 /// The environment variable that chooses a back-end where the program did not.
 pub const BACKEND_VARIABLE: &str = "SUPERPOLL_BACKEND";
 
 impl BackendKind {
-    /// All of them.
+    /// All that watch, so not [`Auto`](BackendKind::Auto), which stands for one of them.
     pub const ALL: [BackendKind; 5] = [
         BackendKind::Select,
         BackendKind::Poll,
@@ -378,6 +384,12 @@ impl BackendKind {
             || *URING.get_or_init(|| !matches!(Uring::new(), Err(Error::BackendUnavailable { .. })))
     }
 
+    /// What it stands for: itself, unless it is [`Auto`](BackendKind::Auto). Then the first call of a
+    /// process measures for a few milliseconds; see [`Choice`] for what it has found.
+    pub fn resolve(self) -> BackendKind {
+        if self == BackendKind::Auto { Choice::here().kind } else { self }
+    }
+
     /// Its name, as users write it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -386,20 +398,24 @@ impl BackendKind {
             BackendKind::Epoll => "epoll",
             BackendKind::Adaptive => "adaptive",
             BackendKind::Uring => "uring",
+            BackendKind::Auto => "auto",
         }
+    }
+
+    fn named() -> impl Iterator<Item = BackendKind> {
+        BackendKind::ALL.into_iter().chain([BackendKind::Auto])
     }
 
     /// All names, separated by commas.
     pub fn names() -> String {
-        BackendKind::ALL.map(BackendKind::name).join(", ")
+        BackendKind::named().map(BackendKind::name).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl std::str::FromStr for BackendKind {
     type Err = Error;
     fn from_str(name: &str) -> Result<BackendKind> {
-        BackendKind::ALL
-            .into_iter()
+        BackendKind::named()
             .find(|kind| kind.name() == name)
             .ok_or_else(|| Error::UnknownBackend { name: name.to_owned() })
     }

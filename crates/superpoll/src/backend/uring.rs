@@ -126,7 +126,7 @@ impl Uring {
     /// has no io_uring, `EPERM` if it is switched off (`kernel.io_uring_disabled`, or the seccomp profile of a
     /// container), `ENOMEM` if the memory for the rings may not be locked (`ulimit -l`).
     pub fn new() -> Result<Uring> {
-        let ring = Ring::new(&mut crate::Calls::default()).map_err(unavailable)?;
+        let ring = Ring::new(&mut crate::Calls::default()).map_err(Error::no_io_uring)?;
         Ok(Uring {
             ring,
             armings: 0,
@@ -451,13 +451,6 @@ impl Uring {
         // Each write to the counter is an arrival, so it never has to be read.
         let events = libc::POLLIN as u32;
         self.ring.arm(&mut cx.stats.calls, fd, events, true, name(WAKER, arming))
-    }
-}
-
-fn unavailable(source: io::Error) -> Error {
-    match Error::system("making an io_uring", None, source) {
-        Error::System { source, .. } => Error::BackendUnavailable { backend: "uring", source },
-        error => error,
     }
 }
 

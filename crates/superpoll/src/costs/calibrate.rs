@@ -30,6 +30,10 @@ use crate::sys::epoll::{self, Operation};
 use crate::sys::poll::{self, Slot};
 use crate::sys::{descriptor, epoll::Raw, returns};
 
+mod ring;
+
+pub(super) use ring::measure as measure_ring;
+
 /// Descriptors of a kind.
 const COUNT: usize = 16;
 

@@ -1,10 +1,10 @@
 //! Choosing what a poller is made of.
 
 use crate::backend::{
-    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Epoll, Poll, Select, Uring,
+    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Choice, Epoll, Poll, Select, Uring,
 };
 use crate::costs::Costs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::policy::{Governed, Policy};
 use crate::poller::Poller;
 use crate::sys::returns;
@@ -78,12 +78,24 @@ fn kind_from_environment() -> Result<BackendKind> {
 
 fn build_kind(kind: BackendKind, costs: Option<Costs>) -> Result<Box<dyn Backend>> {
     Ok(match kind {
+        BackendKind::Auto => return automatic(costs),
         BackendKind::Select => Box::new(Select::new()),
         BackendKind::Poll => Box::new(Poll::new()),
         BackendKind::Epoll => Box::new(Epoll::new()?),
         BackendKind::Uring => Box::new(Uring::new()?),
         BackendKind::Adaptive => return adaptive(Governed::default(), costs),
     })
+}
+
+/// What the choice was, and `adaptive` if io_uring has been refused since it was made.
+fn automatic(costs: Option<Costs>) -> Result<Box<dyn Backend>> {
+    match Choice::here().kind {
+        BackendKind::Uring => match Uring::new() {
+            Err(Error::BackendUnavailable { .. }) => adaptive(Governed::default(), costs),
+            made => Ok(Box::new(made?)),
+        },
+        _ => adaptive(Governed::default(), costs),
+    }
 }
 
 fn adaptive(policy: impl Policy + 'static, costs: Option<Costs>) -> Result<Box<dyn Backend>> {

@@ -8,13 +8,17 @@
 //! slower than epoll. It starts disabled and belongs to the thread that uses it first. On another thread it
 //! must be replaced; its name there may even be another ring's.
 //!
+//! Its name in a thread is a reference to it: closing the descriptor does not end a ring that still has one. So a
+//! ring that is dropped gives its name back first. On another thread than its own it cannot; then the name is
+//! left with the owner, who gives it back when it names a ring again.
+//!
 //! A ring's memory is not copied to a child process. Each ring notes how often the process had been forked
 //! when it was made, and refuses to be used after another time.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -22,17 +26,19 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use crate::stats::Calls;
 use crate::sys::question::Question;
 
-/// Changes that are told together at most.
-const SUBMISSIONS: u32 = 256;
+mod trial;
 
-/// What waits to be fetched at most before the kernel begins to keep it elsewhere.
-const COMPLETIONS: u32 = 4096;
+/// How many changes are told together at most, and how many completions wait to be fetched before the kernel
+/// begins to keep them elsewhere. With a smaller ring more calls are made, so the next size is for those who
+/// may not have the memory for the one before.
+const SIZES: [(u32, u32); 3] = [(256, 4096), (64, 512), (8, 32)];
 
 /// `IORING_ENTER_*` and `IORING_REGISTER_*` of `linux/io_uring.h`.
 pub(super) const ENTER_GETEVENTS: u32 = 1 << 0;
 pub(super) const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const REGISTER_RING_FDS: libc::c_uint = 20;
+const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
 /// What a removal is answered under; nobody waits for it.
 const IGNORED: u64 = u64::MAX;
@@ -46,6 +52,27 @@ thread_local! {
         static THREADS: AtomicU64 = AtomicU64::new(1);
         THREADS.fetch_add(1, Ordering::Relaxed)
     };
+
+    /// What other threads have left to this one.
+    static LEFT: Names = Names::default();
+}
+
+/// Names of rings that were dropped elsewhere.
+type Names = Arc<Mutex<Vec<u32>>>;
+
+/// `struct io_uring_rsrc_update`: a name, or a place for one, and the ring's descriptor.
+#[repr(C)]
+struct NameUpdate {
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
+/// Gives this thread a name for a ring, or takes one back. Returns whether that was done.
+fn update_name(fd: RawFd, what: libc::c_uint, update: &mut NameUpdate) -> bool {
+    let update: *mut NameUpdate = update;
+    // SAFETY: the kernel reads and writes one entry, which outlives the call.
+    unsafe { libc::syscall(libc::SYS_io_uring_register, fd, what, update, 1 as libc::c_uint) == 1 }
 }
 
 /// What became ready, or why it is not watched any more.
@@ -71,6 +98,8 @@ pub struct Ring {
     owner: Option<u64>,
     /// The name by which the kernel finds it, and what tells it so.
     name: (RawFd, u32),
+    /// Where to leave the name if it is dropped on another thread than the one that has given it.
+    left: Option<Names>,
     forks: u32,
     /// Whether removals that succeed need no answer (Linux 5.17).
     quiet_removals: bool,
@@ -109,27 +138,43 @@ impl Ring {
     pub fn new(calls: &mut Calls) -> io::Result<Ring> {
         watch_forks();
         let forks = FORKS.load(Ordering::Relaxed);
-        let mut builder = IoUring::builder();
-        builder.setup_clamp().setup_cqsize(COMPLETIONS).setup_submit_all().setup_taskrun_flag();
-        let mut deferring = builder.clone();
-        deferring.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
-        calls.io_uring_setup += 1;
-        let (ring, owner) = match deferring.build(SUBMISSIONS) {
-            Ok(ring) => (ring, Some(0)),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                calls.io_uring_setup += 1;
-                let ring = builder.setup_coop_taskrun().build(SUBMISSIONS).map_err(too_old)?;
-                (ring, None)
+        trial::pass()?;
+        let no_memory = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
+        let mut made = Ring::of_size(calls, SIZES[0]);
+        for size in &SIZES[1..] {
+            if made.as_ref().is_err_and(no_memory) {
+                made = Ring::of_size(calls, *size);
             }
-            Err(error) => return Err(error),
-        };
+        }
+        let (ring, owner) = made?;
         let parameters = ring.params();
         if !parameters.is_feature_ext_arg() || !parameters.is_feature_nodrop() {
             return Err(too_old(io::ErrorKind::Unsupported.into()));
         }
         let quiet_removals = parameters.is_feature_skip_cqe_on_success();
         let name = (ring.as_raw_fd(), 0);
-        Ok(Ring { ring, owner, name, forks, quiet_removals })
+        Ok(Ring { ring, owner, name, left: None, forks, quiet_removals })
+    }
+
+    /// A ring for so many changes and completions, and who owns it.
+    fn of_size(
+        calls: &mut Calls,
+        (changes, completions): (u32, u32),
+    ) -> io::Result<(IoUring, Option<u64>)> {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(completions).setup_submit_all().setup_taskrun_flag();
+        let mut deferring = builder.clone();
+        deferring.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+        calls.io_uring_setup += 1;
+        match deferring.build(changes) {
+            Ok(ring) => Ok((ring, Some(0))),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                calls.io_uring_setup += 1;
+                let ring = builder.setup_coop_taskrun().build(changes).map_err(too_old)?;
+                Ok((ring, None))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Watches a descriptor: reports arrivals until it is removed, or a state once.
@@ -259,27 +304,17 @@ impl Ring {
         calls.io_uring_register += 2;
         self.ring.submitter().register_enable_rings()?;
         self.owner = Some(THREAD.with(|&thread| thread));
-        #[repr(C)]
-        struct Update {
-            offset: u32,
-            reserved: u32,
-            data: u64,
-        }
         let fd = self.ring.as_raw_fd();
-        let mut update = Update { offset: u32::MAX, reserved: 0, data: fd as u64 };
-        // SAFETY: the kernel reads and writes one entry, which outlives the call.
-        let registered = unsafe {
-            libc::syscall(
-                libc::SYS_io_uring_register,
-                fd,
-                REGISTER_RING_FDS,
-                &raw mut update,
-                1 as libc::c_uint,
-            )
-        };
+        let Ok(left) = LEFT.try_with(Arc::clone) else { return Ok(()) };
+        for offset in left.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            calls.io_uring_register += 1;
+            update_name(fd, UNREGISTER_RING_FDS, &mut NameUpdate { offset, reserved: 0, data: 0 });
+        }
+        let mut update = NameUpdate { offset: u32::MAX, reserved: 0, data: fd as u64 };
         // Without a name (before Linux 5.18) the descriptor is as good.
-        if registered == 1 {
+        if update_name(fd, REGISTER_RING_FDS, &mut update) {
             self.name = (update.offset as RawFd, ENTER_REGISTERED_RING);
+            self.left = Some(left);
         }
         Ok(())
     }
@@ -330,6 +365,20 @@ impl Ring {
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring keeps its descriptor open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // A child process has no names of its parent's.
+        let Some(left) = self.left.take().filter(|_| self.check_forks().is_ok()) else { return };
+        let offset = self.name.0 as u32;
+        if self.is_elsewhere() {
+            left.lock().unwrap_or_else(PoisonError::into_inner).push(offset);
+            return;
+        }
+        let mut update = NameUpdate { offset, reserved: 0, data: 0 };
+        update_name(self.ring.as_raw_fd(), UNREGISTER_RING_FDS, &mut update);
     }
 }
 

@@ -207,3 +207,37 @@ fn a_poller_that_goes_to_another_thread_goes_on_there() {
     one.wait(&mut events, None).unwrap();
     assert!(events.woken());
 }
+
+/// Waits until nobody can read any more.
+fn until_nobody_reads(writer: &PipeWriter) {
+    let mut poller = Poller::builder().backend(BackendKind::Poll).build().unwrap();
+    poller.register(writer, Interest::PRIORITY).unwrap();
+    let mut events = Events::with_limit(1);
+    poller.wait(&mut events, Some(Duration::from_secs(20))).unwrap();
+    assert!(events.iter().any(|event| event.is_error()), "somebody keeps the reader");
+}
+
+#[test]
+fn a_poller_that_is_dropped_lets_go_of_what_it_watched() {
+    // A thread may give names to sixteen rings at a time.
+    for _ in 0..20 {
+        let Some(mut poller) = poller() else { return };
+        let (reader, writer) = pipe().unwrap();
+        poller.register(&reader, Interest::READABLE).unwrap();
+        assert_eq!(found(&mut poller), []);
+        drop((reader, poller));
+        until_nobody_reads(&writer);
+    }
+}
+
+#[test]
+fn one_that_is_dropped_on_another_thread_lets_go_when_its_own_makes_the_next() {
+    let Some(mut first) = poller() else { return };
+    let (reader, writer) = pipe().unwrap();
+    first.register(&reader, Interest::READABLE).unwrap();
+    assert_eq!(found(&mut first), []);
+    drop(reader);
+    std::thread::spawn(move || drop(first)).join().unwrap();
+    assert_eq!(found(&mut poller().unwrap()), []);
+    until_nobody_reads(&writer);
+}

@@ -1,0 +1,213 @@
+//! io_uring that is there and not as it should be: too little memory, a part that is refused, and as many
+//! descriptors as a process may have. It works, or says what is wrong in a line, and `auto` does without.
+
+use std::collections::HashSet;
+use std::io::{Write, pipe};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use superpoll::{BackendKind, Error, Events, Interest, Mode, Poller, Watch};
+use superpoll_conformance::{Bench, bench, checks, sys};
+
+use alone::{Result, alone};
+
+mod alone;
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+fn uring() -> superpoll::Result<Poller> {
+    Poller::builder().backend(BackendKind::Uring).build()
+}
+
+/// Whether a test on rings can be had at all.
+fn has_rings() -> bool {
+    let has = BackendKind::Uring.is_available();
+    if !has {
+        eprintln!("skipped: uring is not available here");
+    }
+    has
+}
+
+/// A byte in a pipe is reported.
+fn works(poller: &mut Poller) -> Result {
+    let (reader, mut writer) = pipe()?;
+    let key = poller.register(&reader, Interest::READABLE)?;
+    writer.write_all(b"x")?;
+    let mut events = Events::with_limit(4);
+    poller.wait(&mut events, PATIENCE)?;
+    poller.deregister(key)?;
+    let reported = events.iter().any(|event| event.key() == key && event.is_readable());
+    if reported { Ok(()) } else { Err("a byte in a pipe is not reported".into()) }
+}
+
+/// The back-end is refused in one line with these words, and nobody else suffers.
+fn is_refused(words: &[&str]) -> Result {
+    let said = match uring() {
+        Err(error @ Error::BackendUnavailable { backend: "uring", .. }) => error.to_string(),
+        other => return Err(format!("it should be refused: {other:?}").into()),
+    };
+    let told = words.iter().chain(&["back-end uring", "or auto"]).all(|word| said.contains(word));
+    if !told || said.contains('\n') {
+        return Err(format!("{words:?} in {said:?}").into());
+    }
+    if BackendKind::Uring.is_available() || BackendKind::Auto.resolve() != BackendKind::Adaptive {
+        return Err("it is refused and said to be available".into());
+    }
+    for builder in [Poller::builder().backend(BackendKind::Auto), Poller::builder()] {
+        let mut poller = builder.build()?;
+        if poller.backend() != "adaptive" {
+            return Err(format!("{} instead of adaptive", poller.backend()).into());
+        }
+        works(&mut poller)?;
+    }
+    Ok(())
+}
+
+fn contract(bench: &Bench) -> Result {
+    for check in checks::CHECKS {
+        if (check.applies)(&bench.capabilities()) {
+            (check.run)(bench).map_err(|problem| format!("{}: {problem}", check.name))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_contract_holds_with_the_smallest_rings() {
+    alone("the_contract_holds_with_the_smallest_rings", || {
+        if !has_rings() {
+            return Ok(());
+        }
+        sys::refuse_large_rings(9, libc::ENOMEM)?;
+        let mut poller = uring()?;
+        works(&mut poller)?;
+        let pipes: Vec<_> = (0..100).map(|_| sys::pipe()).collect::<std::io::Result<_>>()?;
+        let before = poller.stats().calls;
+        for (reader, _) in &pipes {
+            poller.register(reader, Interest::READABLE)?;
+        }
+        poller.flush();
+        // Eight changes are told in a call.
+        let calls = poller.stats().calls.since(&before);
+        if calls.io_uring_enter < 100 / 8 {
+            return Err(format!("this is not the smallest ring: {calls}").into());
+        }
+        let bench = bench::all().into_iter().find(|bench| bench.name() == "uring");
+        contract(&bench.ok_or("no bench for uring")?)
+    });
+}
+
+#[test]
+fn a_size_that_no_kernel_takes_is_a_refusal() {
+    alone("a_size_that_no_kernel_takes_is_a_refusal", || {
+        sys::refuse_large_rings(9, libc::EINVAL)?;
+        is_refused(&["Linux 5.19"])
+    });
+}
+
+#[test]
+fn no_memory_for_any_ring_is_a_refusal() {
+    alone("no_memory_for_any_ring_is_a_refusal", || {
+        sys::refuse_large_rings(1, libc::ENOMEM)?;
+        is_refused(&["Cannot allocate memory", "ulimit -l"])
+    });
+}
+
+#[test]
+fn rings_that_may_be_made_and_not_used_are_a_refusal() {
+    alone("rings_that_may_be_made_and_not_used_are_a_refusal", || {
+        sys::refuse_use_of_rings(libc::EPERM)?;
+        is_refused(&["Operation not permitted", "seccomp", "io_uring_enter"])
+    });
+}
+
+/// Newer kernels do not count rings as locked memory; older ones say that there is none.
+#[test]
+fn without_locked_memory_it_works_or_says_what_to_raise() {
+    alone("without_locked_memory_it_works_or_says_what_to_raise", || {
+        sys::forbid_locked_memory()?;
+        if sys::lock_memory().is_ok() {
+            return Err("memory can still be locked".into());
+        }
+        match uring() {
+            Ok(mut poller) => works(&mut poller)?,
+            Err(Error::BackendUnavailable { source, .. })
+                if source.raw_os_error() == Some(libc::ENOMEM) =>
+            {
+                is_refused(&["ulimit -l"])?;
+            }
+            // Another reason than memory is another test's.
+            Err(error) if has_rings() => return Err(error.into()),
+            Err(_) => {}
+        }
+        works(&mut Poller::builder().backend(BackendKind::Auto).build()?)
+    });
+}
+
+/// Each a counter that is ready, until there are no more numbers.
+fn all_descriptors() -> Result<Vec<OwnedFd>> {
+    let mut all = Vec::new();
+    let end = loop {
+        match sys::eventfd() {
+            Ok(counter) => all.push(counter),
+            Err(error) => break error,
+        }
+    };
+    if end.raw_os_error() != Some(libc::EMFILE) {
+        return Err(end.into());
+    }
+    for counter in &all {
+        if sys::write(counter.as_raw_fd(), 8) != Ok(8) {
+            return Err("a counter cannot be written to".into());
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn as_many_descriptors_as_there_may_be_are_watched_and_one_more_is_an_error() {
+    alone("as_many_descriptors_as_there_may_be_are_watched_and_one_more_is_an_error", || {
+        if !has_rings() {
+            return Ok(());
+        }
+        let soft = superpoll::limits::raise_descriptors()?;
+        sys::limit_descriptors(soft.min(20_000))?;
+        for mode in [Mode::Level, Mode::Auto, Mode::OneShot] {
+            let mut poller = uring()?;
+            let all = all_descriptors()?;
+            let refused = uring();
+            match &refused {
+                Err(error @ Error::DescriptorLimit { .. })
+                    if error.to_string().contains("ulimit -n") => {}
+                other => return Err(format!("no descriptor for another: {other:?}").into()),
+            }
+            let watch = Watch::new(Interest::READABLE).mode(mode);
+            let mut missing = HashSet::new();
+            for counter in &all {
+                missing.insert(poller.register(counter, watch)?);
+            }
+            // A limit, so that it takes several turns.
+            let count = missing.len();
+            let mut events = Events::with_limit(count.div_ceil(3));
+            for turn in 0.. {
+                if missing.is_empty() {
+                    break;
+                }
+                let news = poller.wait(&mut events, PATIENCE)?;
+                let refused = events.refusals().first();
+                if news == 0 || turn > 3 || refused.is_some() {
+                    return Err(format!(
+                        "{mode:?}, turn {turn}: {news} events, {} of {count} missing, {refused:?}",
+                        missing.len()
+                    )
+                    .into());
+                }
+                for event in &events {
+                    missing.remove(&event.key());
+                }
+            }
+            drop((poller, all));
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,58 @@
+//! What watching with io_uring costs on this machine, in nanoseconds.
+
+use std::sync::OnceLock;
+
+use crate::costs::{Kind, calibrate};
+use crate::error::{Error, Result};
+
+/// What one descriptor of a kind costs in a ring, in nanoseconds, watched by a poll that stays.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct RingKindCosts {
+    /// Beginning to watch it, by an entry that is told together with others.
+    pub arm: f32,
+    /// One event: working off and fetching a completion.
+    pub event: f32,
+    /// What the writer pays to wake a descriptor that the ring watches.
+    pub wake: f32,
+    /// Ceasing to watch it, by an entry that is told together with others.
+    pub cancel: f32,
+}
+
+/// What watching with io_uring costs here, by kind of descriptor and per call.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct RingCosts {
+    /// Pipes.
+    pub pipe: RingKindCosts,
+    /// Unix-domain sockets.
+    pub unix: RingKindCosts,
+    /// TCP sockets.
+    pub tcp: RingKindCosts,
+    /// An `io_uring_enter` that tells and finds nothing.
+    pub enter: f32,
+}
+
+impl RingCosts {
+    /// The costs of this machine: measured at the first call, in a few milliseconds, and the same for the
+    /// rest of the process. Only who has to choose between io_uring and the others needs them. Takes about
+    /// forty descriptors for that time.
+    ///
+    /// # Errors
+    ///
+    /// What making a ring says where io_uring is refused ([`Error::BackendUnavailable`]); or
+    /// [`Error::System`] if it could not be measured, or not to any sense. Nothing is assumed.
+    pub fn calibrated() -> Result<&'static RingCosts, &'static Error> {
+        static COSTS: OnceLock<Result<RingCosts>> = OnceLock::new();
+        COSTS.get_or_init(calibrate::measure_ring).as_ref()
+    }
+
+    /// The costs of a kind; those of a pipe for an unknown one.
+    pub fn of(&self, kind: Kind) -> &RingKindCosts {
+        match kind {
+            Kind::Unknown | Kind::Pipe => &self.pipe,
+            Kind::Unix => &self.unix,
+            Kind::Tcp => &self.tcp,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Whether io_uring can do here what watching takes: a poll that stays after it has reported, and a cancellation
+//! by name.
+//!
+//! A kernel may have rings and lack an operation, and a sandbox may refuse one. A poll that is refused is
+//! answered like one that could not stay, which is armed again; with none allowed a wait would do that for
+//! ever. So before the first ring of a process is used, a small one watches a counter.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+use crate::stats::Calls;
+use crate::sys::eventfd::EventFd;
+
+/// Entries of the ring on trial.
+const SIZE: u32 = 8;
+
+/// How long an answer that comes at once may take before there will be none.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the operations go by.
+const POLL: u64 = 1;
+const CANCEL: u64 = 2;
+
+/// Holds the trial, until one has been decided in this process.
+///
+/// # Errors
+///
+/// What a system call is answered, and the trial is not decided; or `Unsupported`, with the operation.
+pub(super) fn pass() -> io::Result<()> {
+    static OUTCOME: OnceLock<Result<(), String>> = OnceLock::new();
+    if OUTCOME.get().is_none() {
+        let mut ring = IoUring::new(SIZE)?;
+        let counter = EventFd::new(&mut Calls::default())?;
+        let outcome = match watch(&mut ring, &counter) {
+            Err(error) if error.raw_os_error().is_some() => return Err(error),
+            outcome => outcome.map_err(|error| error.to_string()),
+        };
+        let _ = OUTCOME.set(outcome);
+    }
+    match OUTCOME.get() {
+        Some(Err(refusal)) => Err(io::Error::new(io::ErrorKind::Unsupported, refusal.as_str())),
+        _ => Ok(()),
+    }
+}
+
+/// Watches a counter and stops watching it.
+fn watch(ring: &mut IoUring, counter: &EventFd) -> io::Result<()> {
+    counter.write()?;
+    let fd = Fd(counter.as_fd().as_raw_fd());
+    let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build().user_data(POLL);
+    let answer = answer(ring, &poll, POLL)?;
+    refused(answer.result(), "IORING_OP_POLL_ADD")?;
+    if !cqueue::more(answer.flags()) {
+        return Err(io::Error::other("its polls end after one report (IORING_POLL_ADD_MULTI)"));
+    }
+    let cancel = opcode::AsyncCancel::new(POLL).build().user_data(CANCEL);
+    refused(self::answer(ring, &cancel, CANCEL)?.result(), "IORING_OP_ASYNC_CANCEL")
+}
+
+fn refused(result: i32, operation: &str) -> io::Result<()> {
+    if result >= 0 {
+        return Ok(());
+    }
+    let error = io::Error::from_raw_os_error(-result);
+    Err(io::Error::other(format!("it does not let this process use {operation}: {error}")))
+}
+
+/// Has an operation carried out, and returns what is said of it.
+fn answer(ring: &mut IoUring, entry: &squeue::Entry, name: u64) -> io::Result<cqueue::Entry> {
+    // SAFETY: polls and their removals refer to no memory.
+    unsafe { ring.submission().push(entry) }.map_err(io::Error::other)?;
+    let time = Timespec::from(PATIENCE);
+    loop {
+        let arguments = SubmitArgs::new().timespec(&time);
+        match ring.submitter().submit_with_args(1, &arguments) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => {
+                return Err(io::Error::other("it does not answer"));
+            }
+            outcome => drop(outcome?),
+        }
+        if let Some(answer) = ring.completion().find(|answer| answer.user_data() == name) {
+            return Ok(answer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io_uring::register::Restriction;
+
+    use super::*;
+
+    /// The trial of a ring that allows these operations only, if there are rings here.
+    fn restricted(allowed: &[u8]) -> Option<io::Result<()>> {
+        let mut builder = IoUring::builder();
+        let mut ring = builder.setup_r_disabled().build(SIZE).ok()?;
+        let mut rules: Vec<_> = allowed.iter().map(|&code| Restriction::sqe_op(code)).collect();
+        ring.submitter().register_restrictions(&mut rules).unwrap();
+        ring.submitter().register_enable_rings().unwrap();
+        let counter = EventFd::new(&mut Calls::default()).unwrap();
+        Some(watch(&mut ring, &counter))
+    }
+
+    #[test]
+    fn an_operation_that_is_not_allowed_is_named() {
+        let (poll, cancel) = (opcode::PollAdd::CODE, opcode::AsyncCancel::CODE);
+        let cases = [
+            (&[opcode::Nop::CODE][..], Some("IORING_OP_POLL_ADD")),
+            (&[poll], Some("IORING_OP_ASYNC_CANCEL")),
+            (&[poll, cancel], None),
+        ];
+        for (allowed, named) in cases {
+            let Some(outcome) = restricted(allowed) else {
+                eprintln!("skipped: no io_uring here");
+                return;
+            };
+            match named {
+                None => outcome.unwrap(),
+                Some(named) => {
+                    let said = outcome.unwrap_err().to_string();
+                    assert!(said.contains(named) && said.contains("denied"), "{said}");
+                    assert!(!said.contains('\n'), "{said}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_there_are_rings_they_pass() {
+        match IoUring::new(SIZE) {
+            Ok(_) => pass().unwrap(),
+            Err(error) => assert_eq!(pass().unwrap_err().raw_os_error(), error.raw_os_error()),
+        }
+    }
+}
