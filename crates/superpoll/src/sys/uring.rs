@@ -26,7 +26,10 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use crate::stats::Calls;
 use crate::sys::question::Question;
 
+mod files;
 mod trial;
+
+use files::Files;
 
 /// How many changes are told together at most, and how many completions wait to be fetched before the kernel
 /// begins to keep them elsewhere. With a smaller ring more calls are made, so the next size is for those who
@@ -101,6 +104,7 @@ pub struct Ring {
     /// Where to leave the name if it is dropped on another thread than the one that has given it.
     left: Option<Names>,
     forks: u32,
+    files: Files,
     /// Whether removals that succeed need no answer (Linux 5.17).
     quiet_removals: bool,
 }
@@ -111,8 +115,9 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// How often this process has been forked since it made its first ring, seen from the child.
+/// How often this process has been forked since this was first asked, seen from the child.
 pub fn forks() -> u32 {
+    watch_forks();
     FORKS.load(Ordering::Relaxed)
 }
 
@@ -153,7 +158,7 @@ impl Ring {
         }
         let quiet_removals = parameters.is_feature_skip_cqe_on_success();
         let name = (ring.as_raw_fd(), 0);
-        Ok(Ring { ring, owner, name, left: None, forks, quiet_removals })
+        Ok(Ring { ring, owner, name, left: None, forks, files: Files::default(), quiet_removals })
     }
 
     /// A ring for so many changes and completions, and who owns it.
@@ -325,6 +330,20 @@ impl Ring {
         self.ring.submitter().register_eventfd(counter.as_raw_fd())
     }
 
+    /// Looks a descriptor's file up for good. Returns its place, if there is one, by which entries may name it
+    /// until it is [forgotten](Ring::forget_file).
+    pub fn keep_file(&mut self, calls: &mut Calls, fd: RawFd) -> Option<u32> {
+        let usable = self.check_forks().is_ok() && self.owner != Some(0) && !self.is_elsewhere();
+        if usable { self.files.keep(calls, &self.ring, fd) } else { None }
+    }
+
+    /// Lets go of a file.
+    pub fn forget_file(&mut self, calls: &mut Calls, place: u32) {
+        if self.check_forks().is_ok() {
+            self.files.forget(calls, &self.ring, place);
+        }
+    }
+
     /// What has been completed, one after the other.
     pub fn fetch(&mut self) -> Option<Completion> {
         loop {
@@ -370,8 +389,12 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // A child process has no names of its parent's.
-        let Some(left) = self.left.take().filter(|_| self.check_forks().is_ok()) else { return };
+        // A child process has no names of its parent's, and leaves it its files.
+        if self.check_forks().is_err() {
+            return;
+        }
+        self.files.forget_all(&self.ring);
+        let Some(left) = self.left.take() else { return };
         let offset = self.name.0 as u32;
         if self.is_elsewhere() {
             left.lock().unwrap_or_else(PoisonError::into_inner).push(offset);
