@@ -205,12 +205,42 @@ impl Uring {
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
         self.doubted = if nothing { None } else { Some(self.armings) };
         self.arm_again(cx)?;
-        if self.batch.is_waiting() {
-            let done = &mut cx.events.completions;
-            self.batch
-                .tell(&mut cx.stats.calls, &mut self.ring, |completion| done.push(completion))?;
+        if self.batch.is_waiting() { self.begin_actions(cx) } else { Ok(()) }
+    }
+
+    /// Has the next call carry out what was queued. Where there is more than the ring takes at a time, that is
+    /// done and fetched first, while the memory is still in the caches.
+    fn begin_actions(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let done = &mut cx.events.completions;
+        self.batch.keep_files(&mut cx.stats.calls, &mut self.ring);
+        self.batch.carry_out_few(&mut cx.stats.calls, |completion| done.push(completion));
+        while self.batch.is_waiting() && !self.batch.tell(&mut self.ring)? {
+            let told = self.ring.submit(&mut cx.stats.calls);
+            let fetched = self.fetch(cx);
+            self.repeated |= !self.found.is_empty();
+            told?;
+            if !fetched && self.ring.has_changes() {
+                return Err(io::Error::other("the ring does not take more changes"));
+            }
         }
         Ok(())
+    }
+
+    /// Notes what has been completed. Returns whether there was anything.
+    #[inline]
+    fn fetch(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut some = [Completion::NONE; 32];
+        let mut fetched = false;
+        loop {
+            let count = self.ring.fetch_some(&mut some);
+            for &completion in &some[..count] {
+                self.collect(cx, completion);
+            }
+            fetched |= count > 0;
+            if count < some.len() {
+                return fetched;
+            }
+        }
     }
 
     /// Has a ring of this thread's watch everything. An edge may be told a second time.
@@ -278,11 +308,7 @@ impl Uring {
                 Some(_) if self.ring.has_completions() => {}
                 Some(_) => return answer.map(drop),
             }
-            let mut fetched = first;
-            while let Some(completion) = self.ring.fetch() {
-                self.collect(cx, completion);
-                fetched = true;
-            }
+            let fetched = self.fetch(cx) || first;
             // What the ring says of more may be out of date: only as long as there was some.
             if !fetched || (!self.ring.has_more() && !self.ring.has_changes()) {
                 break;
@@ -300,13 +326,26 @@ impl Uring {
     }
 
     /// Notes what one completion says.
+    #[inline]
     fn collect(&mut self, cx: &mut Context<'_>, completion: Completion) {
         let (index, arming) = ((completion.data >> 32) as u32, completion.data as u32);
-        if arming == batch::MARK {
-            let done = self.batch.complete(&mut cx.stats.calls, index, completion.answer);
-            cx.events.completions.extend(done);
-            return;
+        if arming != batch::MARK {
+            return self.collect_poll(cx, completion, index, arming);
         }
+        let done = self.batch.complete(&mut cx.stats.calls, index, completion.answer);
+        if let Some(done) = done {
+            cx.events.completions.push(done);
+        }
+    }
+
+    /// The same of a poll.
+    fn collect_poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        completion: Completion,
+        index: u32,
+        arming: u32,
+    ) {
         if index == WAKER {
             if !completion.armed {
                 // With a ring that takes no more changes the waker is lost, and so is the poller.
@@ -470,6 +509,7 @@ impl Backend for Uring {
         let (fd, watch) = (slot.fd(), slot.watch());
         if !slot.is_live() {
             self.batch.withdraw(index);
+            self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
             let told = self.disarm(cx, index).map_err(failed(fd))?;
             cx.table.slot_mut(index).set_told(None);
             return Ok(if told { Synced::Told } else { Synced::Saved });
@@ -550,9 +590,7 @@ impl Backend for Uring {
         }
         self.begin(cx)?;
         self.ring.submit(&mut cx.stats.calls)?;
-        while let Some(completion) = self.ring.fetch() {
-            self.collect(cx, completion);
-        }
+        self.fetch(cx);
         self.keep_found();
         Ok(())
     }
