@@ -34,8 +34,10 @@ use crate::sys::descriptor;
 use crate::sys::epoll::{self, Operation};
 use crate::sys::eventfd::{EventFd, replace};
 use crate::sys::poll::{self, Slot};
-use crate::sys::uring::{Completion, Ring};
-use crate::table::NOWHERE;
+use crate::sys::uring::{Completion, REMOVAL, Ring};
+
+/// How many numbers there are for armings; the other names are for what is not a poll.
+const ARMINGS: u32 = 0x7000_0000;
 
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
@@ -58,6 +60,8 @@ pub struct Uring {
     repeated: bool,
     probe: Vec<Slot>,
     batch: Batch,
+    /// Whether removals were told whose refusal has not been looked for.
+    is_removing: bool,
 }
 
 /// A descriptor that was found ready.
@@ -140,12 +144,13 @@ impl Uring {
             repeated: false,
             probe: Vec::new(),
             batch: Batch::default(),
+            is_removing: false,
         })
     }
 
     /// A number that no slot has for a place that is none.
     fn next_arming(&mut self) -> u32 {
-        self.armings = (self.armings + 1) % NOWHERE;
+        self.armings = (self.armings + 1) % ARMINGS;
         self.armings
     }
 
@@ -167,7 +172,13 @@ impl Uring {
 
     fn disarm(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<bool> {
         let Some(arming) = cx.table.slot(index).place() else { return Ok(false) };
-        self.ring.disarm(&mut cx.stats.calls, name(index, arming as u32))?;
+        let name = name(index, arming as u32);
+        match self.outer {
+            // What another loop is told of stays to be fetched: a refusal would not be seen in time.
+            Some(_) => self.ring.cancel(&mut cx.stats.calls, name)?,
+            None => self.ring.remove(&mut cx.stats.calls, name)?,
+        }
+        self.is_removing = true;
         self.ended(cx, index);
         Ok(true)
     }
@@ -346,6 +357,14 @@ impl Uring {
         index: u32,
         arming: u32,
     ) {
+        if arming & REMOVAL != 0 {
+            if completion.answer == -libc::EALREADY {
+                // A ring that takes no more changes is of no use any more.
+                let poll = completion.data & !u64::from(REMOVAL);
+                let _ = self.ring.cancel(&mut cx.stats.calls, poll);
+            }
+            return;
+        }
         if index == WAKER {
             if !completion.armed {
                 // With a ring that takes no more changes the waker is lost, and so is the poller.
@@ -356,7 +375,8 @@ impl Uring {
         let slot = cx.table.slot(index);
         // The place of a vacant slot is something else.
         if slot.fd() < 0 || slot.place() != Some(arming as usize) {
-            cx.stats.stale += 1;
+            // The last word of a poll that was removed is no event.
+            cx.stats.stale += u64::from(completion.answer >= 0);
             return;
         }
         if !completion.armed {
@@ -606,7 +626,17 @@ impl Backend for Uring {
         if self.outer.is_some() {
             self.arm_again(cx)?;
         }
-        self.ring.submit(&mut cx.stats.calls)
+        self.ring.submit(&mut cx.stats.calls)?;
+        if std::mem::take(&mut self.is_removing)
+            && self.outer.is_none()
+            && self.ring.has_completions()
+        {
+            // A removal may have been refused, which is not left for the next wait: the file would be held.
+            self.fetch(cx);
+            self.keep_found();
+            self.ring.submit(&mut cx.stats.calls)?;
+        }
+        Ok(())
     }
 
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {

@@ -43,8 +43,11 @@ const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
-/// What a removal is answered under; nobody waits for it.
+/// What a cancellation is answered under; nobody waits for it.
 const IGNORED: u64 = u64::MAX;
+
+/// In the name of a poll that is not to be removed any more but was asked to be.
+pub const REMOVAL: u32 = 1 << 31;
 
 /// How often this process has been forked, seen from the child.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -196,14 +199,25 @@ impl Ring {
         unsafe { self.push(calls, &entry.user_data(data)) }
     }
 
-    /// Watches it no more. What was found before may still be told.
-    pub fn disarm(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
-        let flags =
-            if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() };
-        // Not a removal of the poll, which is refused while it is about to be completed.
-        let entry = opcode::AsyncCancel::new(data).build().flags(flags).user_data(IGNORED);
+    /// Watches it no more, unless it is about to be completed: then the removal is refused with `EALREADY`,
+    /// told under the same name with [`REMOVAL`] in it. What was found before may still be told.
+    pub fn remove(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
+        let entry = opcode::PollRemove::new(data).build();
+        let entry = entry.flags(self.quiet()).user_data(data | u64::from(REMOVAL));
         // SAFETY: a removal refers to no memory.
         unsafe { self.push(calls, &entry) }
+    }
+
+    /// The same whatever it is about to do, at twice the price.
+    pub fn cancel(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
+        let entry = opcode::AsyncCancel::new(data).build().flags(self.quiet()).user_data(IGNORED);
+        // SAFETY: a removal refers to no memory.
+        unsafe { self.push(calls, &entry) }
+    }
+
+    /// What makes a removal that succeeds say nothing.
+    fn quiet(&self) -> squeue::Flags {
+        if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() }
     }
 
     /// Notes what is to be told with the next call.
