@@ -46,6 +46,7 @@ const PRESSING: u16 = 128;
 const RENAMED: u16 = 256;
 const QUEUED: u16 = 512;
 const PLAIN: u16 = 1024;
+const PLACED: u16 = 2048;
 
 /// One registration, as a back-end sees it.
 #[derive(Debug)]
@@ -194,6 +195,15 @@ impl Slot {
     /// change.
     pub(crate) fn is_due(&self) -> bool {
         self.is(DUE)
+    }
+
+    /// Whether a policy has said where the registration starts.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.is(PLACED)
+    }
+
+    pub(crate) fn set_placed(&mut self) {
+        self.put(PLACED, true);
     }
 
     pub(crate) fn set_due(&mut self, on: bool) {
@@ -377,6 +387,7 @@ impl Table {
         slot.watch = watch;
         slot.account = Account::default();
         slot.served = 0;
+        slot.put(PLACED, false);
         slot.put(RENAMED, slot.is(TOLD));
         slot.put(LIVE, true);
         slot.put(CLOSED, false);
