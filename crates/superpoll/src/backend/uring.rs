@@ -385,7 +385,14 @@ impl Uring {
         if completion.answer < 0 {
             match -completion.answer {
                 libc::EBADF => self.refuse(cx, index),
-                _ => self.again.push(index),
+                // It ran into something that passes.
+                libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ECANCELED => {
+                    self.again.push(index);
+                }
+                error => {
+                    cx.table.slot_mut(index).set_told(None);
+                    cx.unwatched(cx.table.key(index), error);
+                }
             }
             return;
         }
