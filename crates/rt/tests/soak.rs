@@ -19,7 +19,7 @@ use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::{Runtime, spawn, time, yield_now};
 
 /// More than the completions that a ring has room for.
-const LINES: usize = 4600;
+const LINES: usize = 7000;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
