@@ -28,17 +28,23 @@ use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
+use crate::operation::{Operation, Progress, Ticket};
 use crate::stats::Calls;
 use crate::sys::batch::{self, Batch};
 use crate::sys::descriptor;
-use crate::sys::epoll::{self, Operation};
+use crate::sys::epoll;
 use crate::sys::eventfd::{EventFd, replace};
+use crate::sys::lasting::{self, Lasting};
 use crate::sys::poll::{self, Slot};
 use crate::sys::uring::{Completion, Ring};
-use crate::table::NOWHERE;
+
+mod operations;
 
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
+
+/// Armings come round here: what follows are names of operations, and no slot has it for a place that is none.
+const ARMINGS: u32 = lasting::MARK;
 
 /// The `uring` back-end.
 #[derive(Debug)]
@@ -58,6 +64,7 @@ pub struct Uring {
     repeated: bool,
     probe: Vec<Slot>,
     batch: Batch,
+    lasting: Lasting,
 }
 
 /// A descriptor that was found ready.
@@ -90,7 +97,7 @@ impl Outer {
 
     fn watch(&self, calls: &mut Calls, fd: RawFd) -> io::Result<()> {
         let bits = libc::EPOLLIN as u32;
-        epoll::control(calls, self.set.as_fd(), Operation::Add, fd, bits, 0)
+        epoll::control(calls, self.set.as_fd(), epoll::Operation::Add, fd, bits, 0)
     }
 }
 
@@ -105,7 +112,7 @@ fn bits(interest: Interest, mode: Mode) -> u32 {
 
 /// Whether one number came after another; they come round.
 fn is_later(arming: u32, than: u32) -> bool {
-    arming != than && arming.wrapping_sub(than) < u32::MAX / 2
+    arming != than && (arming + ARMINGS - than) % ARMINGS < ARMINGS / 2
 }
 
 /// In an account's events: the peer has closed one direction, which ends each poll for one report at once,
@@ -140,12 +147,12 @@ impl Uring {
             repeated: false,
             probe: Vec::new(),
             batch: Batch::default(),
+            lasting: Lasting::default(),
         })
     }
 
-    /// A number that no slot has for a place that is none.
     fn next_arming(&mut self) -> u32 {
-        self.armings = (self.armings + 1) % NOWHERE;
+        self.armings = (self.armings + 1) % ARMINGS;
         self.armings
     }
 
@@ -210,6 +217,10 @@ impl Uring {
             self.batch
                 .tell(&mut cx.stats.calls, &mut self.ring, |completion| done.push(completion))?;
         }
+        if !self.lasting.is_idle() {
+            self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
+            self.lasting.take_done(&mut cx.events.progress);
+        }
         Ok(())
     }
 
@@ -229,7 +240,9 @@ impl Uring {
 
     /// A new ring, in which nothing is armed.
     fn start_anew(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        self.ring = Ring::new(&mut cx.stats.calls)?;
+        let ring = Ring::new(&mut cx.stats.calls)?;
+        self.lasting.give_up(&mut cx.stats.calls, &mut self.ring);
+        self.ring = ring;
         let done = &mut cx.events.completions;
         self.batch.give_up(|completion| done.push(completion));
         for index in cx.table.indices() {
@@ -252,7 +265,7 @@ impl Uring {
         cx: &mut Context<'_>,
         deadline: Deadline,
     ) -> io::Result<Question<'a>> {
-        let known = !self.found.is_empty() || !cx.events.completions.is_empty();
+        let known = !self.found.is_empty() || cx.events.is_completed();
         let idle = !self.ring.has_completions() && !known;
         let blocks = deadline != Deadline::Now && idle && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
@@ -290,6 +303,7 @@ impl Uring {
             first = false;
             answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
         }
+        self.lasting.take_done(&mut cx.events.progress);
         if !self.found.is_empty() {
             cx.stats.cold.active += self.deliver(cx)? as u64;
         }
@@ -306,6 +320,9 @@ impl Uring {
             let done = self.batch.complete(&mut cx.stats.calls, index, completion.answer);
             cx.events.completions.extend(done);
             return;
+        }
+        if lasting::is_name(arming) {
+            return self.lasting.complete(completion);
         }
         if index == WAKER {
             if !completion.armed {
@@ -469,7 +486,6 @@ impl Backend for Uring {
             |fd| move |source| Error::system("watching it with io_uring", Some(fd), source);
         let (fd, watch) = (slot.fd(), slot.watch());
         if !slot.is_live() {
-            self.batch.withdraw(index);
             let told = self.disarm(cx, index).map_err(failed(fd))?;
             cx.table.slot_mut(index).set_told(None);
             return Ok(if told { Synced::Told } else { Synced::Saved });
@@ -545,7 +561,7 @@ impl Backend for Uring {
     }
 
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.batch.is_waiting() {
+        if !self.batch.is_waiting() && self.lasting.is_idle() {
             return Ok(());
         }
         self.begin(cx)?;
@@ -553,8 +569,35 @@ impl Backend for Uring {
         while let Some(completion) = self.ring.fetch() {
             self.collect(cx, completion);
         }
+        self.lasting.take_done(&mut cx.events.progress);
         self.keep_found();
         Ok(())
+    }
+
+    fn start(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: Key,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)> {
+        self.start_operation(cx, key, operation, token)
+    }
+
+    fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
+        self.lasting.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
+    }
+
+    fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
+        self.reap_operation(cx, ticket)
+    }
+
+    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
+        self.batch.withdraw(index);
+        if !self.lasting.is_idle() {
+            // It has no other owner whom the failure would concern, and its memory stays.
+            let _ = self.lasting.withdraw(&mut cx.stats.calls, &mut self.ring, index);
+        }
     }
 
     fn operations(&mut self) -> Option<&mut Batch> {
@@ -567,6 +610,7 @@ impl Backend for Uring {
         }
         if self.outer.is_some() {
             self.arm_again(cx)?;
+            self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
         }
         self.ring.submit(&mut cx.stats.calls)
     }
@@ -592,7 +636,8 @@ impl Backend for Uring {
     fn memory(&self) -> Memory {
         let own = self.again.capacity() * size_of::<u32>()
             + self.found.capacity() * size_of::<Found>()
-            + self.batch.memory();
+            + self.batch.memory()
+            + self.lasting.memory();
         Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
 }

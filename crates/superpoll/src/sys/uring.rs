@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use crate::stats::Calls;
 use crate::sys::question::Question;
@@ -84,6 +84,8 @@ pub struct Completion {
     pub answer: i32,
     /// Whether it is still armed.
     pub armed: bool,
+    /// The provided buffer that the kernel has taken for it.
+    pub buffer: Option<u16>,
 }
 
 /// The ring.
@@ -218,6 +220,54 @@ impl Ring {
         Err(io::Error::other("the process has been forked: call Poller::after_fork in the child"))
     }
 
+    /// Whether it is a parent process's.
+    pub fn is_forked(&self) -> bool {
+        self.forks != FORKS.load(Ordering::Relaxed)
+    }
+
+    /// Sees to it that so many entries can be pushed that belong together.
+    pub(super) fn make_room(&mut self, calls: &mut Calls, entries: usize) -> io::Result<()> {
+        let submission = self.ring.submission();
+        let room = submission.capacity() - submission.len();
+        drop(submission);
+        if room < entries { self.submit(calls) } else { Ok(()) }
+    }
+
+    /// The opcodes below 64 that the kernel knows, one bit each.
+    pub(super) fn opcodes(&mut self, calls: &mut Calls) -> io::Result<u64> {
+        self.check_forks()?;
+        calls.io_uring_register += 1;
+        let mut probe = Probe::new();
+        self.ring.submitter().register_probe(&mut probe)?;
+        let known = (0..64).filter(|&code| probe.is_supported(code));
+        Ok(known.fold(0, |known, code| known | 1 << code))
+    }
+
+    /// Registers memory through which buffers are provided, for so many of them.
+    ///
+    /// # Safety
+    ///
+    /// It must be there until it is unregistered or the ring is gone.
+    pub(super) unsafe fn register_buffers(
+        &mut self,
+        calls: &mut Calls,
+        address: u64,
+        entries: u16,
+        group: u16,
+    ) -> io::Result<()> {
+        self.check_forks()?;
+        calls.io_uring_register += 1;
+        // SAFETY: as the caller promises.
+        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
+    }
+
+    /// Ends that.
+    pub(super) fn unregister_buffers(&mut self, calls: &mut Calls, group: u16) -> io::Result<()> {
+        self.check_forks()?;
+        calls.io_uring_register += 1;
+        self.ring.submitter().unregister_buf_ring(group)
+    }
+
     /// Whether changes wait to be told.
     pub fn has_changes(&mut self) -> bool {
         !self.ring.submission().is_empty()
@@ -296,8 +346,9 @@ impl Ring {
         loop {
             let entry = self.ring.completion().next()?;
             if entry.user_data() != IGNORED {
-                let (answer, armed) = (entry.result(), cqueue::more(entry.flags()));
-                return Some(Completion { data: entry.user_data(), answer, armed });
+                let (answer, flags) = (entry.result(), entry.flags());
+                let (armed, buffer) = (cqueue::more(flags), cqueue::buffer_select(flags));
+                return Some(Completion { data: entry.user_data(), answer, armed, buffer });
             }
         }
     }
