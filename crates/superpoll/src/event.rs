@@ -6,7 +6,7 @@ use std::ops::{BitOr, BitOrAssign};
 use crate::error::Error;
 use crate::interest::Interest;
 use crate::key::Key;
-use crate::operation::Completion;
+use crate::operation::{Completion, Progress};
 
 /// The conditions a descriptor was found in; a set of bits.
 ///
@@ -188,6 +188,7 @@ pub struct Events {
     pub(crate) list: Vec<Event>,
     pub(crate) refusals: Vec<(Key, Error)>,
     pub(crate) completions: Vec<Completion>,
+    pub(crate) progress: Vec<Progress>,
     pub(crate) limit: usize,
     pub(crate) woken: bool,
 }
@@ -200,6 +201,7 @@ impl Events {
             list: Vec::with_capacity(limit.min(1024)),
             refusals: Vec::new(),
             completions: Vec::new(),
+            progress: Vec::new(),
             limit,
             woken: false,
         }
@@ -210,6 +212,7 @@ impl Events {
         self.list.clear();
         self.woken = false;
         self.completions.clear();
+        self.progress.clear();
         if !self.refusals.is_empty() {
             self.empty_refusals();
         }
@@ -267,6 +270,19 @@ impl Events {
     /// order in which they were queued. What is not taken is dropped by the next wait.
     pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
         self.completions.drain(..)
+    }
+
+    /// Takes what the operations that were [started](crate::Poller::start) have brought since the last wait, of each
+    /// in the order in which it happened. What is not taken is dropped by the next wait: connections are closed,
+    /// buffers go back.
+    pub fn progress(&mut self) -> std::vec::Drain<'_, Progress> {
+        self.progress.drain(..)
+    }
+
+    /// Whether anything was completed.
+    #[inline]
+    pub(crate) fn is_completed(&self) -> bool {
+        !self.completions.is_empty() || !self.progress.is_empty()
     }
 
     /// Takes the [refusals](Events::refusals), so that their errors can be passed on.

@@ -10,8 +10,16 @@
 //! [`BatchReader`](crate::BatchReader) reads this way; so does a runtime that has several tasks due. What stays
 //! with the caller is the order: two writes to one stream are one after the other only if the second is queued
 //! after the first has been completed.
+//!
+//! What may wait is an [`Operation`]: it is [started](crate::Poller::start), stays under way across waits, and
+//! brings its [`Progress`] when it is done.
 
 use std::io;
+
+mod lasting;
+
+pub(crate) use lasting::unsupported;
+pub use lasting::{Gain, Operation, Progress, Provided, Ticket};
 
 /// What is to be done with the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
-use crate::operation::Action;
 use crate::owned::{Owned, Rejected};
 use crate::registrar::{Command, Registrar, Shared};
 use crate::stats::Stats;
@@ -28,6 +27,7 @@ use crate::waker::Waker;
 
 mod builder;
 mod changes;
+mod operations;
 mod wait;
 
 pub use builder::Builder;
@@ -298,6 +298,8 @@ impl Poller {
             return Err(Error::StaleKey { key });
         }
         let index = key.index();
+        let (backend, mut cx) = self.split();
+        backend.withdraw(&mut cx, index);
         self.table.end(index, closed);
         if closed {
             // No system call is due, and the number may be registered again right away.
@@ -326,43 +328,6 @@ impl Poller {
         self.told_ready.push(Event::new(key, readiness));
         self.rest();
         Ok(())
-    }
-
-    /// Whether actions can be [queued](Poller::queue): `uring` carries out many with one call.
-    pub fn has_operations(&mut self) -> bool {
-        self.backend.operations().is_some()
-    }
-
-    /// Has the next wait carry out a read or a write of a registered descriptor, which must be non-blocking.
-    /// It comes back in [`Events::completions`] of that wait, under the caller's token; one that would block
-    /// comes back with `WouldBlock`. Ending the registration before withdraws it and drops the memory, so
-    /// nothing is read from a descriptor's successor.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::StaleKey`], or [`Error::Unsupported`] if the back-end [cannot](Poller::has_operations); the memory
-    /// is given back.
-    pub fn queue(
-        &mut self,
-        key: Key,
-        action: Action,
-        buffer: Vec<u8>,
-        token: u64,
-    ) -> Result<(), (Error, Vec<u8>)> {
-        let Some(slot) = self.table.get(key) else {
-            return Err((Error::StaleKey { key }, buffer));
-        };
-        let fd = slot.fd();
-        if let Some(batch) = self.backend.operations() {
-            batch.queue(key.index(), fd, action, buffer, token);
-            return Ok(());
-        }
-        let refused = Error::Unsupported {
-            backend: self.backend.name(),
-            what: "reads and writes carried out together",
-            instead: "read and write with calls of your own, or choose uring",
-        };
-        Err((refused, buffer))
     }
 
     /// Where actions are queued, for whom knows that the registrations are there.

@@ -313,8 +313,8 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interest::{Interest, Mode};
     use crate::interest::Hint;
+    use crate::interest::{Interest, Mode};
 
     fn table() -> Table {
         Table::new(Arc::default())

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
+use crate::operation::{self, Operation, Progress, Ticket};
 use crate::stats::Stats;
 use crate::sys::batch::Batch;
 use crate::table::Table;
@@ -111,6 +112,52 @@ pub trait Backend: Send {
     #[doc(hidden)]
     fn operations(&mut self) -> Option<&mut Batch> {
         None
+    }
+
+    /// Takes an operation of a registration, to be told to the kernel with the next wait, and what it is known by.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the back-end or the kernel cannot do it, or what the system call said. The
+    /// operation is given back.
+    #[doc(hidden)]
+    fn start(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: Key,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)> {
+        let _ = (cx, key, token);
+        Err((operation::unsupported(self.name()), operation))
+    }
+
+    /// Asks the kernel to end an operation.
+    ///
+    /// # Errors
+    ///
+    /// What the system call said.
+    #[doc(hidden)]
+    fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
+        let _ = (cx, ticket);
+        Ok(())
+    }
+
+    /// Ends an operation and returns what it has brought that no wait has told, its last progress included.
+    ///
+    /// # Errors
+    ///
+    /// What the system call said.
+    #[doc(hidden)]
+    fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
+        let _ = (cx, ticket);
+        Ok(Vec::new())
+    }
+
+    /// Forgets the actions and ends the operations of a registration that is over.
+    #[doc(hidden)]
+    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
+        let _ = (cx, index);
     }
 
     /// Carries out the actions that were taken, in a wait that asks for no events because it has enough.

@@ -28,19 +28,23 @@ use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
+use crate::operation::{Operation, Progress, Ticket};
 use crate::stats::Calls;
 use crate::sys::batch::{self, Batch};
 use crate::sys::descriptor;
-use crate::sys::epoll::{self, Operation};
+use crate::sys::epoll;
 use crate::sys::eventfd::{EventFd, replace};
+use crate::sys::lasting::{self, Lasting};
 use crate::sys::poll::{self, Slot};
 use crate::sys::uring::{Completion, REMOVAL, Ring};
 
-/// How many numbers there are for armings; the other names are for what is not a poll.
-const ARMINGS: u32 = 0x7000_0000;
+mod operations;
 
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
+
+/// Armings come round here: what follows are names of operations, and no slot has it for a place that is none.
+const ARMINGS: u32 = lasting::MARK;
 
 /// The `uring` back-end.
 #[derive(Debug)]
@@ -62,6 +66,7 @@ pub struct Uring {
     batch: Batch,
     /// Whether removals were told whose refusal has not been looked for.
     is_removing: bool,
+    lasting: Lasting,
 }
 
 /// A descriptor that was found ready.
@@ -94,7 +99,7 @@ impl Outer {
 
     fn watch(&self, calls: &mut Calls, fd: RawFd) -> io::Result<()> {
         let bits = libc::EPOLLIN as u32;
-        epoll::control(calls, self.set.as_fd(), Operation::Add, fd, bits, 0)
+        epoll::control(calls, self.set.as_fd(), epoll::Operation::Add, fd, bits, 0)
     }
 }
 
@@ -109,7 +114,7 @@ fn bits(interest: Interest, mode: Mode) -> u32 {
 
 /// Whether one number came after another; they come round.
 fn is_later(arming: u32, than: u32) -> bool {
-    arming != than && arming.wrapping_sub(than) < u32::MAX / 2
+    arming != than && (arming + ARMINGS - than) % ARMINGS < ARMINGS / 2
 }
 
 /// In an account's events: the peer has closed one direction, which ends each poll for one report at once,
@@ -145,10 +150,10 @@ impl Uring {
             probe: Vec::new(),
             batch: Batch::default(),
             is_removing: false,
+            lasting: Lasting::default(),
         })
     }
 
-    /// A number that no slot has for a place that is none.
     fn next_arming(&mut self) -> u32 {
         self.armings = (self.armings + 1) % ARMINGS;
         self.armings
@@ -216,7 +221,14 @@ impl Uring {
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
         self.doubted = if nothing { None } else { Some(self.armings) };
         self.arm_again(cx)?;
-        if self.batch.is_waiting() { self.begin_actions(cx) } else { Ok(()) }
+        if self.batch.is_waiting() {
+            self.begin_actions(cx)?;
+        }
+        if !self.lasting.is_idle() {
+            self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
+            self.lasting.take_done(&mut cx.events.progress);
+        }
+        Ok(())
     }
 
     /// Has the next call carry out what was queued. Where there is more than the ring takes at a time, that is
@@ -270,7 +282,9 @@ impl Uring {
 
     /// A new ring, in which nothing is armed.
     fn start_anew(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        self.ring = Ring::new(&mut cx.stats.calls)?;
+        let ring = Ring::new(&mut cx.stats.calls)?;
+        self.lasting.give_up(&mut cx.stats.calls, &mut self.ring);
+        self.ring = ring;
         let done = &mut cx.events.completions;
         self.batch.give_up(|completion| done.push(completion));
         for index in cx.table.indices() {
@@ -293,7 +307,7 @@ impl Uring {
         cx: &mut Context<'_>,
         deadline: Deadline,
     ) -> io::Result<Question<'a>> {
-        let known = !self.found.is_empty() || !cx.events.completions.is_empty();
+        let known = !self.found.is_empty() || cx.events.is_completed();
         let idle = !self.ring.has_completions() && !known;
         let blocks = deadline != Deadline::Now && idle && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
@@ -327,6 +341,7 @@ impl Uring {
             first = false;
             answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
         }
+        self.lasting.take_done(&mut cx.events.progress);
         if !self.found.is_empty() {
             cx.stats.cold.active += self.deliver(cx)? as u64;
         }
@@ -365,6 +380,9 @@ impl Uring {
             }
             return;
         }
+        if lasting::is_name(arming) {
+            return self.lasting.complete(completion);
+        }
         if index == WAKER {
             if !completion.armed {
                 // With a ring that takes no more changes the waker is lost, and so is the poller.
@@ -389,6 +407,8 @@ impl Uring {
                 libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ECANCELED => {
                     self.again.push(index);
                 }
+                // A file that is never what was asked for, and has nothing to wait for.
+                libc::EINVAL if !self.can_wait(cx, index) => {}
                 error => {
                     cx.table.slot_mut(index).set_told(None);
                     cx.unwatched(cx.table.key(index), error);
@@ -535,7 +555,6 @@ impl Backend for Uring {
             |fd| move |source| Error::system("watching it with io_uring", Some(fd), source);
         let (fd, watch) = (slot.fd(), slot.watch());
         if !slot.is_live() {
-            self.batch.withdraw(index);
             self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
             let told = self.disarm(cx, index).map_err(failed(fd))?;
             cx.table.slot_mut(index).set_told(None);
@@ -612,14 +631,41 @@ impl Backend for Uring {
     }
 
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.batch.is_waiting() {
+        if !self.batch.is_waiting() && self.lasting.is_idle() {
             return Ok(());
         }
         self.begin(cx)?;
         self.ring.submit(&mut cx.stats.calls)?;
         self.fetch(cx);
+        self.lasting.take_done(&mut cx.events.progress);
         self.keep_found();
         Ok(())
+    }
+
+    fn start(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: Key,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)> {
+        self.start_operation(cx, key, operation, token)
+    }
+
+    fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
+        self.lasting.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
+    }
+
+    fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
+        self.reap_operation(cx, ticket)
+    }
+
+    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
+        self.batch.withdraw(index);
+        if !self.lasting.is_idle() {
+            // It has no other owner whom the failure would concern, and its memory stays.
+            let _ = self.lasting.withdraw(&mut cx.stats.calls, &mut self.ring, index);
+        }
     }
 
     fn operations(&mut self) -> Option<&mut Batch> {
@@ -632,6 +678,7 @@ impl Backend for Uring {
         }
         if self.outer.is_some() {
             self.arm_again(cx)?;
+            self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
         }
         self.ring.submit(&mut cx.stats.calls)?;
         if std::mem::take(&mut self.is_removing)
@@ -667,7 +714,8 @@ impl Backend for Uring {
     fn memory(&self) -> Memory {
         let own = self.again.capacity() * size_of::<u32>()
             + self.found.capacity() * size_of::<Found>()
-            + self.batch.memory();
+            + self.batch.memory()
+            + self.lasting.memory();
         Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
 }

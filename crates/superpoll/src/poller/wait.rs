@@ -20,7 +20,7 @@ impl Poller {
     /// Waits until something is ready, a waker is used, or the timeout is over (`None`: for
     /// ever), and replaces the contents of `events`. Returns how many events there are: zero only
     /// after the timeout, a wake ([`Events::woken`]), a refusal ([`Events::refusals`]), or with completed
-    /// actions ([`Events::completions`]).
+    /// actions ([`Events::completions`]) and operations ([`Events::progress`]).
     ///
     /// The timeout has nanosecond resolution and never ends early; how late it ends is the
     /// kernel's timer slack (see [`set_timer_slack`](crate::set_timer_slack)). Signals do not
@@ -53,7 +53,7 @@ impl Poller {
                 Some(answer) => backend.hear(&mut cx, deadline, answer),
                 None => backend.wait(&mut cx, deadline),
             };
-            let usual = !(events.list.is_empty() && events.completions.is_empty())
+            let usual = (!events.list.is_empty() || events.is_completed())
                 && outcome.is_ok()
                 && self.delivery.is_idle()
                 && !self.shared.has_commands();
@@ -161,7 +161,7 @@ impl Poller {
             }
             if signals.woken
                 || !events.list.is_empty()
-                || !events.completions.is_empty()
+                || events.is_completed()
                 || !self.refusals.is_empty()
                 || (deadline.is_over() && !signals.kicked)
             {

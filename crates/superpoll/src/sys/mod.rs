@@ -4,10 +4,12 @@
 //! so that the statistics cannot miss a call.
 
 pub(crate) mod batch;
+pub(crate) mod buffers;
 pub mod call;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+pub(crate) mod lasting;
 pub mod limits;
 pub(crate) mod poll;
 pub(crate) mod question;

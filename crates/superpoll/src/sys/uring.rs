@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use crate::stats::Calls;
 use crate::sys::question::Question;
@@ -90,11 +90,13 @@ pub struct Completion {
     pub answer: i32,
     /// Whether it is still armed.
     pub armed: bool,
+    /// The provided buffer that the kernel has taken for it.
+    pub buffer: Option<u16>,
 }
 
 impl Completion {
     /// Room for one.
-    pub const NONE: Completion = Completion { data: 0, answer: 0, armed: false };
+    pub const NONE: Completion = Completion { data: 0, answer: 0, armed: false, buffer: None };
 }
 
 /// The ring.
@@ -271,6 +273,54 @@ impl Ring {
         Err(forked())
     }
 
+    /// Whether it is a parent process's.
+    pub fn is_forked(&self) -> bool {
+        self.forks != FORKS.load(Ordering::Relaxed)
+    }
+
+    /// Sees to it that so many entries can be pushed that belong together.
+    pub(super) fn make_room(&mut self, calls: &mut Calls, entries: usize) -> io::Result<()> {
+        let submission = self.ring.submission();
+        let room = submission.capacity() - submission.len();
+        drop(submission);
+        if room < entries { self.submit(calls) } else { Ok(()) }
+    }
+
+    /// The opcodes below 64 that the kernel knows, one bit each.
+    pub(super) fn opcodes(&mut self, calls: &mut Calls) -> io::Result<u64> {
+        self.check_forks()?;
+        calls.io_uring_register += 1;
+        let mut probe = Probe::new();
+        self.ring.submitter().register_probe(&mut probe)?;
+        let known = (0..64).filter(|&code| probe.is_supported(code));
+        Ok(known.fold(0, |known, code| known | 1 << code))
+    }
+
+    /// Registers memory through which buffers are provided, for so many of them.
+    ///
+    /// # Safety
+    ///
+    /// It must be there until it is unregistered or the ring is gone.
+    pub(super) unsafe fn register_buffers(
+        &mut self,
+        calls: &mut Calls,
+        address: u64,
+        entries: u16,
+        group: u16,
+    ) -> io::Result<()> {
+        self.check_forks()?;
+        calls.io_uring_register += 1;
+        // SAFETY: as the caller promises.
+        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
+    }
+
+    /// Ends that.
+    pub(super) fn unregister_buffers(&mut self, calls: &mut Calls, group: u16) -> io::Result<()> {
+        self.check_forks()?;
+        calls.io_uring_register += 1;
+        self.ring.submitter().unregister_buf_ring(group)
+    }
+
     /// Whether changes wait to be told.
     pub fn has_changes(&mut self) -> bool {
         !self.ring.submission().is_empty()
@@ -363,8 +413,9 @@ impl Ring {
         loop {
             let entry = self.ring.completion().next()?;
             if entry.user_data() != IGNORED {
-                let (answer, armed) = (entry.result(), cqueue::more(entry.flags()));
-                return Some(Completion { data: entry.user_data(), answer, armed });
+                let (answer, flags) = (entry.result(), entry.flags());
+                let (armed, buffer) = (cqueue::more(flags), cqueue::buffer_select(flags));
+                return Some(Completion { data: entry.user_data(), answer, armed, buffer });
             }
         }
     }
@@ -376,7 +427,8 @@ impl Ring {
         while let Some(place) = room.get_mut(count) {
             let Some(entry) = queue.next() else { break };
             let (data, answer, flags) = (entry.user_data(), entry.result(), entry.flags());
-            *place = Completion { data, answer, armed: cqueue::more(flags) };
+            let (armed, buffer) = (cqueue::more(flags), cqueue::buffer_select(flags));
+            *place = Completion { data, answer, armed, buffer };
             count += usize::from(data != IGNORED);
         }
         count

@@ -264,7 +264,10 @@ fn what_the_kernel_would_not_watch_is_refused_and_what_passes_is_tried_again() {
         uring.sync(&mut stage.cx(), key.index()).unwrap();
         let arming = stage.table.slot(key.index()).place().unwrap();
         let data = name(key.index(), arming as u32);
-        uring.collect(&mut stage.cx(), Completion { data, answer: -error, armed: false });
+        uring.collect(
+            &mut stage.cx(),
+            Completion { data, answer: -error, armed: false, buffer: None },
+        );
         let refused: &[(Key, i32)] = if again { &[] } else { &[(key, error)] };
         assert_eq!(stage.delivery.unwatched, refused);
         assert_eq!(uring.again == [key.index()], again, "{error}");

@@ -1,0 +1,76 @@
+//! Operations that are started, and waited for when they are given up.
+
+use std::io;
+use std::time::Duration;
+
+use crate::backend::Context;
+use crate::backend::uring::Uring;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::operation::{self, Operation, Progress, Ticket};
+use crate::stats::Calls;
+
+/// How long a call waits for an operation that was cancelled before it is cancelled once more.
+const REAPED: Duration = Duration::from_millis(10);
+
+impl Uring {
+    /// As [`Backend::start`](crate::backend::Backend::start).
+    pub(super) fn start_operation(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: Key,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)> {
+        let fd = cx.table.slot(key.index()).fd();
+        let here = if self.ring.is_elsewhere() { self.move_here(cx) } else { Ok(()) };
+        let calls = &mut cx.stats.calls;
+        match here.and_then(|()| self.lasting.prepare(calls, &mut self.ring, &operation)) {
+            Ok(()) => Ok(self.lasting.start(key.index(), fd, operation, token)),
+            // As an older kernel says of buffers that it cannot be provided with.
+            Err(error)
+                if error.kind() == io::ErrorKind::Unsupported
+                    || error.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                Err((operation::unsupported("uring"), operation))
+            }
+            Err(error) => Err((Error::system("starting an operation", Some(fd), error), operation)),
+        }
+    }
+
+    /// As [`Backend::reap`](crate::backend::Backend::reap).
+    pub(super) fn reap_operation(
+        &mut self,
+        cx: &mut Context<'_>,
+        ticket: Ticket,
+    ) -> io::Result<Vec<Progress>> {
+        if self.ring.is_elsewhere() {
+            self.move_here(cx)?;
+        }
+        while self.lasting.is_under_way(ticket) {
+            self.lasting.cancel(&mut cx.stats.calls, &mut self.ring, ticket)?;
+            if !self.lasting.is_under_way(ticket) {
+                break;
+            }
+            match self.ring.ask(&mut cx.stats.calls, 1, Some(REAPED))?.put() {
+                Err(error) if !self.ring.has_completions() => match error.raw_os_error() {
+                    Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::EINTR) => {}
+                    _ => return Err(error),
+                },
+                _ => {}
+            }
+            while let Some(completion) = self.ring.fetch() {
+                self.collect(cx, completion);
+            }
+            self.keep_found();
+        }
+        Ok(self.lasting.take_done_by(ticket))
+    }
+}
+
+impl Drop for Uring {
+    /// The kernel has to be done with the memory of operations before that is given back.
+    fn drop(&mut self) {
+        self.lasting.give_up(&mut Calls::default(), &mut self.ring);
+    }
+}

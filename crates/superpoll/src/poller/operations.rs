@@ -1,0 +1,125 @@
+//! What a back-end does besides watching: reads and writes carried out together, and operations under way.
+
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::operation::{Action, Operation, Progress, Ticket};
+use crate::poller::Poller;
+
+impl Poller {
+    /// Whether actions can be [queued](Poller::queue): `uring` carries out many with one call.
+    pub fn has_operations(&mut self) -> bool {
+        self.backend.operations().is_some()
+    }
+
+    /// Has the next wait carry out a read or a write of a registered descriptor, which must be non-blocking.
+    /// It comes back in [`Events::completions`] of that wait, under the caller's token; one that would block
+    /// comes back with `WouldBlock`. Ending the registration before withdraws it and drops the memory, so
+    /// nothing is read from a descriptor's successor.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`], or [`Error::Unsupported`] if the back-end [cannot](Poller::has_operations); the memory
+    /// is given back.
+    pub fn queue(
+        &mut self,
+        key: Key,
+        action: Action,
+        buffer: Vec<u8>,
+        token: u64,
+    ) -> Result<(), (Error, Vec<u8>)> {
+        let Some(slot) = self.table.get(key) else {
+            return Err((Error::StaleKey { key }, buffer));
+        };
+        let fd = slot.fd();
+        let name = self.backend.name();
+        match self.backend.operations() {
+            Some(batch) => {
+                batch.queue(key.index(), fd, action, buffer, token);
+                Ok(())
+            }
+            None => {
+                let refused = Error::Unsupported {
+                    backend: name,
+                    what: "reads and writes carried out together",
+                    instead: "read and write with calls of your own, or choose uring",
+                };
+                Err((refused, buffer))
+            }
+        }
+    }
+
+    /// Starts an operation of a registered descriptor. The kernel is told with the next wait; what it brings comes in
+    /// [`Events::progress`](crate::Events::progress) of some wait, under the caller's token. The registration need
+    /// have no [interest](crate::Interest::NONE). Ending it cancels the operation; the last progress comes all the
+    /// same. [`Operation`] says what there is.
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use superpoll::operation::{Gain, Operation};
+    /// use superpoll::{BackendKind, Events, Interest, Poller};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # if !BackendKind::Uring.is_available() { return Ok(()); }
+    /// let mut poller = Poller::builder().backend(BackendKind::Uring).build()?;
+    /// let (receiver, mut sender) = std::os::unix::net::UnixStream::pair()?;
+    /// let key = poller.register(&receiver, Interest::NONE)?;
+    /// let receive = Operation::Receive(Vec::with_capacity(100));
+    /// poller.start(key, receive, 7).map_err(|(error, _)| error)?;
+    ///
+    /// let mut events = Events::with_limit(1);
+    /// sender.write_all(b"hello")?;
+    /// poller.wait(&mut events, None)?;
+    /// let progress = events.progress().next().unwrap();
+    /// assert!(progress.token == 7 && matches!(progress.outcome?, Gain::Count(5)));
+    /// assert_eq!(progress.memory.unwrap(), b"hello");
+    /// # poller.deregister(key)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`]; [`Error::Unsupported`] if the back-end has no operations, or the kernel not this one; what
+    /// the kernel says of registering buffers. The operation is given back.
+    pub fn start(
+        &mut self,
+        key: Key,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)> {
+        if self.table.get(key).is_none() {
+            return Err((Error::StaleKey { key }, operation));
+        }
+        let (backend, mut cx) = self.split();
+        let ticket = backend.start(&mut cx, key, operation, token)?;
+        self.changed();
+        Ok(ticket)
+    }
+
+    /// Asks for the end of an operation, with the next wait. Its last progress comes in that wait or a later one: what
+    /// it has brought in the meantime, or `ECANCELED`. One that is over stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: the operation may go on.
+    pub fn cancel(&mut self, ticket: Ticket) -> Result<()> {
+        let (backend, mut cx) = self.split();
+        let outcome = backend.cancel(&mut cx, ticket);
+        self.changed();
+        outcome.map_err(|source| Error::system("cancelling an operation", None, source))
+    }
+
+    /// Ends an operation now, waits until the kernel is done with it, and returns what it has brought that no wait has
+    /// told yet, in order. With it comes its last progress, so nothing of it comes with a wait any more. That takes a
+    /// system call and, for what the kernel has given to a worker thread, the end of what that does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: the operation may go on, and its progress comes with waits.
+    pub fn cancel_now(&mut self, ticket: Ticket) -> Result<Vec<Progress>> {
+        let (backend, mut cx) = self.split();
+        let outcome = backend.reap(&mut cx, ticket);
+        self.rest();
+        outcome.map_err(|source| Error::system("cancelling an operation", None, source))
+    }
+}

@@ -1,0 +1,244 @@
+//! Buffers that the kernel takes when something has arrived, and not before (`IORING_REGISTER_PBUF_RING`).
+//!
+//! They lie in slabs, which are added as long as all buffers are in use, up to a limit. The kernel is told of
+//! free ones through a ring in memory that both share. It takes one for a completion, which says which one; from
+//! then on that is a [`Provided`]'s alone, until it is dropped and its number comes back, from whatever thread.
+//! The memory lives as long as any of them.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use io_uring::types::BufRingEntry;
+
+use crate::stats::Calls;
+use crate::sys::uring::Ring;
+
+/// The bytes of a buffer, how many are added at a time, and how many there are at most.
+const SIZE: usize = 4096;
+const SLAB: u16 = 64;
+const MOST: u16 = 1024;
+const _: () = assert!(MOST.is_power_of_two() && MOST.is_multiple_of(SLAB));
+
+/// The name of the one group of buffers that a ring has.
+pub const GROUP: u16 = 0;
+
+/// Memory from the allocator, given back when it is dropped.
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it owns the memory alone, and nothing in it belongs to a thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn zeroed(size: usize, align: usize) -> Memory {
+        let layout = Layout::from_size_align(size, align).unwrap_or(Layout::new::<[u8; SIZE]>());
+        debug_assert!(layout.size() == size, "the sizes here are constants");
+        // SAFETY: the size is not zero.
+        match NonNull::new(unsafe { alloc_zeroed(layout) }) {
+            Some(start) => Memory { start, layout },
+            None => handle_alloc_error(layout),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and whoever used it is gone.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// The memory of the buffers, and what has come back.
+#[derive(Default)]
+struct Pool {
+    slabs: Mutex<Vec<Memory>>,
+    returned: Mutex<Vec<u16>>,
+    any_returned: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nobody panics while one is locked.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that were received, in a buffer of the poller's. It goes back when this is dropped, and the poller uses it
+/// again from its next wait on: a poller that sleeps because all its buffers are in use is not woken by that, so
+/// whoever keeps them on another thread uses a [`Waker`](crate::Waker) afterwards.
+pub struct Provided {
+    pool: Arc<Pool>,
+    start: NonNull<u8>,
+    length: usize,
+    number: u16,
+}
+
+// SAFETY: the bytes are its own until it is dropped; the pool is shared through locks.
+unsafe impl Send for Provided {}
+// SAFETY: a shared one is only read.
+unsafe impl Sync for Provided {}
+
+impl Deref for Provided {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the kernel has written so many bytes, and leaves the buffer alone until it is provided again;
+        // the pool keeps the memory.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl fmt::Debug for Provided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provided").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Provided {
+    fn drop(&mut self) {
+        lock(&self.pool.returned).push(self.number);
+        self.pool.any_returned.store(true, Ordering::Release);
+    }
+}
+
+/// The buffers of one ring.
+pub struct Buffers {
+    /// What the kernel is told through; leaked if the kernel could not be told to forget it.
+    shared: Option<Memory>,
+    tail: u16,
+    total: u16,
+    /// So many the kernel has not taken, as far as completions say.
+    available: u16,
+    pool: Arc<Pool>,
+}
+
+impl fmt::Debug for Buffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffers")
+            .field("total", &self.total)
+            .field("available", &self.available)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Buffers {
+    /// Buffers for a ring that has none.
+    pub fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Buffers> {
+        // Its address has to be that of a page.
+        let shared = Memory::zeroed(usize::from(MOST) * size_of::<BufRingEntry>(), 4096);
+        // SAFETY: the memory is kept until the kernel was told to forget it, or for ever.
+        unsafe { ring.register_buffers(calls, shared.start.as_ptr() as u64, MOST, GROUP) }?;
+        let pool = Arc::default();
+        let mut buffers = Buffers { shared: Some(shared), tail: 0, total: 0, available: 0, pool };
+        buffers.grow();
+        Ok(buffers)
+    }
+
+    /// Adds some. Returns whether there could be more.
+    pub fn grow(&mut self) -> bool {
+        if self.total >= MOST {
+            return false;
+        }
+        let slab = Memory::zeroed(usize::from(SLAB) * SIZE, 4096);
+        lock(&self.pool.slabs).push(slab);
+        let first = self.total;
+        self.total += SLAB;
+        for number in first..self.total {
+            self.provide(number);
+        }
+        self.publish();
+        true
+    }
+
+    /// Provides again what has come back.
+    #[inline]
+    pub fn take_back(&mut self) {
+        if self.pool.any_returned.load(Ordering::Acquire) {
+            self.take_all_back();
+        }
+    }
+
+    fn take_all_back(&mut self) {
+        // First, so that what comes back from now on is seen the next time.
+        self.pool.any_returned.store(false, Ordering::Release);
+        let mut returned = std::mem::take(&mut *lock(&self.pool.returned));
+        for number in returned.drain(..) {
+            self.provide(number);
+        }
+        self.publish();
+        let mut place = lock(&self.pool.returned);
+        if place.is_empty() {
+            // For its room.
+            *place = returned;
+        }
+    }
+
+    /// How many the kernel may have left.
+    pub fn available(&self) -> u16 {
+        self.available
+    }
+
+    fn start_of(&self, number: u16) -> NonNull<u8> {
+        let slabs = lock(&self.pool.slabs);
+        let slab = &slabs[usize::from(number / SLAB)];
+        // SAFETY: a slab has so many buffers of that size.
+        unsafe { slab.start.add(usize::from(number % SLAB) * SIZE) }
+    }
+
+    fn provide(&mut self, number: u16) {
+        let Some(shared) = &self.shared else { return };
+        let place = usize::from(self.tail % MOST);
+        let start = self.start_of(number).as_ptr() as u64;
+        // SAFETY: there are so many entries, and the kernel reads none beyond the tail it was told. Only the three
+        // fields are written: the tail lies where the first entry has nothing.
+        unsafe {
+            let entry = shared.start.cast::<BufRingEntry>().add(place).as_mut();
+            entry.set_addr(start);
+            entry.set_len(SIZE as u32);
+            entry.set_bid(number);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        self.available += 1;
+    }
+
+    fn publish(&mut self) {
+        let Some(shared) = &self.shared else { return };
+        // SAFETY: the ring begins there, is aligned, and lives as long as `shared`; we alone write its tail.
+        unsafe {
+            let tail = BufRingEntry::tail(shared.start.cast::<BufRingEntry>().as_ptr());
+            AtomicU16::from_ptr(tail.cast_mut()).store(self.tail, Ordering::Release);
+        }
+    }
+
+    /// What the kernel has put into a buffer, which it must not know any more.
+    pub fn taken(&mut self, number: u16, length: usize) -> Provided {
+        self.available = self.available.saturating_sub(1);
+        let start = self.start_of(number);
+        Provided { pool: self.pool.clone(), start, length: length.min(SIZE), number }
+    }
+
+    /// Has the kernel forget them. Nothing may be under way that uses them.
+    pub fn forget(mut self, calls: &mut Calls, ring: &mut Ring) {
+        if ring.unregister_buffers(calls, GROUP).is_ok() {
+            return;
+        }
+        // The kernel may look at what they are told through as long as the ring is there.
+        std::mem::forget(self.shared.take());
+        self.leak();
+    }
+
+    /// Leaves all memory to a kernel that may still write to it.
+    pub fn leak(mut self) {
+        std::mem::forget(self.shared.take());
+        std::mem::forget(self.pool.clone());
+    }
+
+    /// Heap in use.
+    pub fn memory(&self) -> usize {
+        usize::from(self.total) * SIZE + usize::from(MOST) * size_of::<BufRingEntry>()
+    }
+}

@@ -1,0 +1,622 @@
+//! Operations under way in a ring, with everything that the kernel may write to or read from meanwhile.
+//!
+//! An entry owns the memory of an operation, its address, and what it has brought until somebody takes that. It is
+//! told to the kernel with the next wait, as batches are, so one whose registration ends before is never told.
+//! From then on it stays until its last completion was fetched, whoever has lost interest: cancelling only asks
+//! for that completion. If a ring is given up while something is under way, because it is another thread's or
+//! the kernel does not answer, the memory is leaked: nobody can say when the kernel is done with it.
+//!
+//! The name of an entry is its place in the high half, and in the low half a mark, whether it is the second part
+//! of a linked pair, and how often the place was used before. Polls are armed under numbers below the mark.
+//!
+//! What is done again and again may be ended by the kernel for reasons of its own, or because it has no buffer;
+//! then it is told again, and the caller does not notice.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::{opcode, squeue, types};
+
+use crate::operation::{Gain, Operation, Progress, Ticket};
+use crate::stats::Calls;
+use crate::sys::buffers::{Buffers, GROUP};
+use crate::sys::uring::{Completion, Ring};
+
+mod address;
+
+use address::Room;
+
+/// The low half of the name of an operation begins with this, and polls are armed below it.
+pub const MARK: u32 = 0x7000_0000;
+
+/// The low half is below this.
+const END: u32 = 0x8000_0000;
+
+/// In the low half: the second part of a linked pair.
+const SECOND: u32 = 1 << 27;
+
+/// In the low half: how often the place was used before.
+const GENERATION: u32 = SECOND - 1;
+
+/// No place.
+const NOWHERE: u32 = u32::MAX;
+
+/// As much as one call moves at most (`MAX_RW_COUNT` of the kernel).
+const MOST: usize = 0x7fff_f000;
+
+/// How often a ring that is given up is asked for the rest, and how long it may take each time.
+const LAST_ROUNDS: u32 = 100;
+const LAST_WAIT: Duration = Duration::from_millis(10);
+
+/// Whether the low half of a name is an operation's.
+#[inline]
+pub fn is_name(low: u32) -> bool {
+    (MARK..END).contains(&low)
+}
+
+/// An operation under way, or about to be.
+struct Entry {
+    /// Whose it is; nobody's after the registration has ended.
+    owner: Option<u32>,
+    /// The entries of the same registration before and after this one.
+    before: u32,
+    after: u32,
+    fd: RawFd,
+    token: u64,
+    operation: Operation,
+    /// In memory of its own, whose place is fixed.
+    room: Vec<Room>,
+    /// So many completions are to come that are the last of their part.
+    due: u8,
+    cancelled: bool,
+    /// What the first part of a linked pair was answered.
+    first: Option<i32>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    entry: Option<Entry>,
+}
+
+/// All operations of a ring.
+#[derive(Default)]
+pub struct Lasting {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// The first entry of each registration, by its index.
+    heads: Vec<u32>,
+    live: usize,
+    /// To be told with the next call.
+    waiting: Vec<Ticket>,
+    /// To be told when there are buffers.
+    starved: Vec<Ticket>,
+    done: Vec<(Ticket, Progress)>,
+    buffers: Option<Buffers>,
+    /// The opcodes that the kernel knows, one bit each.
+    known: Option<u64>,
+}
+
+impl std::fmt::Debug for Lasting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lasting").field("live", &self.live).finish_non_exhaustive()
+    }
+}
+
+impl Ticket {
+    fn new(place: u32, generation: u32) -> Ticket {
+        Ticket(u64::from(place) << 32 | u64::from(generation))
+    }
+
+    fn place(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn generation(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// What it is called in the ring.
+    fn name(self) -> u64 {
+        self.0 | u64::from(MARK)
+    }
+
+    fn second(self) -> u64 {
+        self.name() | u64::from(SECOND)
+    }
+}
+
+/// The opcodes an operation takes.
+fn opcodes(operation: &Operation) -> &'static [u8] {
+    match operation {
+        Operation::Accept | Operation::AcceptMany => &[opcode::Accept::CODE],
+        Operation::Connect(_) => &[opcode::Connect::CODE],
+        Operation::Receive(_) | Operation::ReceiveMany => &[opcode::Recv::CODE],
+        Operation::Send { .. } | Operation::SendAll { .. } => &[opcode::Send::CODE],
+        Operation::SendAllAndShutdown { .. } => &[opcode::Send::CODE, opcode::Shutdown::CODE],
+        Operation::Read(_) => &[opcode::Read::CODE],
+        Operation::Write { .. } => &[opcode::Write::CODE],
+    }
+}
+
+impl Lasting {
+    /// Whether nothing is under way, waits, or is done.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.live == 0 && self.done.is_empty()
+    }
+
+    /// Whether a ring can do this, and is ready for it.
+    pub fn prepare(
+        &mut self,
+        calls: &mut Calls,
+        ring: &mut Ring,
+        operation: &Operation,
+    ) -> io::Result<()> {
+        let known = match self.known {
+            Some(known) => known,
+            None => *self.known.insert(ring.opcodes(calls)?),
+        };
+        let needed = opcodes(operation).iter().chain(&[opcode::AsyncCancel::CODE]);
+        if needed.into_iter().any(|&code| known & 1 << code == 0) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if matches!(operation, Operation::ReceiveMany) && self.buffers.is_none() {
+            self.buffers = Some(Buffers::new(calls, ring)?);
+        }
+        Ok(())
+    }
+
+    /// Takes an operation of the registration with this index.
+    pub fn start(&mut self, owner: u32, fd: RawFd, operation: Operation, token: u64) -> Ticket {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            (self.places.len() - 1) as u32
+        });
+        let index = owner as usize;
+        if self.heads.len() <= index {
+            self.heads.resize(index + 1, NOWHERE);
+        }
+        let after = std::mem::replace(&mut self.heads[index], place);
+        if let Some(next) = self.entry(after) {
+            next.before = place;
+        }
+        let room = match &operation {
+            Operation::Accept => vec![Room::empty()],
+            Operation::Connect(address) => vec![Room::of(*address)],
+            _ => Vec::new(),
+        };
+        let entry = Entry {
+            owner: Some(owner),
+            before: NOWHERE,
+            after,
+            fd,
+            token,
+            operation,
+            room,
+            due: 0,
+            cancelled: false,
+            first: None,
+        };
+        let home = &mut self.places[place as usize];
+        home.entry = Some(entry);
+        self.live += 1;
+        let ticket = Ticket::new(place, home.generation);
+        self.waiting.push(ticket);
+        ticket
+    }
+
+    fn entry(&mut self, place: u32) -> Option<&mut Entry> {
+        self.places.get_mut(place as usize)?.entry.as_mut()
+    }
+
+    fn find(&mut self, ticket: Ticket) -> Option<&mut Entry> {
+        let place = self.places.get_mut(ticket.place() as usize)?;
+        if place.generation == ticket.generation() { place.entry.as_mut() } else { None }
+    }
+
+    /// Whether it is not over, as far as is known.
+    pub fn is_under_way(&mut self, ticket: Ticket) -> bool {
+        self.find(ticket).is_some()
+    }
+
+    /// Tells the kernel what waits, to be begun with the next call.
+    #[inline]
+    pub fn tell(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+        if self.buffers.is_some() {
+            self.feed();
+        }
+        if self.waiting.is_empty() { Ok(()) } else { self.tell_all(calls, ring) }
+    }
+
+    /// Lets those go on that wait for buffers, if there are any.
+    fn feed(&mut self) {
+        let Some(buffers) = &mut self.buffers else { return };
+        buffers.take_back();
+        if self.starved.is_empty() {
+            return;
+        }
+        if buffers.available() == 0 {
+            buffers.grow();
+        }
+        if buffers.available() > 0 {
+            self.waiting.append(&mut self.starved);
+        }
+    }
+
+    fn tell_all(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+        let mut told = 0;
+        let mut outcome = Ok(());
+        while let Some(&ticket) = self.waiting.get(told) {
+            outcome = self.tell_one(calls, ring, ticket);
+            if outcome.is_err() {
+                break;
+            }
+            told += 1;
+        }
+        self.waiting.drain(..told);
+        outcome
+    }
+
+    fn tell_one(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
+        let Some(entry) = self.find(ticket).filter(|entry| entry.due == 0) else { return Ok(()) };
+        let (first, second) = entry.submissions();
+        // A chain ends where a call does.
+        ring.make_room(calls, 1 + usize::from(second.is_some()))?;
+        // SAFETY: memory, address and descriptor's number are the entry's, which stays until the last completion was
+        // fetched or is leaked; their places are fixed although the entry's is not.
+        unsafe { ring.push(calls, &first.user_data(ticket.name())) }?;
+        entry.due = 1;
+        if let Some(second) = second {
+            // SAFETY: it refers to no memory.
+            unsafe { ring.push(calls, &second.user_data(ticket.second())) }?;
+            entry.due = 2;
+        }
+        Ok(())
+    }
+
+    /// What one completion says, whose name is an operation's.
+    pub fn complete(&mut self, completion: Completion) {
+        let (place, low) = ((completion.data >> 32) as u32, completion.data as u32);
+        let ticket = Ticket::new(place, low & GENERATION);
+        let Some(entry) = self.find(ticket) else { return };
+        if !completion.armed {
+            entry.due -= 1;
+        }
+        match entry.operation {
+            Operation::AcceptMany => self.complete_accept(ticket, completion),
+            Operation::ReceiveMany => self.complete_receive(ticket, completion),
+            _ => self.complete_once(ticket, completion.answer, low & SECOND != 0),
+        }
+    }
+
+    fn complete_accept(&mut self, ticket: Ticket, completion: Completion) {
+        let outcome = gained(completion.answer).map(|fd| {
+            // SAFETY: the kernel has made it for this process, and nobody else knows of it.
+            Gain::Socket(unsafe { OwnedFd::from_raw_fd(fd) }, None)
+        });
+        self.go_on_or_end(ticket, completion, outcome);
+    }
+
+    fn complete_receive(&mut self, ticket: Ticket, completion: Completion) {
+        let Some(entry) = self.find(ticket) else { return };
+        let answer = completion.answer;
+        if answer == -libc::ENOBUFS {
+            if entry.cancelled {
+                return self.end(ticket, Err(canceled()));
+            }
+            return self.starved.push(ticket);
+        }
+        let buffers = self.buffers.as_mut().zip(completion.buffer);
+        // One without a byte goes back at once.
+        let taken = buffers.map(|(buffers, number)| buffers.taken(number, answer.max(0) as usize));
+        let outcome = match taken {
+            Some(bytes) if answer > 0 => Ok(Gain::Bytes(bytes)),
+            _ => gained(answer).map(|_| Gain::Nothing),
+        };
+        if answer == 0 && !completion.armed {
+            return self.end(ticket, outcome);
+        }
+        self.go_on_or_end(ticket, completion, outcome);
+    }
+
+    /// What is done again and again has been done, or has failed.
+    fn go_on_or_end(&mut self, ticket: Ticket, completion: Completion, outcome: io::Result<Gain>) {
+        let Some(entry) = self.find(ticket) else { return };
+        let (token, cancelled) = (entry.token, entry.cancelled);
+        if !completion.armed && (cancelled || outcome.is_err()) {
+            return self.end(ticket, outcome);
+        }
+        self.done.push((ticket, Progress { token, last: false, outcome, memory: None }));
+        if !completion.armed {
+            self.waiting.push(ticket);
+        }
+    }
+
+    fn complete_once(&mut self, ticket: Ticket, answer: i32, linked: bool) {
+        let Some(entry) = self.find(ticket) else { return };
+        if !linked {
+            entry.first = Some(answer);
+        }
+        if entry.due > 0 {
+            return;
+        }
+        let all = entry.length();
+        let first = entry.first.unwrap_or(answer);
+        let outcome = match &entry.operation {
+            Operation::Accept => {
+                let address = entry.room.first().and_then(Room::address);
+                gained(first).map(|fd| {
+                    // SAFETY: as above.
+                    Gain::Socket(unsafe { OwnedFd::from_raw_fd(fd) }, address)
+                })
+            }
+            Operation::Connect(_) => gained(first).map(|_| Gain::Nothing),
+            // The second has failed for its own sake only if the first was done to the end.
+            Operation::SendAllAndShutdown { .. } if linked && first as usize == all => {
+                gained(answer).map(|_| Gain::Count(all))
+            }
+            _ => gained(first).map(|count| Gain::Count(count as usize)),
+        };
+        self.end(ticket, outcome);
+    }
+
+    /// Takes an operation out, whose memory nobody uses any more, and says how it ended.
+    fn end(&mut self, ticket: Ticket, outcome: io::Result<Gain>) {
+        let Some(mut entry) = self.take_out(ticket) else { return };
+        let fills = entry.operation.fills();
+        let operation = std::mem::replace(&mut entry.operation, Operation::Accept);
+        let mut memory = operation.into_memory();
+        if let (true, Some(memory)) = (fills, &mut memory) {
+            let filled = match &outcome {
+                Ok(Gain::Count(count)) => (*count).min(memory.capacity()),
+                _ => 0,
+            };
+            // SAFETY: the kernel has written so many bytes from the front, and there is room for them.
+            unsafe { memory.set_len(filled) };
+        }
+        self.done.push((ticket, Progress { token: entry.token, last: true, outcome, memory }));
+    }
+
+    fn take_out(&mut self, ticket: Ticket) -> Option<Entry> {
+        self.find(ticket)?;
+        self.disown(ticket.place());
+        let place = self.places.get_mut(ticket.place() as usize)?;
+        place.generation = (place.generation + 1) & GENERATION;
+        let entry = place.entry.take();
+        self.free.push(ticket.place());
+        self.live -= 1;
+        entry
+    }
+
+    /// Takes an entry from its registration.
+    fn disown(&mut self, place: u32) {
+        let Some(entry) = self.entry(place) else { return };
+        let Some(owner) = entry.owner.take() else { return };
+        let (before, after) = (entry.before, entry.after);
+        match self.entry(before) {
+            Some(before) => before.after = after,
+            None => self.heads[owner as usize] = after,
+        }
+        if let Some(after) = self.entry(after) {
+            after.before = before;
+        }
+    }
+
+    /// Asks the kernel to end an operation. One that it was not told of is over at once.
+    pub fn cancel(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
+        let Some(entry) = self.find(ticket) else { return Ok(()) };
+        if entry.due == 0 {
+            self.end(ticket, Err(canceled()));
+            return Ok(());
+        }
+        entry.cancelled = true;
+        ring.cancel(calls, ticket.name())
+    }
+
+    /// Ends what belongs to a registration, which is over. What is under way has no owner from then on.
+    pub fn withdraw(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) -> io::Result<()> {
+        let mut outcome = Ok(());
+        while let Some(&place) = self.heads.get(owner as usize).filter(|&&head| head != NOWHERE) {
+            let ticket = Ticket::new(place, self.places[place as usize].generation);
+            self.disown(place);
+            outcome = outcome.and(self.cancel(calls, ring, ticket));
+        }
+        outcome
+    }
+
+    /// What was done, in order.
+    #[inline]
+    pub fn take_done(&mut self, progress: &mut Vec<Progress>) {
+        if !self.done.is_empty() {
+            progress.extend(self.done.drain(..).map(|(_, progress)| progress));
+        }
+    }
+
+    /// What one operation has done.
+    pub fn take_done_by(&mut self, ticket: Ticket) -> Vec<Progress> {
+        let done = self.done.extract_if(.., |(whose, _)| *whose == ticket);
+        done.map(|(_, progress)| progress).collect()
+    }
+
+    /// Tickets of all that is not over.
+    fn all(&self) -> Vec<Ticket> {
+        let live = self.places.iter().enumerate().filter(|(_, place)| place.entry.is_some());
+        live.map(|(number, place)| Ticket::new(number as u32, place.generation)).collect()
+    }
+
+    /// Ends everything, because its ring is about to be given up. What was done is told, the rest is cancelled.
+    pub fn give_up(&mut self, calls: &mut Calls, ring: &mut Ring) {
+        self.waiting.clear();
+        self.starved.clear();
+        if self.live > 0 && !ring.is_forked() {
+            self.fetch_rest(calls, ring);
+        }
+        let mut leaks = false;
+        for ticket in self.all() {
+            let under_way = self.find(ticket).is_some_and(|entry| entry.due > 0);
+            if !under_way {
+                self.end(ticket, Err(canceled()));
+                continue;
+            }
+            let Some(entry) = self.take_out(ticket) else { continue };
+            let token = entry.token;
+            // What a forked child has is a copy, which the kernel does not know of.
+            if !ring.is_forked() {
+                leaks = true;
+                // The kernel may still use its memory, and nobody will learn when it is done.
+                let _ = ManuallyDrop::new(entry);
+            }
+            let outcome = Err(canceled());
+            self.done.push((ticket, Progress { token, last: true, outcome, memory: None }));
+        }
+        match self.buffers.take() {
+            Some(buffers) if ring.is_forked() => drop(buffers),
+            Some(buffers) if leaks => buffers.leak(),
+            Some(buffers) => buffers.forget(calls, ring),
+            None => {}
+        }
+        self.known = None;
+    }
+
+    /// Has the kernel end everything, and fetches what is left, as far as that can be had.
+    fn fetch_rest(&mut self, calls: &mut Calls, ring: &mut Ring) {
+        let elsewhere = ring.is_elsewhere();
+        let mut rounds = 0;
+        loop {
+            while let Some(completion) = ring.fetch() {
+                if is_name(completion.data as u32) {
+                    // Not to be told again.
+                    if let Some(entry) = self.entry((completion.data >> 32) as u32) {
+                        entry.cancelled = true;
+                    }
+                    self.complete(completion);
+                    rounds = 0;
+                }
+            }
+            let under_way = self.all();
+            let under_way = under_way
+                .into_iter()
+                .filter(|&ticket| self.find(ticket).is_some_and(|entry| entry.due > 0));
+            let under_way: Vec<Ticket> = under_way.collect();
+            if elsewhere || under_way.is_empty() || rounds >= LAST_ROUNDS {
+                return;
+            }
+            for ticket in under_way {
+                if self.cancel(calls, ring, ticket).is_err() {
+                    return;
+                }
+            }
+            rounds += 1;
+            match ring.ask(calls, 1, Some(LAST_WAIT)) {
+                // Its answer is in the completions, if there are any.
+                Ok(question) => drop(question.put()),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Heap in use, without the memory of operations.
+    pub fn memory(&self) -> usize {
+        self.places.capacity() * size_of::<Place>()
+            + self.heads.capacity() * size_of::<u32>()
+            + self.done.capacity() * size_of::<(Ticket, Progress)>()
+            + self.buffers.as_ref().map_or(0, Buffers::memory)
+    }
+}
+
+fn canceled() -> io::Error {
+    io::Error::from_raw_os_error(libc::ECANCELED)
+}
+
+fn gained(answer: i32) -> io::Result<i32> {
+    if answer < 0 { Err(io::Error::from_raw_os_error(-answer)) } else { Ok(answer) }
+}
+
+impl Entry {
+    /// How many bytes are to be sent.
+    fn length(&self) -> usize {
+        match &self.operation {
+            Operation::Send { bytes, from }
+            | Operation::SendAll { bytes, from }
+            | Operation::SendAllAndShutdown { bytes, from }
+            | Operation::Write { bytes, from } => bytes.len() - bytes.len().min(*from),
+            _ => 0,
+        }
+    }
+
+    /// What the kernel is told: one entry, or a pair of which the second is begun when the first is done to the end.
+    fn submissions(&mut self) -> (squeue::Entry, Option<squeue::Entry>) {
+        let fd = types::Fd(self.fd);
+        let new = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // Where the file is at; pipes have no other place.
+        let here = u64::MAX;
+        let long = self.length() > MOST;
+        let most = |length: usize| length.min(MOST) as u32;
+        let place = self.room.as_mut_ptr();
+        let send = |bytes: &Vec<u8>, from: usize, flags| {
+            let rest = &bytes[from.min(bytes.len())..];
+            opcode::Send::new(fd, rest.as_ptr(), most(rest.len()))
+                .flags(libc::MSG_NOSIGNAL | flags)
+                .build()
+        };
+        let entry = match &mut self.operation {
+            Operation::Accept => {
+                // SAFETY: the room is there; nothing is read or written.
+                let (address, length) =
+                    unsafe { (&raw mut (*place).address, &raw mut (*place).length) };
+                opcode::Accept::new(fd, address.cast(), length).flags(new).build()
+            }
+            Operation::AcceptMany => opcode::AcceptMulti::new(fd).flags(new).build(),
+            Operation::Connect(_) => {
+                // SAFETY: the room is there; its length was written when it was made.
+                let (address, length) = unsafe { (&raw const (*place).address, (*place).length) };
+                opcode::Connect::new(fd, address.cast(), length).build()
+            }
+            Operation::Receive(memory) => {
+                opcode::Recv::new(fd, memory.as_mut_ptr(), most(memory.capacity())).build()
+            }
+            Operation::ReceiveMany => opcode::RecvMulti::new(fd, GROUP).build(),
+            Operation::Send { bytes, from } => send(bytes, *from, 0),
+            Operation::SendAll { bytes, from } => send(bytes, *from, libc::MSG_WAITALL),
+            Operation::SendAllAndShutdown { bytes, from } => {
+                let first = send(bytes, *from, libc::MSG_WAITALL);
+                if long {
+                    // What one call cannot send is not all.
+                    return (first, None);
+                }
+                let second = opcode::Shutdown::new(fd, libc::SHUT_WR).build();
+                return (first.flags(squeue::Flags::IO_LINK), Some(second));
+            }
+            Operation::Read(memory) => {
+                let room = most(memory.capacity());
+                opcode::Read::new(fd, memory.as_mut_ptr(), room).offset(here).build()
+            }
+            Operation::Write { bytes, from } => {
+                let rest = &bytes[(*from).min(bytes.len())..];
+                opcode::Write::new(fd, rest.as_ptr(), most(rest.len())).offset(here).build()
+            }
+        };
+        (entry, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_polls_and_no_actions() {
+        for (place, generation) in [(0, 0), (u32::MAX, GENERATION), (7, 1)] {
+            let ticket = Ticket::new(place, generation);
+            for name in [ticket.name(), ticket.second()] {
+                let low = name as u32;
+                assert!(is_name(low) && low != super::super::batch::MARK);
+                assert_eq!((low & GENERATION, (name >> 32) as u32), (generation, place));
+            }
+        }
+        assert!(!is_name(MARK - 1) && !is_name(u32::MAX) && !is_name(0x8000_0000));
+    }
+}

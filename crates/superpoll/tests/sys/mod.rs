@@ -1,0 +1,46 @@
+//! System calls that `std` does not offer.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// A TCP socket that neither blocks nor is connected.
+pub fn socket() -> OwnedFd {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: it takes three numbers.
+    let fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
+    assert!(fd >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: nobody else knows of it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Whether a descriptor does not block, and whether it is closed on exec.
+pub fn flags(fd: impl AsFd) -> (bool, bool) {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: it only asks.
+    let (status, own) = unsafe { (libc::fcntl(fd, libc::F_GETFL), libc::fcntl(fd, libc::F_GETFD)) };
+    (status & libc::O_NONBLOCK != 0, own & libc::FD_CLOEXEC != 0)
+}
+
+/// Puts a duplicate of one descriptor in the place of another, which is closed.
+pub fn replace(fd: impl AsFd, number: RawFd) {
+    // SAFETY: whoever owns the number owns the duplicate from then on.
+    assert_eq!(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) }, number);
+}
+
+/// Runs something in a forked process, and fails as it does.
+pub fn in_a_child(run: impl FnOnce()) {
+    // SAFETY: the child runs on, as its only thread, and ends without running what is the parent's to run.
+    match unsafe { libc::fork() } {
+        0 => {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            // SAFETY: it does not return.
+            unsafe { libc::_exit(i32::from(outcome.is_err())) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: it writes one number.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child has failed");
+        }
+    }
+}
