@@ -22,6 +22,7 @@ use crate::owned::{Owned, Rejected};
 use crate::registrar::{Command, Registrar, Shared};
 use crate::stats::Stats;
 use crate::sys;
+use crate::sys::batch::Batch;
 use crate::table::Table;
 use crate::waker::Waker;
 
@@ -352,21 +353,22 @@ impl Poller {
             return Err((Error::StaleKey { key }, buffer));
         };
         let fd = slot.fd();
-        let name = self.backend.name();
-        match self.backend.operations() {
-            Some(batch) => {
-                batch.queue(key.index(), fd, action, buffer, token);
-                Ok(())
-            }
-            None => {
-                let refused = Error::Unsupported {
-                    backend: name,
-                    what: "reads and writes carried out together",
-                    instead: "read and write with calls of your own, or choose uring",
-                };
-                Err((refused, buffer))
-            }
+        if let Some(batch) = self.backend.operations() {
+            batch.queue(key.index(), fd, action, buffer, token);
+            return Ok(());
         }
+        let refused = Error::Unsupported {
+            backend: self.backend.name(),
+            what: "reads and writes carried out together",
+            instead: "read and write with calls of your own, or choose uring",
+        };
+        Err((refused, buffer))
+    }
+
+    /// Where actions are queued, for whom knows that the registrations are there.
+    #[inline]
+    pub(crate) fn batch(&mut self) -> Option<&mut Batch> {
+        self.backend.operations()
     }
 
     /// A handle that makes [`wait`](Poller::wait) return, from any thread. The first one costs
