@@ -17,8 +17,11 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 /// Requests that are handed over in one call at most.
 const REQUESTS: u32 = 256;
 
-/// Buffers, a power of two. No more are in use than arrivals of a turn and of the one before; where that is
-/// too few, receives end and are begun again.
+/// So many completions are waited for at most, and so many arrivals worked off by a call.
+const TURN: usize = 64;
+
+/// Buffers, a power of two: enough for the arrivals of a turn and of the one before, few enough to stay in a
+/// cache. Where there are too few, receives end and are begun again, which costs as much as a request.
 const BUFFERS: u16 = 256;
 
 /// Their group.
@@ -92,7 +95,7 @@ impl Echo {
     /// Waits for something to arrive, and has it sent back with the next turn.
     pub fn turn(&mut self) -> io::Result<()> {
         // Sends complete within the call, so one more is an arrival.
-        match self.ring.submit_and_wait(self.sends + 1) {
+        match self.ring.submit_and_wait(TURN.min(self.sends + 1)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // What has been completed is to be fetched first.
