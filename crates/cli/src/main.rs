@@ -5,7 +5,9 @@ mod doctor;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use superpoll_lab::{atr, herd, http, mix, models, output, ring, targets, timers, wake};
+use superpoll_lab::{
+    atr, herd, http, mix, models, output, registrations, ring, targets, timers, wake,
+};
 
 /// Counts allocations, so that experiments can say that a round made none.
 #[global_allocator]
@@ -36,6 +38,8 @@ enum Lab {
     Mix(mix::Options),
     /// Try, signals, ask, register: four ways to learn what is ready, over the active/total ratio
     Models(models::Options),
+    /// What it costs to begin and end watching, one by one and in batches
+    Registrations(registrations::Options),
     /// How long a loop that has gone quiet takes to wake up
     Wake(wake::Options),
     /// Pipes in a ring and a task between each two: what a runtime takes to pass a byte on
@@ -105,6 +109,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Models(options) => {
             let record = models::run(&options)?;
             output::models(&record, &options.output)
+        }
+        Lab::Registrations(options) => {
+            let record = registrations::run(&options)?;
+            output::registrations(&record, &options.output)
         }
         Lab::Wake(options) => {
             let record = wake::run(&options)?;

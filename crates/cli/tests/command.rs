@@ -263,6 +263,11 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
     };
     assert!(woken("poll") > woken("epoll-exclusive"), "{} woken", woken("poll"));
     assert!(woken("poll") > woken("superpoll-rt-exclusive"), "{} woken", woken("poll"));
+    if rows.iter().any(|row| row["subject"] == "uring-poll") {
+        for one in ["uring-exclusive", "uring-exclusive-oneshot", "superpoll-uring-exclusive"] {
+            assert!(woken("uring-poll") > woken(one), "{} woken", woken(one));
+        }
+    }
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
     assert!(page.contains("<h2>herd") && page.matches("<svg").count() == 2);
 }
@@ -276,9 +281,15 @@ fn lab_herd_has_blocking_waiters_and_engines_too() {
     succeed(folder.path(), &arguments);
     let record = json(&folder.path().join("x"));
     let rows = record["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 14);
-    for way in ["accept", "superpoll-rt-shared", "superpoll-rt-reuseport", "engines-hand-off"] {
-        let row = rows.iter().find(|row| row["subject"] == way).unwrap();
+    let notes = record["parameters"]["notes"].to_string();
+    assert_eq!(rows.len(), if notes.contains("uring-poll") { 14 } else { 22 });
+    let rings = ["uring-accept", "superpoll-uring-exclusive", "engines-uring-exclusive"];
+    let ways = ["accept", "superpoll-rt-shared", "superpoll-rt-reuseport", "engines-hand-off"];
+    for way in ways.into_iter().chain(rings) {
+        let Some(row) = rows.iter().find(|row| row["subject"] == way) else {
+            assert!(notes.contains(way), "{way}: {notes}");
+            continue;
+        };
         let accepted = row["accepts_max"].as_u64().unwrap() + row["accepts_min"].as_u64().unwrap();
         assert_eq!(accepted, 8, "{way}");
     }
@@ -376,6 +387,57 @@ fn lab_models_leaves_select_out_beyond_its_last_descriptor_and_says_so() {
     assert!(record["parameters"]["notes"][0].as_str().unwrap().contains("1023"));
     let line = refused(&["lab", "models", "--total", "1100", "--subjects", "raw-select"]);
     assert!(line.contains("nothing is left to measure") && line.contains("1023"), "{line}");
+}
+
+#[test]
+fn lab_registrations_checks_what_it_registers_and_answers_its_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "registrations", "--total", "48", "--batch", "1,16"];
+    arguments.extend(["--json", "registrations.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("unix, ns of processor time") && text.contains("/ epoll_ctl"), "{text}");
+    let record = json(&folder.path().join("registrations.json"));
+    let positive: fn(&Value) -> bool = |v| v.as_f64().is_some_and(|number| number > 0.0);
+    let fields: [Field; 11] = [
+        ("kind", |v| v == "pipe" || v == "unix" || v == "tcp"),
+        ("batch", |v| v == 1 || v == 16),
+        ("subject", Value::is_string),
+        ("total", |v| v == 48),
+        ("register_ns_median", positive),
+        ("modify_ns_median", positive),
+        ("deregister_ns_median", positive),
+        ("wall_ns_median", positive),
+        ("rounds", |v| v == 1),
+        ("ratio", positive),
+        ("ratio_high", positive),
+    ];
+    check_record(&record, "registrations", &fields);
+    let rows = record["rows"].as_array().unwrap();
+    let notes = record["parameters"]["notes"].to_string();
+    let polls = ["ring-epoll-ctl", "ring-poll", "ring-poll-remove"];
+    let rings = polls.into_iter().chain(["uring", "uring-lt", "uring-registrar"]);
+    for subject in ["raw-epoll", "epoll", "adaptive"].into_iter().chain(rings) {
+        let own: Vec<_> = rows.iter().filter(|row| row["subject"] == subject).collect();
+        assert!(own.len() == 6 || notes.contains(subject), "{subject}: {notes}");
+        // One by one each change is a call; a ring takes a batch at a time.
+        for row in own {
+            let calls = row["calls"].as_f64().unwrap();
+            let batches = subject.starts_with("ring-") && row["batch"] == 16;
+            assert!(if batches { calls < 0.3 } else { calls > 1.0 || row["batch"] == 16 }, "{row}");
+        }
+    }
+    let asked = text.contains("Several descriptors per call?");
+    assert_eq!(asked, rows.iter().any(|row| row["subject"] == "ring-epoll-ctl"));
+    assert_eq!(text.contains("register and deregister with uring"), asked);
+    let report = folder.path().join("superpoll-report");
+    let csv = std::fs::read_to_string(report.join("registrations.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rows.len());
+    for plot in ["registrations-pipe.svg", "registrations-tcp.svg"] {
+        assert!(std::fs::read_to_string(report.join(plot)).unwrap().starts_with("<svg"), "{plot}");
+    }
+    let page = std::fs::read_to_string(report.join("index.html")).unwrap();
+    assert!(page.contains("<h2>registrations") && page.matches("<svg").count() == 3);
 }
 
 #[test]
@@ -652,7 +714,7 @@ fn an_unknown_back_end_in_the_environment_is_named() {
 
 #[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
-    let cases: [(&[&str], &[&str]); 36] = [
+    let cases: [(&[&str], &[&str]); 40] = [
         (&["lab", "atr", "--total", "0"], &["--total 0"]),
         (&["lab", "atr", "--total", "many"], &["--total", "\"many\""]),
         (&["lab", "atr", "--total", "10", "--active", "11"], &["--active 11", "10"]),
@@ -684,6 +746,10 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&["lab", "models", "--subjects", "kqueue"], &["\"kqueue\"", "spin, sigio-wait"]),
         (&["lab", "models", "--active", "0"], &["--active 0"]),
         (&["lab", "models", "--total", "5", "--active", "6"], &["--active 6", "5 descriptors"]),
+        (&["lab", "registrations", "--batch", "0"], &["--batch 0"]),
+        (&["lab", "registrations", "--total", "8", "--batch", "9"], &["--batch 9", "--total"]),
+        (&["lab", "registrations", "--total", "0"], &["--total 0"]),
+        (&["lab", "registrations", "--subjects", "kqueue"], &["\"kqueue\"", "raw-epoll"]),
         (&["lab", "timers", "--timers", "0"], &["--timers 0"]),
         (&["lab", "timers", "--ending", "0"], &["--ending 0"]),
         (&["lab", "timers", "--subjects", "libuv"], &["\"libuv\"", "superpoll-rt, tokio"]),

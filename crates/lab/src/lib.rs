@@ -4,7 +4,8 @@
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. [`ring`], [`http`], [`timers`] and [`herd`] compare not pollers but
-//! runtimes and ways to share a listener; [`models`] the four ways to learn what is ready. What becomes of the rows (table, CSV, plots, report) is apart
+//! runtimes and ways to share a listener; [`models`] the four ways to learn what is ready,
+//! [`registrations`] what it costs to begin and end watching. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
@@ -30,6 +31,7 @@ pub mod probe;
 mod progress;
 mod random;
 pub mod record;
+pub mod registrations;
 pub mod report;
 pub mod ring;
 mod second_thread;

@@ -15,6 +15,7 @@
 //! A round during which the kernel gave the processor to somebody else measures that somebody. It
 //! is left out (and counted), unless that would leave fewer than half.
 
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use crate::channel::Pairs;
@@ -213,7 +214,7 @@ pub(crate) fn run_round(
     if written != active.len() {
         return Err(Error::last(format!("writing to {} of {}", written + 1, active.len())));
     }
-    subject.round(active, ledger)?;
+    whole_round(subject, active, ledger)?;
     let end = Instant::now();
     ledger.close(entry.name, active, byte)?;
     pairs.answer(active)?;
@@ -290,5 +291,45 @@ impl Outcome {
             memory_bytes: self.blocks.iter().filter_map(|block| block.memory).max(),
             ..Figures::default()
         }
+    }
+}
+
+/// Has a subject do its part of a round. An io_uring that was closed before, by the subject whose turn is over,
+/// ends some time later, and interrupts what its thread is waiting for when it does; then the round goes on.
+///
+/// # Errors
+///
+/// What the subject says.
+#[inline(always)]
+pub(crate) fn whole_round(
+    subject: &mut dyn Subject,
+    active: &[u32],
+    ledger: &mut Ledger,
+) -> Result<()> {
+    loop {
+        match subject.round(active, ledger) {
+            Err(Error::System { source, .. }) if source.kind() == ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_wait_is_no_failure() {
+        struct Interrupted(u32);
+        impl Subject for Interrupted {
+            fn round(&mut self, _: &[u32], _: &mut Ledger) -> Result<()> {
+                self.0 += 1;
+                let code = if self.0 < 3 { libc::EINTR } else { libc::EBADF };
+                Err(Error::system("waiting", std::io::Error::from_raw_os_error(code)))
+            }
+        }
+        let mut subject = Interrupted(0);
+        let error = whole_round(&mut subject, &[], &mut Ledger::new(1)).unwrap_err().to_string();
+        assert!(subject.0 == 3 && error.contains("Bad file descriptor"), "{error}");
     }
 }

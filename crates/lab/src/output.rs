@@ -152,6 +152,19 @@ pub fn models(record: &Record<crate::models::Row>, output: &Output) -> Result<()
     say_where(report)
 }
 
+/// Prints and writes the results of `lab registrations`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn registrations(record: &Record<crate::registrations::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    print(crate::registrations::table::text(&record.rows))?;
+    targets(&targets::of_registrations(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab http`.
 ///
 /// # Errors

@@ -62,6 +62,14 @@ pub fn backend(kind: BackendKind) -> Result<Option<String>, String> {
         .then(|| format!("only descriptors 0 to 1023 of the {hard} this process may open")))
 }
 
+/// Why there is no io_uring here; that there is one, if it is only not wanted.
+pub(crate) fn why_no_uring() -> String {
+    match Poller::builder().backend(BackendKind::Uring).build() {
+        Err(error) => error.to_string(),
+        Ok(_) => "io_uring is not used".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,8 +12,8 @@ use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
-    atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, models, plot, ring, timers,
-    wake,
+    atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, models, plot, registrations,
+    ring, timers, wake,
 };
 
 const STYLE: &str = "\
@@ -47,6 +47,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<wake::Row>::load(&folder.join("wake.json")) {
         body += &wake_section(&record);
+    }
+    if let Some(record) = Record::<registrations::Row>::load(&folder.join("registrations.json")) {
+        body += &registrations_section(folder, &record)?;
     }
     if let Some(record) = Record::<ring::Row>::load(&folder.join("ring.json")) {
         body += &ring_section(folder, &record)?;
@@ -160,6 +163,35 @@ fn wake_section(record: &Record<wake::Row>) -> String {
     text += &environment(&record.environment, &record.parameters);
     text += &table(&wake::table(&record.rows));
     text + &kept(&targets::of_wake(&record.rows))
+}
+
+fn registrations_section(folder: &Path, record: &Record<registrations::Row>) -> Result<String> {
+    let mut text = "<h2>registrations: to begin and to end watching</h2>\n".to_owned();
+    text += "<p>Nanoseconds of processor time per descriptor. All are registered, changed and deregistered in \
+             batches, each of which the kernel knows before the next begins; each part ends with a look at what \
+             is ready. That a registration holds, and that it has ended, is checked with bytes in every round. \
+             “raw-epoll” makes a call of epoll_ctl for each; ratios to it are those of each round.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    for kind in registrations::table::kinds(&record.rows) {
+        let _ = writeln!(text, "<h3>{}</h3>", escaped(kind));
+        if let Some(plot) = registrations::plot::over_batches(&record.rows, kind) {
+            let svg = plot.svg()?;
+            let file = format!("registrations-{kind}.svg");
+            record::write(&folder.join(file), &plot::standalone(&svg))?;
+            let _ = writeln!(text, "<figure>{svg}</figure>");
+        }
+        text += &table(&registrations::table::of_kind(&record.rows, kind));
+    }
+    let answers = registrations::table::answers(&record.rows);
+    if !answers.is_empty() {
+        let _ = writeln!(text, "<p>{}</p>\n<ul>", escaped(registrations::table::QUESTION));
+        for line in answers {
+            let _ = writeln!(text, "<li>{}</li>", escaped(&line));
+        }
+        text += "</ul>\n";
+    }
+    text += &kept(&targets::of_registrations(&record.rows));
+    Ok(text)
 }
 
 fn ring_section(folder: &Path, record: &Record<ring::Row>) -> Result<String> {

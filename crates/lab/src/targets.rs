@@ -6,13 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
+use superpoll::BackendKind;
 
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::options::Output;
 use crate::record::{self, Figures, Record};
 use crate::table::Table;
-use crate::{atr, herd, http, mix, ring, timers, wake};
+use crate::{atr, herd, http, mix, registrations, ring, timers, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,7 +27,7 @@ pub struct Options {
 const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive";
 
 /// Measures everything that a target is about: all kinds, totals and placements, mixed loads,
-/// wake-ups, and sweeps and mixes once more with a second thread in the process. Takes about
+/// wake-ups, registrations, and sweeps and mixes once more with a second thread in the process. Takes about
 /// an hour; a quick run keeps to pipes and one placement. `between` is told what begins.
 ///
 /// # Errors
@@ -38,6 +39,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
     let (kind, total, placement) =
         if quick { ("pipe", "1000", "spread") } else { ("all", "1000,10000", "all") };
     let mio = if cfg!(feature = "rival-mio") { ",mio" } else { "" };
+    let ring = if BackendKind::Uring.is_available() { ",uring" } else { "" };
     // The report has room for one record of each experiment: the one without a second thread.
     let output = |second_thread: bool, quick_seconds: f64, seconds: f64| Output {
         json: None,
@@ -59,7 +61,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
             total: total.to_owned(),
             placement: placement.to_owned(),
             kind: kind.to_owned(),
-            subjects: Some(format!("{SWEPT}{mio}")),
+            subjects: Some(format!("{SWEPT}{ring}{mio}")),
             output: output(second_thread, 6.0, 600.0),
             ..atr::Options::default()
         })?;
@@ -86,6 +88,16 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         ..wake::Options::default()
     })?;
     targets.extend(of_wake(&record.rows));
+    if !options.output.no_report {
+        crate::output::write(&record, &Output { json: None, ..options.output.clone() })?;
+    }
+    between("registrations");
+    let record = registrations::run(&registrations::Options {
+        kind: kind.to_owned(),
+        output: output(false, 2.0, 40.0),
+        ..registrations::Options::default()
+    })?;
+    targets.extend(of_registrations(&record.rows));
     if !options.output.no_report {
         crate::output::write(&record, &Output { json: None, ..options.output.clone() })?;
     }
@@ -131,6 +143,9 @@ fn worst(
     Some(Target { name: name.into(), bound, measured, at })
 }
 
+/// Subjects on io_uring, with targets of their own.
+const RINGS: [&str; 2] = ["uring", "adaptive-uring"];
+
 /// The targets that `lab atr` measures.
 pub fn of_atr(rows: &[atr::Row]) -> Vec<Target> {
     let at =
@@ -165,6 +180,27 @@ pub fn of_atr(rows: &[atr::Row]) -> Vec<Target> {
                 Some((of(&row.figures)?, format!("{} {}", at(row), row.subject)))
             })
     };
+    // One active descriptor, and from one in a hundred on.
+    let rings = RINGS.into_iter().flat_map(|subject| {
+        let costs = move |kinds: &'static [&'static str], one: bool| {
+            rows.iter()
+                .filter(move |row| row.subject == subject && kinds.contains(&row.kind.as_str()))
+                .filter(move |row| {
+                    if one {
+                        row.active == 1
+                    } else {
+                        row.active * 100 >= row.total && row.active > 1
+                    }
+                })
+                .filter_map(move |row| Some((row.figures.cost_ratio?, at(row))))
+        };
+        let name = |what| format!("uniform sweep, {what}: cost of {subject} / pure");
+        [
+            worst(name("one active"), 1.0, costs(&["pipe", "unix", "tcp"], true)),
+            worst(name("pipes from 0.01"), 0.95, costs(&["pipe"], false)),
+            worst(name("sockets from 0.01"), 0.90, costs(&["unix", "tcp"], false)),
+        ]
+    });
     let memory = rows.iter().filter_map(|row| {
         let bytes = row.figures.memory_bytes? as f64 / row.total.max(1) as f64;
         Some((bytes, format!("{} of {}", row.subject, row.total)))
@@ -185,21 +221,24 @@ pub fn of_atr(rows: &[atr::Row]) -> Vec<Target> {
         worst("own bytes per registered descriptor", 64.0, memory),
     ]
     .into_iter()
+    .chain(rings)
     .flatten()
     .collect()
 }
 
 /// The targets that `lab mix` measures.
 pub fn of_mix(rows: &[mix::Row]) -> Vec<Target> {
-    let costs = |family: &'static str,
-                 kind: Option<&'static str>,
-                 shifts: std::ops::Range<usize>| {
+    let costs_of = |subject: &'static str,
+                    family: &'static str,
+                    kind: Option<&'static str>,
+                    shifts: std::ops::Range<usize>| {
         rows.iter()
-            .filter(move |row| row.subject == "adaptive" && row.family == family)
+            .filter(move |row| row.subject == subject && row.family == family)
             .filter(move |row| kind.is_none_or(|kind| row.kind == kind))
             .filter(move |row| family != "shift" || shifts.contains(&row.shift_every))
             .filter_map(|row| Some((row.figures.cost_ratio?, format!("{} {}", row.kind, row.load))))
     };
+    let costs = |family, kind, shifts| costs_of("adaptive", family, kind, shifts);
     let mut targets = Vec::new();
     for (kind, bound, slow_bound) in [("pipe", 0.80, 0.92), ("unix", 0.90, 1.0), ("tcp", 0.88, 1.0)]
     {
@@ -212,16 +251,39 @@ pub fn of_mix(rows: &[mix::Row]) -> Vec<Target> {
     targets.extend(worst(name, 1.06, costs("shift", None, 0..100)));
     let name = "active at random, 0.1 to 0.75: cost / pure";
     targets.extend(worst(name, 1.08, costs("random", None, 0..1)));
+    for subject in RINGS {
+        for (kind, bound) in [("pipe", 0.68), ("unix", 0.66), ("tcp", 0.58)] {
+            let name = format!("mixed loads, {kind}: cost of {subject} / pure");
+            targets.extend(worst(name, bound, costs_of(subject, "mixed", Some(kind), 0..1)));
+        }
+        let name = format!("busy set moves every 10 to 1000: cost of {subject} / pure");
+        targets.extend(worst(name, 0.88, costs_of(subject, "shift", None, 10..1001)));
+    }
     targets
 }
 
 /// The targets that `lab wake` measures.
 pub fn of_wake(rows: &[wake::Row]) -> Vec<Target> {
-    let adaptive = rows
+    [("adaptive", 1.10), ("uring", 1.0), ("adaptive-uring", 1.0)]
+        .into_iter()
+        .filter_map(|(subject, bound)| {
+            let own = rows
+                .iter()
+                .filter(|row| row.subject == subject)
+                .filter_map(|row| Some((row.p50_ratio?, row.kind.clone())));
+            worst(format!("blocked loop: p50 wake-up of {subject} / epoll"), bound, own)
+        })
+        .collect()
+}
+
+/// The targets that `lab registrations` measures, where enough are told together for the call not to count.
+pub fn of_registrations(rows: &[registrations::Row]) -> Vec<Target> {
+    let ours = rows
         .iter()
-        .filter(|row| row.subject == "adaptive")
-        .filter_map(|row| Some((row.p50_ratio?, row.kind.clone())));
-    worst("blocked loop: p50 wake-up of adaptive / epoll", 1.10, adaptive).into_iter().collect()
+        .filter(|row| row.subject == "uring" && row.batch >= 16)
+        .filter_map(|row| Some((row.ratio?, format!("{} in batches of {}", row.kind, row.batch))));
+    let name = "register and deregister with uring, 16 or more at a time / epoll_ctl";
+    worst(name, 0.50, ours).into_iter().collect()
 }
 
 /// The targets that `lab ring` measures, at a thousand pipes and one byte in flight.
@@ -258,9 +320,12 @@ pub fn of_herd(rows: &[herd::Row]) -> Vec<Target> {
     let sparing = [
         "superpoll-rt-exclusive",
         "superpoll-rt-reuseport",
+        "superpoll-uring-exclusive",
+        "superpoll-rt-uring-exclusive",
         "engines-exclusive",
         "engines-reuseport",
         "engines-hand-off",
+        "engines-uring-exclusive",
     ];
     let at = |row: &herd::Row| format!("{} of {}", row.subject, row.processes);
     let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
@@ -488,5 +553,69 @@ mod tests {
         ]);
         let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
         assert_eq!(kept, [(0.79, true), (0.91, true), (0.95, false), (1.05, true)]);
+        let ring = |kind: &str, family: &str, shift_every, ratio| mix::Row {
+            subject: "adaptive-uring".to_owned(),
+            ..row(kind, family, shift_every, ratio)
+        };
+        let targets = of_mix(&[
+            ring("pipe", "mixed", 0, 0.67),
+            ring("tcp", "mixed", 0, 0.59),
+            ring("pipe", "shift", 10, 0.89),
+            ring("pipe", "shift", 5, 2.0),
+            ring("pipe", "random", 0, 2.0),
+        ]);
+        let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.67, true), (0.59, false), (0.89, false)]);
+    }
+
+    #[test]
+    fn rings_have_targets_of_their_own_by_kind_and_share() {
+        let row = |subject: &str, kind: &str, active, ratio| atr::Row {
+            kind: kind.to_owned(),
+            ..row(subject, active, 1.0, ratio)
+        };
+        let targets = of_atr(&[
+            row("uring", "pipe", 1, 1.02),
+            row("uring", "pipe", 5, 3.0),
+            row("uring", "pipe", 10, 0.94),
+            row("uring", "unix", 1000, 0.91),
+        ]);
+        let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(1.02, false), (0.94, true), (0.91, false)]);
+        assert!(targets.iter().all(|target| target.name.contains("cost of uring / pure")));
+    }
+
+    #[test]
+    fn blocked_loops_are_judged_by_back_end() {
+        let row = |subject: &str, p50_ratio| wake::Row {
+            kind: "pipe".to_owned(),
+            total: 1,
+            hot: 1,
+            subject: subject.to_owned(),
+            samples: 1,
+            wake_ns_min: 1.0,
+            wake_ns_p50: 1.0,
+            wake_ns_p90: 1.0,
+            p50_ratio: Some(p50_ratio),
+        };
+        let rows = [row("adaptive", 1.05), row("uring", 1.05), row("poll", 9.0)];
+        let kept: Vec<bool> = of_wake(&rows).iter().map(Target::is_kept).collect();
+        assert_eq!(kept, [true, false]);
+    }
+
+    #[test]
+    fn registrations_are_judged_where_many_are_told_together() {
+        let row = |subject: &str, batch, ratio| registrations::Row {
+            subject: subject.to_owned(),
+            kind: "tcp".to_owned(),
+            batch,
+            ratio: Some(ratio),
+            ..registrations::Row::default()
+        };
+        let rows = [row("uring", 1, 0.8), row("uring", 16, 0.45), row("ring-poll", 64, 0.7)];
+        let targets = of_registrations(&rows);
+        assert_eq!((targets.len(), targets[0].measured), (1, 0.45));
+        assert!(targets[0].is_kept() && targets[0].at == "tcp in batches of 16");
+        assert!(of_registrations(&rows[2..]).is_empty());
     }
 }

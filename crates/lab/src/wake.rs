@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use superpoll::BackendKind;
 
 use crate::channel::{self, Pairs};
 use crate::environment::Environment;
@@ -19,7 +20,9 @@ use crate::error::{Error, Result};
 use crate::load::Load;
 use crate::measure;
 use crate::options::{self, Output};
+use crate::output;
 use crate::placement::Placement;
+use crate::probe;
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::{self, Record};
@@ -66,7 +69,8 @@ impl Default for Options {
     }
 }
 
-const DEFAULTS: [&str; 6] = ["raw-epoll-lt", "epoll-lt", "poll", "adaptive", "mio", "polling"];
+const DEFAULTS: [&str; 7] =
+    ["raw-epoll-lt", "epoll-lt", "poll", "adaptive", "uring", "mio", "polling"];
 
 /// The busy rounds when a subject is new, and before each wake-up.
 const BUSY: (usize, usize) = (100, 20);
@@ -114,6 +118,11 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     if entries.is_empty() {
         return Err(Error::usage("the floor does not wait: name a subject that does"));
     }
+    let notes = leave_out_refused(&mut entries, BackendKind::Uring.is_available());
+    if entries.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
+    }
+    notes.iter().for_each(|note| output::note(note));
     let most = channel::most_pairs();
     if options.total == 0 || options.total > most {
         return Err(Error::usage(format!(
@@ -189,6 +198,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     drop(progress);
     let parameters: Map<String, Value> = [
         ("samples", json!(samples)),
+        ("notes", json!(notes)),
         ("busy_rounds_first", json!(BUSY.0)),
         ("busy_rounds", json!(BUSY.1)),
         ("quiet_ns", json!([QUIET.0, QUIET.0 + QUIET.1])),
@@ -208,6 +218,14 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         parameters,
         rows,
     })
+}
+
+/// Drops those that need io_uring where there is none, and says why.
+fn leave_out_refused(entries: &mut Vec<Entry>, rings: bool) -> Vec<String> {
+    let out: Vec<Entry> = entries.extract_if(.., |entry| entry.rings && !rings).collect();
+    let names: Vec<&str> = out.iter().map(|entry| entry.name).collect();
+    let note = || format!("{} left out: {}", names.join(", "), probe::why_no_uring());
+    (!names.is_empty()).then(note).into_iter().collect()
 }
 
 /// The child that writes on command.
@@ -283,7 +301,7 @@ fn wake_up(
         let delay = QUIET.0 + QUIET.1 * number as u64 / targets.len() as u64;
         writer.order(pair, delay, number as u8)?;
         let active = [pair as u32];
-        subject.round(&active, &mut ledger)?;
+        measure::whole_round(&mut *subject, &active, &mut ledger)?;
         let woken_at = process::now();
         ledger.close(entry.name, &active, number as u8)?;
         pairs.answer(&active)?;
@@ -315,6 +333,17 @@ pub fn table(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn io_uring_is_left_out_with_a_reason_where_there_is_none() {
+        let mut entries = options::subjects(None, &DEFAULTS).unwrap();
+        let all = entries.clone();
+        assert!(all.iter().any(|entry| entry.name == "uring"));
+        assert!(leave_out_refused(&mut entries, true).is_empty() && entries == all);
+        let notes = leave_out_refused(&mut entries, false);
+        assert!(notes.len() == 1 && notes[0].starts_with("uring left out: "), "{notes:?}");
+        assert!(entries.len() + 1 == all.len() && entries.iter().all(|entry| !entry.rings));
+    }
 
     #[test]
     fn a_command_survives_packing() {

@@ -21,10 +21,12 @@ use std::time::{Duration, Instant};
 
 use async_task::Runnable;
 use slab::Slab;
+use superpoll::operation::{Action, Completion};
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
+use crate::fetch::AT_MOST;
 use crate::remote::{Message, Remote};
-use crate::sources::{Direction, NOBODY, Sources, allowed};
+use crate::sources::{Direction, NOBODY, Sources, Woken, allowed};
 use crate::spin::Spin;
 use crate::stats::{Counters, Stats, count};
 use crate::time::{self, wheel::Wheel};
@@ -45,6 +47,12 @@ const BUDGET: u32 = 128;
 
 /// How many operations all tasks of a turn may complete, but for what the last of them has begun.
 const BUDGET_PER_TURN: u32 = 256;
+
+/// Fewer reads than this are left to their tasks, for which a call each costs less.
+const FETCHED_TOGETHER: usize = 4;
+
+/// Memory that is kept for later reads at most, in pieces of that size.
+const POOLED: usize = 256;
 
 /// How many events the poller may deliver at once.
 const EVENTS_PER_TURN: usize = 1024;
@@ -92,12 +100,25 @@ pub(crate) struct Engine {
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
     due: Cell<Vec<Waker>>,
+    /// Whether the poller carries out reads together.
+    fetches: bool,
+    /// What can be read for tasks before they are woken, and memory for that.
+    fetchable: RefCell<Vec<Fetchable>>,
+    pool: RefCell<Vec<Vec<u8>>>,
+}
+
+/// A task that waits for bytes, which are there.
+struct Fetchable {
+    key: Key,
+    wanted: u16,
+    woken: Woken,
 }
 
 impl Engine {
     pub fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let registrar = poller.registrar()?;
+        let fetches = poller.has_operations();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         trace::engine_started(id, poller.backend());
         Ok(Engine {
@@ -115,6 +136,9 @@ impl Engine {
             timers: RefCell::new(Wheel::new(Instant::now())),
             messages: Cell::default(),
             due: Cell::default(),
+            fetches,
+            fetchable: RefCell::default(),
+            pool: RefCell::default(),
         })
     }
 
@@ -283,6 +307,18 @@ impl Engine {
     fn poll(&self, timeout: Option<Duration>) -> superpoll::Result<usize> {
         let mut events = self.events.borrow_mut();
         self.poller.borrow_mut().wait(&mut events, timeout)?;
+        let found = events.len();
+        self.hear(&mut events, self.fetches);
+        if self.fetches && !self.fetchable.borrow().is_empty() {
+            self.fetch(&mut events)?;
+        }
+        Ok(found)
+    }
+
+    /// Notes what the poller has reported, and wakes who waits for it; or, if asked to, notes for whom something
+    /// can be read first.
+    #[inline(always)]
+    fn hear(&self, events: &mut Events, fetches: bool) {
         for event in &*events {
             let outcome = self.sources.borrow_mut().report(event);
             let Some(outcome) = outcome else { continue };
@@ -293,7 +329,12 @@ impl Engine {
             if let Some(fd) = outcome.spinning {
                 self.counters.note_spinning(fd);
             }
-            outcome.woken.wake();
+            if fetches && outcome.wanted > 0 {
+                let (key, wanted, woken) = (event.key(), outcome.wanted, outcome.woken);
+                self.fetchable.borrow_mut().push(Fetchable { key, wanted, woken });
+            } else {
+                outcome.woken.wake();
+            }
         }
         if !events.refusals().is_empty() {
             for (key, error) in events.take_refusals() {
@@ -301,7 +342,51 @@ impl Engine {
                 woken.unwrap_or_default().wake();
             }
         }
-        Ok(events.len())
+    }
+
+    /// Reads for all who wait for bytes that are there, with one call, and wakes them.
+    fn fetch(&self, events: &mut Events) -> superpoll::Result<()> {
+        let mut list = self.fetchable.take();
+        let mut outcome = Ok(());
+        if list.len() >= FETCHED_TOGETHER {
+            let mut poller = self.poller.borrow_mut();
+            for fetchable in &list {
+                let memory = self.pool.borrow_mut().pop();
+                let memory = memory.unwrap_or_else(|| Vec::with_capacity(AT_MOST));
+                let action = Action::ReceiveAtMost(fetchable.wanted.into());
+                // One whose registration has ended is only woken.
+                let _ = poller.queue(fetchable.key, action, memory, fetchable.key.to_bits());
+            }
+            outcome = poller.wait(events, Some(Duration::ZERO)).map(drop);
+            drop(poller);
+            for Completion { token, buffer, outcome } in events.completions() {
+                count(&self.counters.fetched);
+                let read = outcome.map(|_| buffer);
+                self.source(Key::from_bits(token), |source| source.put(read));
+            }
+        }
+        for fetchable in list.drain(..) {
+            fetchable.woken.wake();
+        }
+        self.fetchable.replace(list);
+        outcome?;
+        self.hear(events, false);
+        Ok(())
+    }
+
+    /// Whether reads are made for tasks before they are woken.
+    #[inline]
+    pub fn fetches(&self) -> bool {
+        self.fetches
+    }
+
+    /// Takes memory back.
+    pub fn recycle(&self, mut memory: Vec<u8>) {
+        let mut pool = self.pool.borrow_mut();
+        if pool.len() < POOLED && memory.capacity() == AT_MOST {
+            memory.clear();
+            pool.push(memory);
+        }
     }
 
     // The loop.

@@ -124,6 +124,18 @@ where
         self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
     }
 
+    /// As [`poll_read`](AsyncFd::poll_read), of a stream socket whose every read looks for what the engine has
+    /// read.
+    #[inline]
+    pub(crate) fn poll_fetched_read(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let io = self.get_ref();
+        self.link().poll_read(cx, io.as_fd(), buffer, |room| read_from(io, room))
+    }
+
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.link().attempt(Direction::Read, || read_from(self.get_ref(), buffer))
     }

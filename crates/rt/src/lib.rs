@@ -62,6 +62,7 @@ mod async_fd;
 pub mod blocking;
 mod engine;
 mod error;
+mod fetch;
 mod handle;
 mod inbox;
 mod io;

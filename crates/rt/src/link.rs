@@ -5,7 +5,7 @@
 //! Until then the only thing to remember is which directions are drained, so that the next operation
 //! need not be tried.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use superpoll::{Key, Mode};
 
 use crate::engine::{self, Engine};
+use crate::fetch::{AT_MOST, Fetched};
 use crate::peers::End;
 use crate::remote::{Message, Remote};
 use crate::sources::{ALL_READY, Direction, Source};
@@ -75,6 +76,10 @@ pub(crate) struct Link {
     exclusive: bool,
     /// Who waits next.
     waiter: Cell<u32>,
+    /// How many bytes who waits next wants, if the engine may read them.
+    wanted: Cell<u16>,
+    /// Where the engine puts them.
+    fetched: OnceCell<Arc<Fetched>>,
 }
 
 /// What an operation is to do.
@@ -181,6 +186,69 @@ impl Link {
         }
     }
 
+    /// What is to be given out before anything is read, if there is something.
+    #[inline]
+    pub fn fetched(&self) -> Option<&Fetched> {
+        self.fetched.get().map(|fetched| &**fetched).filter(|fetched| fetched.is_full())
+    }
+
+    /// As [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it while it
+    /// waits. Everything else that reads the same stream has to look for [what it has read](Link::fetched).
+    #[inline]
+    pub fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        fd: BorrowedFd<'_>,
+        room: &mut [u8],
+        mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, After)>,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(fetched) = self.fetched() {
+            return self.poll_fetched(cx, fetched, room);
+        }
+        self.wanted.set(room.len().min(AT_MOST) as u16);
+        let outcome = self.poll(cx, fd, Direction::Read, || read(room));
+        self.wanted.set(0);
+        outcome
+    }
+
+    fn poll_fetched(
+        &self,
+        cx: &mut Context<'_>,
+        fetched: &Fetched,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if engine::with(Engine::spend) == Some(false) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match self.give(fetched, room) {
+            Some(outcome) => Poll::Ready(outcome),
+            // Taken on another thread meanwhile, which only a bug could do.
+            None => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Gives out what the engine has read.
+    pub fn give(&self, fetched: &Fetched, room: &mut [u8]) -> Option<io::Result<usize>> {
+        let (outcome, memory) = fetched.give(room)?;
+        if let Some(memory) = memory {
+            engine::with(|engine| engine.recycle(memory));
+        }
+        Some(outcome)
+    }
+
+    /// Notes in the source what the wait that was just begun wants.
+    #[inline]
+    fn want(&self, engine: &Engine, direction: Direction, source: &mut Source) {
+        let wanted = self.wanted.get();
+        if wanted > 0 && direction == Direction::Read && engine.fetches() {
+            source.want(wanted, self.fetched.get_or_init(Arc::default));
+        }
+    }
+
     /// Waits until a direction is thought to be ready; gives the tick to clear it with.
     pub fn poll_ready(
         &self,
@@ -191,6 +259,9 @@ impl Link {
         let granted = engine::with(|engine| {
             if !engine.spend() {
                 return Step::GiveWay;
+            }
+            if direction == Direction::Read && self.fetched().is_some() {
+                return Step::Try(0);
             }
             match self.key_on(engine) {
                 Some(key) => match engine.source(key, |source| source.grant(direction)) {
@@ -346,7 +417,11 @@ impl Link {
                 }
                 match source.take_refusal() {
                     Some(refusal) => Err(refusal),
-                    None => Ok(source.wait(direction, self.waiter.get(), cx.waker())),
+                    None => {
+                        let interest = source.wait(direction, self.waiter.get(), cx.waker());
+                        self.want(engine, direction, source);
+                        Ok(interest)
+                    }
                 }
             })?;
             Some((key, outcome))
@@ -360,7 +435,13 @@ impl Link {
                 Err(refusal)
             }
             None => {
-                let mode = if self.exclusive { Mode::Exclusive } else { Mode::Auto };
+                let mode = match self.exclusive {
+                    true => Mode::Exclusive,
+                    // Most arrivals have been handed over and read by the next wait, which a ring sees with
+                    // this mode only.
+                    false if self.end.is_some() && engine.fetches() => Mode::Edge,
+                    false => Mode::Auto,
+                };
                 let drained = self.drained.take() | direction.bit();
                 let key = engine.register(fd, direction, mode, ALL_READY & !drained)?;
                 let remote = engine.remote.clone();
@@ -368,7 +449,10 @@ impl Link {
                     end.registered(remote.id, key);
                 }
                 *self.registration.borrow_mut() = Some(Registration { remote, key });
-                engine.source(key, |source| source.wait(direction, self.waiter.get(), cx.waker()));
+                engine.source(key, |source| {
+                    source.wait(direction, self.waiter.get(), cx.waker());
+                    self.want(engine, direction, source);
+                });
                 Ok(())
             }
         }

@@ -15,9 +15,12 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::task::Waker;
 
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
+
+use crate::fetch::Fetched;
 
 /// A direction in which an operation may have to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -127,6 +130,11 @@ pub(crate) struct Source {
     more: Vec<(Direction, Waiter)>,
     /// Why the registration has ended, if the kernel refused it.
     refused: Option<Box<io::Error>>,
+    /// How many bytes the task wants that waits to read, if they may be read for it, and where to.
+    wanted: u16,
+    /// How many were asked for in the read that is under way.
+    asked: u16,
+    fetched: Option<Arc<Fetched>>,
 }
 
 /// What may be asked for in a mode: of exclusive wake-ups the kernel has only two directions.
@@ -141,6 +149,8 @@ pub(crate) fn allowed(mode: Mode) -> Interest {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub woken: Woken,
+    /// So many bytes can be read before those are woken; none if it is zero.
+    pub wanted: u16,
     /// The interest to tell the poller instead.
     pub narrow: Option<Interest>,
     /// The descriptor, if it has been reported too often while nobody acts upon it.
@@ -176,6 +186,9 @@ impl Sources {
             waiters: Default::default(),
             more: Vec::new(),
             refused: None,
+            wanted: 0,
+            asked: 0,
+            fetched: None,
         };
         if self.list[index].replace(Box::new(source)).is_none() {
             self.len += 1;
@@ -259,6 +272,9 @@ impl Source {
     /// Somebody waits for a direction; returns the interest to tell the poller, if it is another.
     #[inline]
     pub fn wait(&mut self, direction: Direction, name: u32, waker: &Waker) -> Option<Interest> {
+        if direction == Direction::Read {
+            self.wanted = 0;
+        }
         match &mut self.waiters[direction as usize] {
             first @ None => *first = Some(Waiter { name, waker: waker.clone() }),
             Some(first) if first.is(name, waker) => first.waker.clone_from(waker),
@@ -279,6 +295,33 @@ impl Source {
         match known {
             Some((_, known)) => known.waker.clone_from(waker),
             None => self.more.push((direction, Waiter { name, waker: waker.clone() })),
+        }
+    }
+
+    /// Who waits to read wants so many bytes, and has them read by the engine.
+    pub fn want(&mut self, bytes: u16, fetched: &Arc<Fetched>) {
+        self.wanted = bytes;
+        if self.fetched.is_none() {
+            self.fetched = Some(fetched.clone());
+        }
+    }
+
+    /// What was read for it. An outcome of less than was wanted says that there was no more then.
+    pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>) {
+        let (tick, wanted) = (self.tick, self.asked as usize);
+        let blocked = match &outcome {
+            Ok(bytes) => !bytes.is_empty() && bytes.len() < wanted,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        match &outcome {
+            // What waits for the end finds it by itself.
+            Ok(bytes) if bytes.is_empty() => return,
+            Err(_) if blocked => self.clear(Direction::Read, tick),
+            Ok(_) if blocked => self.drained(Direction::Read, tick),
+            _ => {}
+        }
+        if let Some(fetched) = self.fetched.as_ref().filter(|_| outcome.is_ok() || !blocked) {
+            fetched.put(outcome);
         }
     }
 
@@ -305,6 +348,7 @@ impl Source {
         self.tick = self.tick.wrapping_add(1);
         self.ready |= direction.bit();
         self.waiters[direction as usize].as_ref()?;
+        self.wanted = 0;
         let mut woken = Woken::default();
         self.take_waiters(direction, &mut woken);
         Some(woken)
@@ -336,6 +380,9 @@ impl Source {
     #[inline]
     fn take_waiters(&mut self, direction: Direction, woken: &mut Woken) {
         if let Some(waiter) = self.waiters[direction as usize].take() {
+            if direction == Direction::Read {
+                self.wanted = 0;
+            }
             woken.add(waiter.waker);
             if !self.more.is_empty() {
                 self.take_others(direction, woken);
@@ -372,6 +419,10 @@ impl Source {
         reported |= self.closed;
         self.ready |= reported;
         let mut outcome = Outcome { spinning: self.ignore(), ..Outcome::default() };
+        if reported == Direction::Read.bit() && self.more.is_empty() {
+            outcome.wanted = self.wanted;
+            self.asked = self.wanted;
+        }
         let (mut wanted, mut nobody) = (Interest::NONE, false);
         for direction in Direction::ALL {
             let is_reported = reported & direction.bit() != 0;

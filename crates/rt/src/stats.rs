@@ -39,6 +39,8 @@ pub struct Stats {
     pub timers: usize,
     /// Hand-overs between two ends in the same engine, without the kernel.
     pub handed_over: u64,
+    /// Reads that were made for tasks before they were woken, several with one call.
+    pub fetched: u64,
     /// Times an operation was put off because its task had used up its budget.
     pub budget_spent: u64,
     /// Times the poller was asked again instead of sleeping, see [`Builder::spin`](crate::Builder::spin).
@@ -58,6 +60,7 @@ pub(crate) struct Counters {
     pub remote_wakes: Cell<u64>,
     pub turns: Cell<u64>,
     pub handed_over: Cell<u64>,
+    pub fetched: Cell<u64>,
     pub budget_spent: Cell<u64>,
     pub looks: Cell<u64>,
     pub looks_found: Cell<u64>,
@@ -121,6 +124,7 @@ impl Counters {
             sources,
             timers,
             handed_over: self.handed_over.get(),
+            fetched: self.fetched.get(),
             budget_spent: self.budget_spent.get(),
             looks: self.looks.get(),
             looks_found: self.looks_found.get(),

@@ -95,6 +95,19 @@ pub fn poll_splice(
     for _ in 0..TRIES {
         let source_tick = ready!(source_link.poll_ready(cx, source, Direction::Read))?;
         let target_tick = ready!(target_link.poll_ready(cx, target, Direction::Write))?;
+        if let Some(fetched) = source_link.fetched() {
+            // What was read for a read that was given up comes first.
+            let outcome = fetched
+                .give_to(|bytes| superpoll::call::write(target, &bytes[..bytes.len().min(length)]));
+            match outcome.map(|(outcome, _)| outcome) {
+                Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    target_link.clear(Direction::Write, target_tick);
+                    continue;
+                }
+                Some(outcome) => return Poll::Ready(outcome),
+                None => {}
+            }
+        }
         match transfer::splice(source, target, length) {
             Ok(moved) => {
                 source_link.acted();

@@ -24,6 +24,8 @@ pub enum Action {
     Write,
     /// Fills its capacity from the front, as `recv(2)` with `MSG_DONTWAIT`.
     Receive,
+    /// As [`Receive`](Action::Receive), at most so many bytes.
+    ReceiveAtMost(u32),
     /// Sends what is in it, as `send(2)` with `MSG_DONTWAIT` and `MSG_NOSIGNAL`, perhaps a part only.
     Send,
 }
@@ -31,7 +33,7 @@ pub enum Action {
 impl Action {
     /// Whether it fills the memory.
     pub(crate) const fn fills(self) -> bool {
-        matches!(self, Action::Read | Action::Receive)
+        matches!(self, Action::Read | Action::Receive | Action::ReceiveAtMost(_))
     }
 }
 

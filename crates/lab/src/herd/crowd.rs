@@ -15,6 +15,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use superpoll::BackendKind;
+
 use crate::error::{Error, Result};
 use crate::herd::way::{Post, Tell, Way, engines};
 use crate::sys::memory::SharedNumbers;
@@ -68,7 +70,7 @@ impl Crowd {
         };
         process::watch(way.name);
         match way.engines {
-            Some(spread) => crowd.start_engines(waiters, spread)?,
+            Some(spread) => crowd.start_engines(waiters, way.backend(), spread)?,
             None => crowd.start_processes(way, waiters, dups, of_pipe)?,
         }
         let mut seen = 0;
@@ -149,7 +151,12 @@ impl Crowd {
         Ok(())
     }
 
-    fn start_engines(&mut self, engines: usize, spread: superpoll_rt::net::Spread) -> Result<()> {
+    fn start_engines(
+        &mut self,
+        engines: usize,
+        backend: BackendKind,
+        spread: superpoll_rt::net::Spread,
+    ) -> Result<()> {
         let shared = &self.shared;
         let child = process::fork(|| {
             // The lowest free number may be any: nothing of the parent's is used.
@@ -163,7 +170,7 @@ impl Crowd {
                 tally[FIRST + engine].fetch_add(1, Ordering::Relaxed);
                 tally[ACCEPTED].fetch_add(1, Ordering::Release);
             };
-            note_failure(shared, engines::stand(engines, spread, ready, accepted));
+            note_failure(shared, engines::stand(engines, backend, spread, ready, accepted));
         })
         .map_err(|source| Error::system("starting a process for our runtime", source))?;
         self.children.push(child);

@@ -19,11 +19,13 @@ use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use superpoll::BackendKind;
 
 use crate::channel;
 use crate::environment::{self, Environment};
 use crate::error::{Error, Result};
 use crate::options::{self, Output};
+use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Record};
@@ -189,7 +191,8 @@ fn points(options: &Options) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-fn subjects(text: Option<&str>) -> Result<Vec<Way>> {
+/// The ways that were asked for, and why some of them are left out.
+fn subjects(text: Option<&str>) -> Result<(Vec<Way>, Vec<String>)> {
     let mut chosen: Vec<Way> = Vec::new();
     for name in text.unwrap_or("all").split(',').map(str::trim) {
         let named = if name == "all" { way::ALL.to_vec() } else { vec![Way::named(name)?] };
@@ -199,7 +202,18 @@ fn subjects(text: Option<&str>) -> Result<Vec<Way>> {
             }
         }
     }
-    Ok(chosen)
+    let (chosen, notes) = without_refused(chosen, BackendKind::Uring.is_available());
+    if chosen.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
+    }
+    Ok((chosen, notes))
+}
+
+fn without_refused(chosen: Vec<Way>, rings: bool) -> (Vec<Way>, Vec<String>) {
+    let (kept, out): (Vec<Way>, Vec<Way>) = chosen.into_iter().partition(|way| rings || !way.rings);
+    let names: Vec<&str> = out.iter().map(|way| way.name).collect();
+    let note = || format!("{} left out: {}", names.join(", "), crate::probe::why_no_uring());
+    (kept, (!names.is_empty()).then(note).into_iter().collect())
 }
 
 fn takes_part(way: &Way, point: Point) -> bool {
@@ -222,7 +236,8 @@ struct Measured {
 pub fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let points = points(options)?;
-    let ways = subjects(options.subjects.as_deref())?;
+    let (ways, notes) = subjects(options.subjects.as_deref())?;
+    notes.iter().for_each(|note| output::note(note));
     if options.connects == Some(0) {
         return Err(Error::usage("--connects 0 measures nothing: give 1 or more"));
     }
@@ -269,6 +284,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("seconds", json!(budget)),
         ("quick", json!(options.output.quick)),
         ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into_iter()
@@ -426,9 +442,21 @@ mod tests {
         assert!(part("accept", 4096, 0) && !part("accept", 1, 1));
         assert!(part("engines-shared", 256, 0) && !part("engines-shared", 257, 0));
         assert!(part("superpoll-rt-exclusive", 4096, 1019));
-        assert_eq!(subjects(None).unwrap().len(), way::ALL.len());
+        assert!(part("uring-poll", 4096, 1019) && !part("uring-accept", 1, 1));
         let error = subjects(Some("poll,wait")).unwrap_err().to_string();
         assert!(error.contains("\"wait\"") && error.contains("reuseport"), "{error}");
+    }
+
+    #[test]
+    fn what_needs_a_ring_is_left_out_with_a_reason_where_there_is_none() {
+        let (kept, notes) = without_refused(way::ALL.to_vec(), false);
+        assert_eq!(kept.len(), 14);
+        assert!(notes[0].starts_with("uring-poll, uring-exclusive, "), "{notes:?}");
+        assert!(notes.len() == 1 && notes[0].contains("engines-uring-exclusive left out: "));
+        let (kept, notes) = without_refused(way::ALL.to_vec(), true);
+        assert!(kept == way::ALL && notes.is_empty());
+        let rings = BackendKind::Uring.is_available();
+        assert_eq!(subjects(None).unwrap().0.len(), if rings { way::ALL.len() } else { 14 });
     }
 
     #[test]

@@ -26,6 +26,44 @@ pub fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What is to become of a descriptor in a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It is added.
+    Add,
+    /// It is watched for something else.
+    Modify,
+    /// It is taken out.
+    Delete,
+}
+
+impl Change {
+    /// Its number.
+    pub const fn operation(self) -> i32 {
+        match self {
+            Change::Add => libc::EPOLL_CTL_ADD,
+            Change::Modify => libc::EPOLL_CTL_MOD,
+            Change::Delete => libc::EPOLL_CTL_DEL,
+        }
+    }
+}
+
+/// Makes one change of a set.
+#[inline(always)]
+pub fn change(set: RawFd, change: Change, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+    let mut event = Raw { events, u64: data };
+    // SAFETY: the kernel reads one event, which outlives the call.
+    let returned = unsafe { libc::epoll_ctl(set, change.operation(), fd, &raw mut event) };
+    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Fetches what is ready, without waiting, and returns how many events were written.
+pub fn look(set: RawFd, events: &mut [Raw]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most as many events as the slice has.
+    let found = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, 0) };
+    usize::try_from(found).map_err(|_| io::Error::last_os_error())
+}
+
 /// Waits for ever and returns how many events were written; negative as the kernel says it.
 #[inline(always)]
 pub fn wait(set: RawFd, events: &mut [Raw]) -> i32 {

@@ -1,9 +1,26 @@
-//! Multishot polls in an io_uring.
+//! Multishot polls in an io_uring; `uring/` has the rings of single experiments.
 
 use std::io;
 use std::os::fd::RawFd;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+pub mod changes;
+pub mod listener;
+
+/// A ring whose completions are worked off when its one thread asks (Linux 6.1), or else at least without
+/// interrupting it (5.19).
+fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_clamp().setup_cqsize(completions).setup_submit_all();
+    let mut deferring = builder.clone();
+    match deferring.setup_single_issuer().setup_defer_taskrun().build(requests) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            builder.setup_coop_taskrun().build(requests)
+        }
+        outcome => outcome,
+    }
+}
 
 /// Requests that are handed over in one call at most.
 const REQUESTS: u32 = 256;

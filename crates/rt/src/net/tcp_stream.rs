@@ -15,6 +15,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{StreamSocket, futures_io, sealed};
 use crate::async_fd::AsyncFd;
 use crate::error;
+use crate::fetch::Fetched;
 use crate::link::After;
 use crate::sources::Direction;
 use crate::sys;
@@ -124,9 +125,17 @@ impl TcpStream {
         Ok(TcpStream::nonblocking(stream))
     }
 
-    /// Gives the socket back, open and non-blocking.
+    /// Gives the socket back, open and non-blocking. Where a read of this stream was pending and given up, its
+    /// bytes may have been read already: use [`into_parts`](TcpStream::into_parts) then.
     pub fn into_std(self) -> std::net::TcpStream {
         self.fd.into_inner()
+    }
+
+    /// Gives the socket back, with what was read of it for a read that was given up; nothing, as a rule. That
+    /// comes before all that can be read from the socket.
+    pub fn into_parts(self) -> (std::net::TcpStream, Vec<u8>) {
+        let rest = self.fd.link().fetched().map_or_else(Vec::new, Fetched::take_all);
+        (self.fd.into_inner(), rest)
     }
 
     /// The peer's address.
@@ -230,7 +239,15 @@ impl TcpStream {
     ///
     /// What `recv(2)` says.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.fd.perform(Direction::Read, |stream| stream.peek(buffer)).await
+        let link = self.fd.link();
+        self.fd
+            .wait(Direction::Read, |cx| {
+                match link.fetched().and_then(|fetched| fetched.peek(buffer)) {
+                    Some(count) => Poll::Ready(Ok(count)),
+                    None => self.fd.poll_perform(cx, Direction::Read, |stream| stream.peek(buffer)),
+                }
+            })
+            .await
     }
 
     /// Waits until there is something to read, or the end of the stream, most likely: use
@@ -263,7 +280,10 @@ impl TcpStream {
     ///
     /// `WouldBlock` if there is nothing, or what `recv(2)` says.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.fd.try_read(buffer)
+        match self.fd.link().fetched().and_then(|fetched| self.fd.link().give(fetched, buffer)) {
+            Some(outcome) => outcome,
+            None => self.fd.try_read(buffer),
+        }
     }
 
     /// Writes what there is room for, without waiting.
@@ -296,7 +316,7 @@ impl sealed::Sealed for TcpStream {}
 impl StreamSocket for TcpStream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.fd.poll_read(cx, buffer)
+        self.fd.poll_fetched_read(cx, buffer)
     }
 
     fn poll_read_vectored(
@@ -304,6 +324,13 @@ impl StreamSocket for TcpStream {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Some(fetched) = self.fd.link().fetched() {
+            let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
+            let room = first.map_or(&mut [][..], |buffer| &mut buffer[..]);
+            if let Some(outcome) = self.fd.link().give(fetched, room) {
+                return Poll::Ready(outcome);
+            }
+        }
         self.fd.poll_read_vectored(cx, buffers)
     }
 

@@ -174,7 +174,7 @@ impl<T: AsFd> BatchReader<T> {
         }
         let outcome = match action {
             Action::Read => call::read_to_vec(&source.io, &mut buffer),
-            _ => call::receive_to_vec(&source.io, &mut buffer),
+            _ => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
         };
         self.was_read(arrivals, key, buffer, outcome);
         false

@@ -204,6 +204,7 @@ impl Entry {
         let (room, length) = (most(self.buffer.capacity()), most(self.buffer.len()));
         // Where the file is at; pipes have no other place.
         let here = u64::MAX;
+        let receive = |room| opcode::Recv::new(fd, memory, room).flags(libc::MSG_DONTWAIT).build();
         let entry = match self.action {
             Action::Read => {
                 opcode::Read::new(fd, memory, room).offset(here).rw_flags(libc::RWF_NOWAIT).build()
@@ -212,9 +213,8 @@ impl Entry {
                 .offset(here)
                 .rw_flags(libc::RWF_NOWAIT)
                 .build(),
-            Action::Receive => {
-                opcode::Recv::new(fd, memory, room).flags(libc::MSG_DONTWAIT).build()
-            }
+            Action::Receive => receive(room),
+            Action::ReceiveAtMost(most) => receive(room.min(most)),
             Action::Send => opcode::Send::new(fd, memory, length)
                 .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
                 .build(),
@@ -233,7 +233,10 @@ impl Entry {
         let answer = loop {
             let outcome = match self.action {
                 Action::Read => call::read_to_vec(fd, &mut self.buffer),
-                Action::Receive => call::receive_to_vec(fd, &mut self.buffer),
+                Action::Receive => call::receive_to_vec(fd, &mut self.buffer, usize::MAX),
+                Action::ReceiveAtMost(most) => {
+                    call::receive_to_vec(fd, &mut self.buffer, most as usize)
+                }
                 Action::Write => call::write(fd, &self.buffer),
                 Action::Send => call::send_now(fd, &self.buffer),
             };

@@ -67,11 +67,16 @@ pub(crate) fn read_to_vec(fd: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<usi
     Ok(count)
 }
 
-/// The same from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`).
+/// The same from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`), at most so many bytes.
 #[inline(always)]
-pub(crate) fn receive_to_vec(fd: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+pub(crate) fn receive_to_vec(
+    fd: impl AsFd,
+    buffer: &mut Vec<u8>,
+    most: usize,
+) -> io::Result<usize> {
     buffer.clear();
-    let count = receive_to(fd, buffer.spare_capacity_mut())?;
+    let most = most.min(buffer.capacity());
+    let count = receive_to(fd, &mut buffer.spare_capacity_mut()[..most])?;
     // SAFETY: so many bytes at its front were written.
     unsafe { buffer.set_len(count) };
     Ok(count)

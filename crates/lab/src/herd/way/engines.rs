@@ -12,12 +12,13 @@ use superpoll_rt::{BackendKind, Handle, Runtime};
 /// `accepted` the engine.
 pub fn stand(
     engines: usize,
+    backend: BackendKind,
     spread: Spread,
     ready: impl FnOnce(u16),
     accepted: impl Fn(usize) + Clone + Send + 'static,
 ) -> io::Result<()> {
     let engines = NonZeroUsize::new(engines).unwrap_or(NonZeroUsize::MIN);
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).workers(engines).build()?;
+    let runtime = Runtime::builder().backend(backend).workers(engines).build()?;
     let handle = runtime.handle();
     let address = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
     let listeners = Listeners::serve(&handle, address, spread, move |stream, _| {

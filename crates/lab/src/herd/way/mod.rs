@@ -1,13 +1,16 @@
 //! The ways of waiting for a connection: one process' part, a file for each.
 //!
 //! Each waits, accepts once when it is woken, and waits again. A process that finds nothing was woken in
-//! vain. Our runtime stands in processes like all others (`ours.rs`), and once more as the engines of one
-//! process (`engines.rs`). All but the blocking `accept` and the engines wait for duplicates of the listener as well, if there are any: a
-//! server that listens on many addresses, taken to the extreme.
+//! vain. Our poller (`poller.rs`) and our runtime (`ours.rs`) stand in processes like all others, the runtime
+//! once more as the engines of one process (`engines.rs`). All that wait, rather than have the kernel accept,
+//! wait for duplicates of the listener as well, if there are any: a server that listens on many addresses, taken
+//! to the extreme.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+
+use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, socket};
@@ -18,7 +21,9 @@ pub mod engines;
 mod epoll;
 mod ours;
 mod poll;
+mod poller;
 mod select;
+mod uring;
 
 /// What one waiting process has.
 #[derive(Debug)]
@@ -85,6 +90,8 @@ pub struct Way {
     pub own_listener: bool,
     /// The most duplicates it can wait for.
     pub most_dups: usize,
+    /// Whether it needs io_uring.
+    pub rings: bool,
     /// Whether it is engines of one process, not processes.
     pub engines: Option<superpoll_rt::net::Spread>,
 }
@@ -102,13 +109,22 @@ impl PartialEq for Way {
 }
 
 const fn way(name: &'static str, stand: Stand) -> Way {
-    let (blocks, own_listener) = (false, false);
-    Way { name, stand, blocks, own_listener, most_dups: usize::MAX, engines: None }
+    let (blocks, own_listener, rings) = (false, false, false);
+    Way { name, stand, blocks, own_listener, most_dups: usize::MAX, rings, engines: None }
 }
 
 const fn engines(name: &'static str, spread: superpoll_rt::net::Spread) -> Way {
     // It is not in processes that it stands, and has no use for duplicates.
     Way { engines: Some(spread), most_dups: 0, ..way(name, |_, _| Ok(())) }
+}
+
+const fn ring(name: &'static str, stand: Stand) -> Way {
+    Way { rings: true, ..way(name, stand) }
+}
+
+const fn ring_accept(name: &'static str, stand: Stand) -> Way {
+    // What is no listener cannot be asked for a connection, so there is no control.
+    Way { blocks: true, most_dups: 0, ..ring(name, stand) }
 }
 
 /// The name of the control.
@@ -125,16 +141,29 @@ pub const ALL: &[Way] = &[
     way("epoll-exclusive", epoll::stand_exclusive),
     Way { blocks: true, most_dups: 0, ..way("accept", accept::stand) },
     Way { own_listener: true, ..way("reuseport", epoll::stand) },
+    ring("uring-poll", uring::stand_poll),
+    ring("uring-exclusive", uring::stand_exclusive),
+    ring("uring-exclusive-oneshot", uring::stand_exclusive_oneshot),
+    ring_accept("uring-accept", uring::stand_accept),
+    ring_accept("uring-accept-oneshot", uring::stand_accept_oneshot),
+    ring("superpoll-uring-exclusive", poller::stand_exclusive),
     way("superpoll-rt-shared", ours::stand),
     way("superpoll-rt-exclusive", ours::stand_exclusive),
     Way { own_listener: true, ..way("superpoll-rt-reuseport", ours::stand) },
+    ring("superpoll-rt-uring-exclusive", ours::stand_uring_exclusive),
     engines("engines-shared", superpoll_rt::net::Spread::Shared),
     engines("engines-exclusive", superpoll_rt::net::Spread::Exclusive),
     engines("engines-reuseport", superpoll_rt::net::Spread::ReusePort),
     engines("engines-hand-off", superpoll_rt::net::Spread::HandOff),
+    Way { rings: true, ..engines("engines-uring-exclusive", superpoll_rt::net::Spread::Exclusive) },
 ];
 
 impl Way {
+    /// What our runtime's engines wait with.
+    pub fn backend(&self) -> BackendKind {
+        if self.rings { BackendKind::Uring } else { BackendKind::Epoll }
+    }
+
     /// The way of this name.
     ///
     /// # Errors

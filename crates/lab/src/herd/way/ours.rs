@@ -18,11 +18,15 @@ use super::{Post, Tell};
 use crate::sys::descriptor;
 
 pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
-    serve(post, tell, &ListenOptions::new())
+    serve(post, tell, &ListenOptions::new(), BackendKind::Epoll)
 }
 
 pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
-    serve(post, tell, &ListenOptions::new().exclusive(true))
+    serve(post, tell, &ListenOptions::new().exclusive(true), BackendKind::Epoll)
+}
+
+pub(super) fn stand_uring_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(post, tell, &ListenOptions::new().exclusive(true), BackendKind::Uring)
 }
 
 /// Where a task leaves why it has ended, and who is to know.
@@ -33,8 +37,8 @@ struct Failure {
 }
 
 /// Serves for ever; returns only what went wrong.
-fn serve(post: Post, tell: &Tell, options: &ListenOptions) -> io::Result<()> {
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
+fn serve(post: Post, tell: &Tell, options: &ListenOptions, backend: BackendKind) -> io::Result<()> {
+    let runtime = Runtime::builder().backend(backend).build()?;
     let listener = options.adopt(descriptor::duplicate(post.listener)?.into())?;
     // One reserve is enough for a process.
     let options = options.clone().shed_load(false);

@@ -1,0 +1,24 @@
+//! Our poller's back-end `uring`, without the runtime, in each of many processes: one is woken at a time, and goes to
+//! the end of the line when its poll is armed again.
+
+use std::io;
+
+use superpoll::{BackendKind, Events, Interest, Mode, Poller, Watch};
+
+use super::{Post, Tell, accept_one};
+
+pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
+    let mut poller = Poller::builder().backend(BackendKind::Uring).build()?;
+    for fd in post.all() {
+        poller.register_raw(fd, Watch::new(Interest::READABLE).mode(Mode::Exclusive))?;
+    }
+    let mut events = Events::with_limit(64);
+    (tell.ready)();
+    loop {
+        poller.wait(&mut events, None)?;
+        if let Some((_, error)) = events.refusals().first() {
+            return Err(io::Error::other(error.to_string()));
+        }
+        accept_one(&post, tell);
+    }
+}

@@ -1,0 +1,47 @@
+//! io_uring, in a ring of each process: polls of the listener, woken with all others or alone, and the ring's own
+//! `accept`.
+//!
+//! A poll that stays keeps its place in the listener's queue, so the kernel wakes the same one again and again
+//! if it wakes only one; a poll for one report joins the end of the queue when it is armed again.
+
+use std::io;
+
+use super::{Post, Tell, accept_one};
+use crate::sys::uring::listener::{Happened, Listening, Request};
+
+pub(super) fn stand_poll(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(&post, tell, Request::Poll { exclusive: false, stays: true })
+}
+
+pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(&post, tell, Request::Poll { exclusive: true, stays: true })
+}
+
+pub(super) fn stand_exclusive_oneshot(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(&post, tell, Request::Poll { exclusive: true, stays: false })
+}
+
+pub(super) fn stand_accept(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(&post, tell, Request::Accept { stays: true })
+}
+
+pub(super) fn stand_accept_oneshot(post: Post, tell: &Tell) -> io::Result<()> {
+    serve(&post, tell, Request::Accept { stays: false })
+}
+
+fn serve(post: &Post, tell: &Tell, request: Request) -> io::Result<()> {
+    let mut listening = Listening::new(request, 1 + post.besides.len())?;
+    for fd in post.all() {
+        listening.start(fd)?;
+    }
+    (tell.ready)();
+    loop {
+        listening.wait(|happened| match happened {
+            Happened::Ready => accept_one(post, tell),
+            Happened::Accepted(connection) => {
+                drop(connection);
+                (tell.accepted)();
+            }
+        })?;
+    }
+}

@@ -1,0 +1,79 @@
+//! Multishot polls: the ring itself watches, and arming a batch is one call, as is taking it back: by requests
+//! that cancel anything (`IORING_OP_ASYNC_CANCEL`), or by those that remove polls (`IORING_OP_POLL_REMOVE`), which
+//! are refused while a poll is about to report. A poll is changed by taking it back and arming it again.
+
+use std::ops::Range;
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::sys::uring::changes::Changes;
+
+use super::raw_epoll::{FIRST, MODIFIED};
+use super::subject::Registry;
+
+struct RingPoll {
+    changes: Changes,
+    removes: bool,
+    /// How often each pair's poll was armed: one that is armed while the last is taken back has another number.
+    armings: Vec<u32>,
+}
+
+pub(super) fn start(total: usize, removes: bool) -> Result<Box<dyn Registry>> {
+    let changes = Changes::new().map_err(|e| Error::system("setting up an io_uring", e))?;
+    Ok(Box::new(RingPoll { changes, removes, armings: vec![0; total] }))
+}
+
+impl RingPoll {
+    fn number(&self, pair: usize) -> u64 {
+        u64::from(self.armings[pair] & u32::MAX >> 1) << 32 | pair as u64
+    }
+
+    fn arm(&mut self, pairs: &Pairs, pair: usize, events: u32) -> std::io::Result<()> {
+        self.armings[pair] = self.armings[pair].wrapping_add(1);
+        self.changes.arm(self.number(pair), pairs.readers()[pair], events)
+    }
+
+    fn take_back(&mut self, pair: usize) -> std::io::Result<()> {
+        let number = self.number(pair);
+        if self.removes { self.changes.remove(number) } else { self.changes.cancel(number) }
+    }
+}
+
+fn failed(source: std::io::Error) -> Error {
+    Error::system("changing the polls of an io_uring", source)
+}
+
+impl Registry for RingPoll {
+    fn register(&mut self, pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
+        batch
+            .try_for_each(|pair| self.arm(pairs, pair, FIRST))
+            .and_then(|()| self.changes.carry_out())
+            .map_err(failed)
+    }
+
+    fn modify(&mut self, pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
+        batch
+            .try_for_each(|pair| {
+                self.take_back(pair)?;
+                self.arm(pairs, pair, MODIFIED)
+            })
+            .and_then(|()| self.changes.carry_out())
+            .map_err(failed)
+    }
+
+    fn deregister(&mut self, _pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
+        batch
+            .try_for_each(|pair| self.take_back(pair))
+            .and_then(|()| self.changes.carry_out())
+            .map_err(failed)
+    }
+
+    fn look(&mut self, found: &mut Vec<usize>) -> Result<()> {
+        found.extend(self.changes.look().map_err(failed)?.map(|number| number as u32 as usize));
+        Ok(())
+    }
+
+    fn calls(&self) -> u64 {
+        self.changes.calls()
+    }
+}

@@ -1,0 +1,297 @@
+//! A round of one registry, and the proof that it did what it says.
+
+use std::time::Instant;
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::random::Random;
+use crate::sys::{descriptor, poll, process};
+
+use super::subject::{Entry, Registry};
+
+/// Descriptors that are looked at after each part, at most.
+const SAMPLE: usize = 4;
+
+/// One part of a round, over all descriptors.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    /// Processor time in nanoseconds.
+    pub cpu: f64,
+    /// Time in nanoseconds.
+    pub wall: f64,
+    /// System calls.
+    pub calls: u64,
+}
+
+/// What a round took.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// To register all.
+    pub register: Part,
+    /// To change all.
+    pub modify: Part,
+    /// To deregister all.
+    pub deregister: Part,
+}
+
+/// Pairs to be looked at in a round: some, each once.
+pub fn sample(random: &mut Random, total: usize) -> Vec<usize> {
+    let mut sample = Vec::new();
+    while sample.len() < SAMPLE.min(total) {
+        let pair = random.below(total);
+        if !sample.contains(&pair) {
+            sample.push(pair);
+        }
+    }
+    sample
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Register,
+    Modify,
+    Deregister,
+}
+
+/// A registry at work.
+pub struct Runner {
+    /// Which it is.
+    pub entry: Entry,
+    /// The rounds that count.
+    pub rounds: Vec<Round>,
+    registry: Box<dyn Registry>,
+    found: Vec<usize>,
+}
+
+impl Runner {
+    /// Starts a registry for so many pairs.
+    ///
+    /// # Errors
+    ///
+    /// What it says.
+    pub fn start(entry: &Entry, total: usize) -> Result<Runner> {
+        let registry = entry.start(total)?;
+        Ok(Runner { entry: *entry, rounds: Vec::new(), registry, found: Vec::new() })
+    }
+
+    /// Does a round with batches of this size, and notes what it took if it counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Work`] if a registration is not what it should be, else what the registry says.
+    pub fn round(
+        &mut self,
+        pairs: &Pairs,
+        batch: usize,
+        sample: &[usize],
+        counts: bool,
+    ) -> Result<()> {
+        process::watch(self.entry.name);
+        let register = self.part(pairs, batch, Kind::Register)?;
+        self.is_deaf(pairs, sample)?;
+        let modify = self.part(pairs, batch, Kind::Modify)?;
+        self.hears(pairs, sample)?;
+        let deregister = self.part(pairs, batch, Kind::Deregister)?;
+        self.is_deaf(pairs, sample)?;
+        process::unwatch();
+        if counts {
+            self.rounds.push(Round { register, modify, deregister });
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, pairs: &Pairs, batch: usize, kind: Kind) -> Result<Part> {
+        let calls = self.registry.calls();
+        let (cpu, start) = (process::processor_time(), Instant::now());
+        let mut first = 0;
+        while first < pairs.len() {
+            let some = first..(first + batch).min(pairs.len());
+            first = some.end;
+            match kind {
+                Kind::Register => self.registry.register(pairs, some)?,
+                Kind::Modify => self.registry.modify(pairs, some)?,
+                Kind::Deregister => self.registry.deregister(pairs, some)?,
+            }
+        }
+        self.registry.look(&mut self.found)?;
+        let part = Part {
+            wall: start.elapsed().as_nanos() as f64,
+            cpu: (process::processor_time() - cpu) as f64,
+            calls: self.registry.calls() - calls,
+        };
+        match self.found.pop() {
+            Some(pair) => self.wrong(format!("pair {pair} is reported though it has nothing")),
+            None => Ok(part),
+        }
+    }
+
+    fn wrong<T>(&self, found: String) -> Result<T> {
+        Err(Error::Work { subject: self.entry.name, found })
+    }
+
+    fn write(pairs: &Pairs, sample: &[usize]) -> Result<()> {
+        for &pair in sample {
+            if !descriptor::write_byte(pairs.writers()[pair], pair as u8) {
+                return Err(Error::last(format!("writing to pair {pair}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(pairs: &Pairs, sample: &[usize]) -> Result<()> {
+        pairs.answer(&sample.iter().map(|&pair| pair as u32).collect::<Vec<_>>())
+    }
+
+    /// A byte to each of some descriptors is reported, by these alone.
+    fn hears(&mut self, pairs: &Pairs, sample: &[usize]) -> Result<()> {
+        Runner::write(pairs, sample)?;
+        let mut left = sample.to_vec();
+        // The network may be late; a registration that was lost is found by the watch.
+        while !left.is_empty() {
+            self.registry.look(&mut self.found)?;
+            for pair in std::mem::take(&mut self.found) {
+                if !sample.contains(&pair) {
+                    return self.wrong(format!("pair {pair} is reported instead of {sample:?}"));
+                }
+                if descriptor::read_byte(pairs.readers()[pair]) == Some(pair as u8) {
+                    left.retain(|&other| other != pair);
+                }
+            }
+        }
+        Runner::answer(pairs, sample)
+    }
+
+    /// A byte to each of some descriptors is there and is not reported.
+    fn is_deaf(&mut self, pairs: &Pairs, sample: &[usize]) -> Result<()> {
+        Runner::write(pairs, sample)?;
+        for &pair in sample {
+            let fd = pairs.readers()[pair];
+            while poll::wait(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }]) != 1 {}
+        }
+        self.registry.look(&mut self.found)?;
+        if let Some(pair) = self.found.pop() {
+            return self.wrong(format!("pair {pair} is reported though nobody wants to know"));
+        }
+        for &pair in sample {
+            if descriptor::read_byte(pairs.readers()[pair]) != Some(pair as u8) {
+                return self.wrong(format!("the byte of pair {pair} is gone"));
+            }
+        }
+        Runner::answer(pairs, sample)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+    use crate::channel::Kind as Descriptors;
+    use crate::registrations::subject::{self, ALL};
+
+    #[test]
+    fn every_registry_does_rounds_of_every_batch_on_every_kind() {
+        for kind in Descriptors::ALL {
+            let pairs = Pairs::open(kind, 40).unwrap();
+            let (entries, _) = subject::chosen(None).unwrap();
+            let mut runners: Vec<_> =
+                entries.iter().map(|entry| Runner::start(entry, 40).unwrap()).collect();
+            let mut random = Random::new(3);
+            for (round, batch) in [1, 7, 40, 3].into_iter().enumerate() {
+                let sample = sample(&mut random, 40);
+                for runner in &mut runners {
+                    runner.round(&pairs, batch, &sample, round > 0).unwrap();
+                }
+            }
+            for runner in runners {
+                assert_eq!(runner.rounds.len(), 3);
+                for round in &runner.rounds {
+                    for part in [round.register, round.modify, round.deregister] {
+                        assert!(part.cpu > 0.0 && part.wall > 0.0 && part.calls > 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_a_ring_takes_at_once_is_told_in_several_calls() {
+        let pairs = Pairs::open(Descriptors::Pipe, 300).unwrap();
+        for entry in subject::chosen(Some("ring-epoll-ctl,ring-poll,ring-poll-remove")).unwrap().0 {
+            let mut runner = Runner::start(&entry, 300).unwrap();
+            runner.round(&pairs, 300, &[0, 255, 256, 299], true).unwrap();
+            let calls = runner.rounds[0].register.calls;
+            // Two batches and a look, or a call for each.
+            assert_eq!(calls, if entry.rings { 3 } else { 301 }, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn a_poll_that_is_about_to_report_is_taken_back_all_the_same() {
+        let pairs = Pairs::open(Descriptors::Pipe, 2).unwrap();
+        let named = Some("ring-poll,ring-poll-remove");
+        for entry in subject::chosen(named).unwrap().0.iter().filter(|entry| entry.rings) {
+            let mut registry = entry.start(2).unwrap();
+            registry.register(&pairs, 0..2).unwrap();
+            registry.modify(&pairs, 0..2).unwrap();
+            assert!(descriptor::write_byte(pairs.writers()[1], 7));
+            registry.deregister(&pairs, 0..2).unwrap();
+            // What it has reported until then counts; nothing comes after.
+            registry.look(&mut Vec::new()).unwrap();
+            assert_eq!(descriptor::read_byte(pairs.readers()[1]), Some(7));
+            assert!(descriptor::write_byte(pairs.writers()[1], 8));
+            let mut found = Vec::new();
+            registry.look(&mut found).unwrap();
+            assert!(found.is_empty(), "{}", entry.name);
+            assert_eq!(descriptor::read_byte(pairs.readers()[1]), Some(8));
+        }
+    }
+
+    /// Does everything but one thing.
+    struct Lazy {
+        inner: Box<dyn Registry>,
+        forgets: &'static str,
+    }
+
+    impl Registry for Lazy {
+        fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
+            if self.forgets == "register" { Ok(()) } else { self.inner.register(pairs, batch) }
+        }
+        fn modify(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
+            self.inner.modify(pairs, batch)
+        }
+        fn deregister(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
+            if self.forgets == "deregister" { Ok(()) } else { self.inner.deregister(pairs, batch) }
+        }
+        fn look(&mut self, found: &mut Vec<usize>) -> Result<()> {
+            self.inner.look(found)?;
+            if self.forgets == "which" {
+                found.iter_mut().for_each(|pair| *pair += 1);
+            }
+            Ok(())
+        }
+        fn calls(&self) -> u64 {
+            self.inner.calls()
+        }
+    }
+
+    #[test]
+    fn what_is_not_done_is_found() {
+        let pairs = Pairs::open(Descriptors::Unix, 8).unwrap();
+        let outcome = |forgets| {
+            let mut runner = Runner::start(&ALL[0], 8).unwrap();
+            let inner = runner.registry;
+            runner.registry = Box::new(Lazy { inner, forgets });
+            let outcome = runner.round(&pairs, 3, &[2, 5], true).map_err(|e| e.to_string());
+            for &fd in pairs.readers() {
+                while descriptor::read_byte(fd).is_some() {}
+            }
+            process::unwatch();
+            outcome
+        };
+        assert_eq!(outcome("nothing"), Ok(()));
+        assert!(outcome("deregister").unwrap_err().contains("though nobody wants to know"));
+        assert!(outcome("register").unwrap_err().contains("changing an epoll set"));
+        assert!(outcome("which").unwrap_err().contains("is reported instead of [2, 5]"));
+    }
+}

@@ -1,0 +1,131 @@
+//! What `lab registrations` prints: a table for each kind, and the answer to its question.
+
+use crate::registrations::{BATCHED, Row, YARDSTICK};
+use crate::table::{self, Table};
+
+/// The kinds of descriptors that were measured, in their order.
+pub fn kinds(rows: &[Row]) -> Vec<&str> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for row in rows {
+        if !kinds.contains(&row.kind.as_str()) {
+            kinds.push(&row.kind);
+        }
+    }
+    kinds
+}
+
+/// All rows of a kind, by batch.
+pub fn of_kind(rows: &[Row], kind: &str) -> Table {
+    let mut table = Table::new([
+        "registry",
+        "batch",
+        "register",
+        "modify",
+        "deregister",
+        "reg + dereg",
+        "least",
+        "wall",
+        "calls",
+        "/ epoll_ctl",
+        "p10",
+        "p90",
+        "least",
+        "wall",
+    ]);
+    let number = |ns: f64| format!("{ns:.0}");
+    for row in rows.iter().filter(|row| row.kind == kind) {
+        table.row([
+            row.subject.clone(),
+            row.batch.to_string(),
+            number(row.register_ns_median),
+            number(row.modify_ns_median),
+            number(row.deregister_ns_median),
+            number(row.both_ns_median),
+            number(row.both_ns_min),
+            number(row.wall_ns_median),
+            format!("{:.2}", row.calls),
+            table::ratio(row.ratio),
+            table::ratio(row.ratio_low),
+            table::ratio(row.ratio_high),
+            table::ratio(row.ratio_min),
+            table::ratio(row.wall_ratio),
+        ]);
+    }
+    table
+}
+
+/// What it comes to, to change several descriptors of an epoll set in one call: a line for each kind.
+pub fn answers(rows: &[Row]) -> Vec<String> {
+    let from_to = |rows: &[&Row], of: fn(&Row) -> Option<f64>| {
+        let ratios: Vec<String> = rows.iter().map(|row| table::ratio(of(row))).collect();
+        ratios.join(", ")
+    };
+    let mut answers = Vec::new();
+    for kind in kinds(rows) {
+        let batched: Vec<&Row> =
+            rows.iter().filter(|row| row.kind == kind && row.subject == BATCHED).collect();
+        if batched.is_empty() {
+            continue;
+        }
+        let batches: Vec<String> = batched.iter().map(|row| row.batch.to_string()).collect();
+        answers.push(format!(
+            "{kind}: with {} in a batch, through a ring / one by one: ADD {}; MOD {}; DEL {}",
+            batches.join(", "),
+            from_to(&batched, |row| row.register_ratio),
+            from_to(&batched, |row| row.modify_ratio),
+            from_to(&batched, |row| row.deregister_ratio),
+        ));
+    }
+    answers
+}
+
+/// The question that [`answers`] are to.
+pub const QUESTION: &str = "Several descriptors per call? Changes of an epoll set through a ring \
+                            (IORING_OP_EPOLL_CTL), processor time";
+
+/// Everything, for the terminal.
+pub fn text(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for kind in kinds(rows) {
+        text += &format!(
+            "{kind}, ns of processor time per descriptor; ratios to {YARDSTICK} round by round\n\n{}\n",
+            of_kind(rows, kind)
+        );
+    }
+    let answers = answers(rows);
+    if !answers.is_empty() {
+        text += &format!("{QUESTION}\n\n{}\n", answers.join("\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_is_answered_for_each_kind_if_it_was_asked() {
+        let row = |kind: &str, subject: &str, batch, ratio| Row {
+            kind: kind.to_owned(),
+            subject: subject.to_owned(),
+            batch,
+            register_ratio: Some(ratio),
+            modify_ratio: Some(ratio + 0.1),
+            deregister_ratio: Some(ratio + 0.2),
+            ..Row::default()
+        };
+        let rows = [
+            row("pipe", YARDSTICK, 1, 1.0),
+            row("pipe", BATCHED, 1, 1.2),
+            row("pipe", BATCHED, 64, 0.7),
+            row("tcp", YARDSTICK, 1, 1.0),
+        ];
+        let answers = answers(&rows);
+        assert_eq!(answers.len(), 1);
+        let parts = ["pipe: with 1, 64 in", "ADD 1.20, 0.70", "MOD 1.30, 0.80", "DEL 1.40, 0.90"];
+        assert!(parts.iter().all(|part| answers[0].contains(part)), "{answers:?}");
+        let text = text(&rows);
+        assert!(text.contains("tcp, ns of") && text.contains(QUESTION), "{text}");
+        assert!(!super::text(&rows[3..]).contains(QUESTION));
+    }
+}

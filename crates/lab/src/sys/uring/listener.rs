@@ -1,0 +1,110 @@
+//! A ring that waits for connections on one listening socket.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+/// Requests that are told in one call at most; thousands of processes have such a ring each.
+const REQUESTS: u32 = 8;
+
+/// Marks requests to accept.
+const ACCEPT: u64 = 1 << 63;
+
+/// How a descriptor is watched, or a connection asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// A poll, which the kernel wakes with all others or alone, and which stays or reports once.
+    Poll {
+        /// `EPOLLEXCLUSIVE`: woken alone.
+        exclusive: bool,
+        /// Goes on after it has reported.
+        stays: bool,
+    },
+    /// `IORING_OP_ACCEPT`.
+    Accept {
+        /// Goes on after it has accepted.
+        stays: bool,
+    },
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Happened {
+    /// A descriptor is ready, which may have nothing any more.
+    Ready,
+    /// A connection was accepted.
+    Accepted(OwnedFd),
+}
+
+/// The ring.
+pub struct Listening {
+    ring: IoUring,
+    request: Request,
+}
+
+impl Listening {
+    /// A ring with room for what so many descriptors report at once.
+    pub fn new(request: Request, descriptors: usize) -> io::Result<Listening> {
+        let completions = u32::try_from(descriptors).unwrap_or(u32::MAX >> 1).max(REQUESTS);
+        Ok(Listening { ring: super::ring(REQUESTS, completions.next_power_of_two())?, request })
+    }
+
+    /// Waits for connections on a descriptor, from the next call of [`wait`](Listening::wait) on.
+    pub fn start(&mut self, fd: RawFd) -> io::Result<()> {
+        let (name, file) = (fd as u64, types::Fd(fd));
+        let entry = match self.request {
+            Request::Poll { exclusive, stays } => {
+                let alone = if exclusive { libc::EPOLLEXCLUSIVE } else { 0 };
+                let events = (libc::EPOLLIN | alone) as u32;
+                opcode::PollAdd::new(file, events).multi(stays).build().user_data(name)
+            }
+            Request::Accept { stays: true } => opcode::AcceptMulti::new(file)
+                .flags(libc::SOCK_CLOEXEC)
+                .build()
+                .user_data(ACCEPT | name),
+            Request::Accept { stays: false } => {
+                opcode::Accept::new(file, std::ptr::null_mut(), std::ptr::null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
+                    .user_data(ACCEPT | name)
+            }
+        };
+        self.push(&entry)
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: none of the requests refers to memory: the peer's address is not asked for.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
+            self.ring.submit()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens, and asks again where a request is over.
+    pub fn wait(&mut self, mut happened: impl FnMut(Happened)) -> io::Result<()> {
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        loop {
+            let Some(completion) = self.ring.completion().next() else { return Ok(()) };
+            let (name, result) = (completion.user_data(), completion.result());
+            if result < 0 {
+                return Err(io::Error::from_raw_os_error(-result));
+            }
+            if !cqueue::more(completion.flags()) {
+                self.start((name & !ACCEPT) as RawFd)?;
+            }
+            happened(if name & ACCEPT == 0 {
+                Happened::Ready
+            } else {
+                // SAFETY: the kernel has made the descriptor for us, and nobody else has its number.
+                Happened::Accepted(unsafe { OwnedFd::from_raw_fd(result) })
+            });
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Bytes that an engine has read for a task before the task runs.
+//!
+//! Where the poller carries out reads together ([`superpoll::operation`]), an engine that finds many connections
+//! readable does not wake their tasks to read one after the other. It reads for those that wait in a read, all
+//! with one call, at most as much as each has asked for, and wakes them then. The bytes lie here until the
+//! task polls its read again.
+//!
+//! A read that was given up meanwhile has taken nothing from the stream: the bytes are the next read's,
+//! whichever it is and on whatever thread, because this belongs to the stream and not to the engine. So everything
+//! that reads a stream looks here first. Memory comes from the engine's pool and is held only as long as there are
+//! bytes in it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most that is read for a task at a time, and the memory for it.
+pub(crate) const AT_MOST: usize = 4096;
+const _: () = assert!(AT_MOST <= u16::MAX as usize);
+
+/// What was read for a stream, if anything.
+#[derive(Debug, Default)]
+pub(crate) struct Fetched {
+    full: AtomicBool,
+    first: Mutex<Option<Box<Taken>>>,
+}
+
+/// The outcome of one read.
+#[derive(Debug)]
+struct Taken {
+    buffer: Vec<u8>,
+    /// How much of it has been given out.
+    given: usize,
+    /// It is told when the bytes are given out.
+    error: Option<io::Error>,
+    /// As a rule there is no other.
+    next: Option<Box<Taken>>,
+}
+
+impl Fetched {
+    /// Whether there is anything; then nothing may be read from the descriptor.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Taken>>> {
+        // Nobody panics while it is locked.
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts down what a read has brought: bytes, or a failure.
+    pub fn put(&self, outcome: Result<Vec<u8>, io::Error>) {
+        let (buffer, error) = match outcome {
+            Ok(buffer) => (buffer, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let mut first = self.lock();
+        let mut end = &mut *first;
+        while let Some(taken) = end {
+            end = &mut taken.next;
+        }
+        *end = Some(Box::new(Taken { buffer, given: 0, error, next: None }));
+        self.full.store(true, Ordering::Release);
+    }
+
+    /// Gives out what comes first, as a read of so many bytes would; `None` if there is nothing. With it comes
+    /// memory that is not needed any more.
+    pub fn give(&self, room: &mut [u8]) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
+        self.give_to(|left| {
+            let count = left.len().min(room.len());
+            room[..count].copy_from_slice(&left[..count]);
+            Ok(count)
+        })
+    }
+
+    /// The same, to something that takes as much as it can.
+    pub fn give_to(
+        &self,
+        take: impl FnOnce(&[u8]) -> io::Result<usize>,
+    ) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
+        let mut first = self.lock();
+        let taken = first.as_mut()?;
+        let outcome = match taken.error.take() {
+            Some(error) => Err(error),
+            None => take(&taken.buffer[taken.given..]).inspect(|count| taken.given += count),
+        };
+        if taken.given < taken.buffer.len() {
+            return Some((outcome, None));
+        }
+        // The place of a failure is empty from the start.
+        let Taken { buffer, next, .. } = *first.take()?;
+        *first = next;
+        self.full.store(first.is_some(), Ordering::Release);
+        Some((outcome, Some(buffer)))
+    }
+
+    /// Copies what comes first and leaves it; `None` if that is not bytes.
+    pub fn peek(&self, room: &mut [u8]) -> Option<usize> {
+        let first = self.lock();
+        let taken = first.as_ref().filter(|taken| taken.error.is_none())?;
+        let left = &taken.buffer[taken.given..];
+        let count = left.len().min(room.len());
+        room[..count].copy_from_slice(&left[..count]);
+        Some(count)
+    }
+
+    /// All bytes that are left.
+    pub fn take_all(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut first = self.lock();
+        while let Some(taken) = first.take() {
+            bytes.extend_from_slice(&taken.buffer[taken.given..]);
+            *first = taken.next;
+        }
+        self.full.store(false, Ordering::Release);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_in_order_in_parts_and_before_the_failure_behind_them() {
+        let fetched = Fetched::default();
+        let mut room = [0; 3];
+        assert!(!fetched.is_full() && fetched.give(&mut room).is_none());
+        fetched.put(Ok(b"abcd".to_vec()));
+        fetched.put(Ok(b"e".to_vec()));
+        fetched.put(Err(io::ErrorKind::ConnectionReset.into()));
+        assert_eq!((fetched.peek(&mut room), &room), (Some(3), b"abc"));
+        let mut got = Vec::new();
+        for (expected, memory) in [(3, false), (1, true), (1, true)] {
+            assert!(fetched.is_full());
+            let (count, spent) = fetched.give(&mut room).unwrap();
+            assert_eq!((*count.as_ref().unwrap(), spent.is_some()), (expected, memory));
+            got.extend_from_slice(&room[..expected]);
+        }
+        assert_eq!(got, b"abcde");
+        assert_eq!(fetched.peek(&mut room), None);
+        let (failure, _) = fetched.give(&mut room).unwrap();
+        assert_eq!(failure.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(!fetched.is_full());
+        fetched.put(Ok(b"rest".to_vec()));
+        fetched.give(&mut room[..1]).unwrap().0.unwrap();
+        assert_eq!((fetched.take_all(), fetched.is_full()), (b"est".to_vec(), false));
+    }
+}

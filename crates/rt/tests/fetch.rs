@@ -1,0 +1,316 @@
+//! Reads that an engine makes for its tasks, all with one call, where the back-end can. Each test is left out
+//! where there is no io_uring.
+
+use std::io;
+use std::io::{IoSliceMut, Read, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_lite::future::{or, poll_fn, poll_once};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::net::{TcpListener, TcpStream};
+use superpoll_rt::time::sleep;
+use superpoll_rt::transfer::splice;
+use superpoll_rt::{BackendKind, Runtime, pipe, spawn, yield_now};
+
+fn runtime() -> Option<Runtime> {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return None;
+    }
+    Some(Runtime::builder().backend(BackendKind::Uring).build().unwrap())
+}
+
+type Client = std::net::TcpStream;
+
+async fn connections(count: usize) -> io::Result<Vec<(TcpStream, Client)>> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let mut list = Vec::new();
+    for _ in 0..count {
+        let client = Client::connect(address)?;
+        client.set_nodelay(true)?;
+        list.push((listener.accept().await?.0, client));
+    }
+    Ok(list)
+}
+
+/// Connections on each of which a read was begun and given up, and for which `text` has been read since.
+async fn given_up(count: usize, text: &[u8], room: usize) -> io::Result<Vec<(TcpStream, Client)>> {
+    let mut list = connections(count).await?;
+    for (stream, _) in &mut list {
+        let mut buffer = vec![0; room];
+        // Without an owner to take its waker back.
+        let pending = poll_once(poll_fn(|cx| {
+            futures_io::AsyncRead::poll_read(std::pin::Pin::new(&mut *stream), cx, &mut buffer)
+        }));
+        assert!(pending.await.is_none());
+    }
+    yield_now().await;
+    for (_, client) in &mut list {
+        client.write_all(text)?;
+    }
+    // The loopback interface delivers within the write.
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    Ok(list)
+}
+
+#[test]
+fn many_that_wait_are_read_with_one_call() {
+    let Some(runtime) = runtime() else { return };
+    runtime
+        .block_on(async {
+            let list = connections(50).await?;
+            let mut clients = Vec::new();
+            for (mut stream, client) in list {
+                clients.push(client);
+                drop(spawn(async move {
+                    let mut buffer = [0; 100];
+                    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+                        stream.write_all(&buffer[..count]).await.unwrap();
+                    }
+                }));
+            }
+            for round in 0..100u8 {
+                for client in &mut clients {
+                    client.write_all(&[round; 20])?;
+                }
+                for _ in 0..4 {
+                    yield_now().await;
+                }
+                for client in &mut clients {
+                    let mut reply = [0; 20];
+                    client.set_nonblocking(true)?;
+                    let outcome = loop {
+                        match client.read(&mut reply) {
+                            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                                yield_now().await;
+                            }
+                            outcome => break outcome,
+                        }
+                    };
+                    client.set_nonblocking(false)?;
+                    assert_eq!((outcome?, reply), (20, [round; 20]));
+                }
+            }
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+    let stats = &runtime.stats()[0];
+    assert!(stats.fetched >= 4000, "{stats:?}");
+}
+
+#[test]
+fn what_was_read_for_a_read_that_was_given_up_is_the_next_ones() {
+    let Some(runtime) = runtime() else { return };
+    runtime
+        .block_on(async {
+            let mut list = given_up(8, b"hello world", 64).await?;
+            let mut next = || list.pop().unwrap();
+            let mut text = [0; 64];
+
+            let (mut stream, mut client) = next();
+            client.write_all(b", again")?;
+            drop(client);
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).await?;
+            assert_eq!(all, b"hello world, again");
+
+            let (stream, _client) = next();
+            stream.readable().await?;
+            assert_eq!(stream.try_read(&mut text[..5])?, 5);
+            assert_eq!(stream.try_read(&mut text[5..])?, 6);
+            assert_eq!(&text[..11], b"hello world");
+            let refused = stream.try_read(&mut text).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+
+            let (mut stream, _client) = next();
+            assert_eq!(stream.peek(&mut text[..4]).await?, 4);
+            assert_eq!(stream.peek(&mut text).await?, 11);
+            assert_eq!(stream.read(&mut text).await?, 11);
+
+            let (mut stream, _client) = next();
+            let (mut one, mut two) = ([0; 0], [0; 20]);
+            let mut room = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
+            assert_eq!(stream.read_vectored(&mut room).await?, 11);
+            assert_eq!(&two[..11], b"hello world");
+
+            let (stream, mut client) = next();
+            client.write_all(b"!")?;
+            let (mut reader, writer) = pipe::pipe()?;
+            assert_eq!(splice(&stream, &writer, 6).await?, 6);
+            assert_eq!(splice(&stream, &writer, 100).await?, 5);
+            assert_eq!(splice(&stream, &writer, 100).await?, 1);
+            reader.read_exact(&mut text[..12]).await?;
+            assert_eq!(&text[..12], b"hello world!");
+
+            let (stream, mut client) = next();
+            client.write_all(b"!")?;
+            let (mut socket, rest) = stream.into_parts();
+            assert_eq!(rest, b"hello world");
+            assert_eq!(socket.read(&mut text)?, 1);
+
+            // On another engine.
+            let (mut stream, mut client) = next();
+            client.write_all(b"!")?;
+            let elsewhere = std::thread::spawn(move || {
+                Runtime::new().unwrap().block_on(async move {
+                    let mut text = [0; 12];
+                    stream.read_exact(&mut text).await.map(|()| text)
+                })
+            });
+            assert_eq!(&elsewhere.join().unwrap().unwrap()?, b"hello world!");
+
+            let (stream, _client) = next();
+            drop(stream);
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+    let stats = &runtime.stats()[0];
+    assert_eq!(stats.fetched, 8, "{stats:?}");
+}
+
+#[test]
+fn no_more_is_read_than_was_asked_for() {
+    let Some(runtime) = runtime() else { return };
+    runtime
+        .block_on(async {
+            for (stream, _client) in given_up(6, b"hello world", 3).await? {
+                let (mut socket, rest) = stream.into_parts();
+                assert_eq!(rest, b"hel");
+                let mut text = [0; 20];
+                assert_eq!(socket.read(&mut text)?, 8);
+            }
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+}
+
+#[test]
+fn who_waits_only_to_be_told_has_nothing_read() {
+    let Some(runtime) = runtime() else { return };
+    runtime
+        .block_on(async {
+            let mut list = connections(6).await?;
+            for (stream, _) in &mut list {
+                let mut buffer = [0; 8];
+                assert!(poll_once(stream.read(&mut buffer)).await.is_none());
+                // The same task waits for something else now.
+                assert!(poll_once(pin!(stream.readable())).await.is_none());
+            }
+            yield_now().await;
+            for (_, client) in &mut list {
+                client.write_all(b"x")?;
+            }
+            for (stream, _) in list {
+                stream.readable().await?;
+                let (_, rest) = stream.into_parts();
+                assert_eq!(rest, b"");
+            }
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+}
+
+#[test]
+fn ends_and_failures_come_through() {
+    let Some(runtime) = runtime() else { return };
+    runtime
+        .block_on(async {
+            let mut tasks = Vec::new();
+            let mut clients = Vec::new();
+            for (place, (mut stream, client)) in connections(40).await?.into_iter().enumerate() {
+                clients.push(client);
+                tasks.push(spawn(async move {
+                    let mut all = Vec::new();
+                    let outcome = stream.read_to_end(&mut all).await;
+                    (place, all, outcome.map_err(|error| error.kind()))
+                }));
+            }
+            yield_now().await;
+            for (place, client) in clients.into_iter().enumerate() {
+                let mut client = client;
+                if place % 3 > 0 {
+                    client.write_all(&[place as u8; 50])?;
+                }
+                if place % 4 == 0 {
+                    socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO))?;
+                }
+            }
+            for task in tasks {
+                let (place, all, outcome) = task.await.unwrap();
+                if place % 4 == 0 {
+                    assert_eq!(outcome, Err(io::ErrorKind::ConnectionReset), "{place}");
+                } else {
+                    let expected = vec![place as u8; if place % 3 > 0 { 50 } else { 0 }];
+                    assert_eq!((all, outcome), (expected.clone(), Ok(expected.len())), "{place}");
+                }
+            }
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+}
+
+#[test]
+fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
+    let Some(runtime) = runtime() else { return };
+    const BYTES: usize = 20_000;
+    runtime
+        .block_on(async {
+            let mut tasks = Vec::new();
+            let mut threads = Vec::new();
+            for (place, (mut stream, mut client)) in connections(24).await?.into_iter().enumerate()
+            {
+                threads.push(std::thread::spawn(move || {
+                    let bytes: Vec<u8> =
+                        (0..BYTES).map(|n| (n * 7 + n / 256 + place) as u8).collect();
+                    for chunk in bytes.chunks(1 + place * 13) {
+                        client.write_all(chunk).unwrap();
+                        if chunk[0] % 16 == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                }));
+                tasks.push(spawn(async move {
+                    let mut got = 0;
+                    let mut buffer = vec![0; 1 + place * 11];
+                    while got < BYTES {
+                        let read = async { Some(stream.read(&mut buffer).await) };
+                        let given_up = async {
+                            if got % 3 == 0 {
+                                yield_now().await
+                            } else {
+                                sleep(Duration::from_micros(20)).await
+                            }
+                            None
+                        };
+                        let Some(count) = or(read, given_up).await else { continue };
+                        let count = count.unwrap();
+                        assert!(count > 0, "connection {place} ends after {got}");
+                        for (n, &byte) in (got..).zip(&buffer[..count]) {
+                            assert_eq!(byte, (n * 7 + n / 256 + place) as u8, "{place}, byte {n}");
+                        }
+                        got += count;
+                    }
+                }));
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+    let stats = &runtime.stats()[0];
+    assert!(stats.fetched > 0, "{stats:?}");
+}
