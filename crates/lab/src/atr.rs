@@ -67,7 +67,7 @@ impl Default for Options {
 }
 
 /// What is measured unless subjects are named.
-const DEFAULTS: [&str; 15] = [
+const DEFAULTS: [&str; 16] = [
     "floor",
     "raw-poll",
     "raw-epoll-lt",
@@ -78,6 +78,7 @@ const DEFAULTS: [&str; 15] = [
     "epoll-et",
     "adaptive",
     "adaptive-lt",
+    "adaptive-uring",
     "mio",
     "polling",
     "libevent",

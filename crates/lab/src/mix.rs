@@ -66,7 +66,7 @@ impl Default for Options {
 }
 
 /// What is measured unless subjects are named.
-const DEFAULTS: [&str; 10] = [
+const DEFAULTS: [&str; 12] = [
     "floor",
     "raw-poll",
     "raw-epoll-lt",
@@ -77,6 +77,8 @@ const DEFAULTS: [&str; 10] = [
     "adaptive",
     "adaptive-lt",
     "adaptive-threshold",
+    "batch-uring",
+    "adaptive-uring",
 ];
 
 /// One subject under one load.

@@ -3,8 +3,9 @@
 //! What a readiness poller leaves to its user, one read per ready descriptor, is what costs most. Here
 //! the reads are the reader's: it owns the descriptors, reads what is ready into memory from a pool, and hands out
 //! the bytes. On `uring` the reads of a wait are one call, together with the wait ([`operation`](crate::operation)),
-//! and descriptors that have something in most waits are not even watched ([`speculation`]). On the
-//! other back-ends the same face does plain reads, after the events of the back-end.
+//! where that is cheaper than a call each ([`prices`]), and descriptors that have something in most waits are
+//! not even watched ([`speculation`]). On the other back-ends the same face does plain reads, after the events
+//! of the back-end.
 //!
 //! A source that was reported is *due* until a read of it finds less than there was room for; so each report leads
 //! to one read, of a stream, and a report is never forgotten for want of room. Due sources are
@@ -33,11 +34,13 @@ use crate::sys::{descriptor, uring};
 use crate::waker::Waker;
 
 mod arrivals;
+mod prices;
 mod source;
 mod speculation;
 mod wait;
 
 pub use arrivals::{Arrival, Arrivals, Outcome};
+use prices::Prices;
 use source::{NOWHERE, READS, Source};
 use speculation::Speculation;
 
@@ -81,7 +84,10 @@ pub struct BatchReader<T: AsFd> {
     roomy: Vec<Key>,
     /// `None` where reads are not handed over together.
     speculation: Option<Speculation>,
-    batches: bool,
+    /// What reading costs each way, where reads can be handed over together.
+    prices: Option<&'static Prices>,
+    /// Whether they are, whatever that costs.
+    together: Option<bool>,
     pool: Vec<Vec<u8>>,
     size: usize,
     /// Counts the rounds of waits, in each of which a source is read once.
@@ -131,7 +137,7 @@ impl<T: AsFd> BatchReader<T> {
     /// As [`Builder::build`].
     pub fn with(builder: Builder) -> Result<BatchReader<T>> {
         let mut poller = builder.build()?;
-        let batches = poller.has_operations();
+        let prices = poller.has_operations().then(Prices::calibrated);
         Ok(BatchReader {
             poller,
             sources: Vec::new(),
@@ -141,8 +147,9 @@ impl<T: AsFd> BatchReader<T> {
             forks: uring::forks(),
             due: VecDeque::new(),
             roomy: Vec::new(),
-            speculation: batches.then(Speculation::new),
-            batches,
+            speculation: prices.map(|prices| Speculation::new(prices.terms())),
+            prices,
+            together: None,
             pool: Vec::new(),
             size: BUFFER,
             passes: 0,
@@ -160,6 +167,13 @@ impl<T: AsFd> BatchReader<T> {
     #[must_use]
     pub fn without_speculation(self) -> BatchReader<T> {
         BatchReader { speculation: None, ..self }
+    }
+
+    /// Has `uring` read all that is ready with one call, or each with a call of its own, where it would else
+    /// do what is cheaper here for that kind of descriptor. It holds for what is registered from now on.
+    #[must_use]
+    pub fn reads_together(self, together: bool) -> BatchReader<T> {
+        BatchReader { together: Some(together), ..self }
     }
 
     /// The back-end's name.
@@ -216,12 +230,18 @@ impl<T: AsFd> BatchReader<T> {
             Some(speculation) => speculation.account(stream.kind),
             None => Account::default(),
         };
+        let (by_call, few) = match (self.prices, self.together) {
+            (None, _) | (_, Some(false)) => (true, 0),
+            (_, Some(true)) => (false, 0),
+            (Some(prices), None) => (prices.by_call(stream.kind), prices.few(stream.kind)),
+        };
         let source = Source {
             io,
             key,
             account,
             action: if stream.kind == Kind::Pipe { Action::Read } else { Action::Receive },
-            by_call: !self.batches || stream.kind == Kind::Pipe,
+            by_call,
+            few: few as u8,
             hits: 0,
             place: NOWHERE,
             is_due: false,
@@ -367,3 +387,6 @@ impl<T: AsFd> BatchReader<T> {
         self.poller.waker()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-mod calibrate;
+pub(crate) mod calibrate;
 mod comparison;
 mod ring;
 

@@ -24,6 +24,8 @@ pub struct Source<T> {
     pub action: Action,
     /// It is cheaper to read by a call of its own than together with others, or cannot be otherwise.
     pub by_call: bool,
+    /// So it is if no more than so many are due.
+    pub few: u8,
     /// How often it had something while it was hot, up to [`STAYS`].
     pub hits: u8,
     /// Its place among the hot ones.
@@ -44,6 +46,12 @@ pub struct Source<T> {
 impl<T> Source<T> {
     pub fn is_hot(&self) -> bool {
         self.place != NOWHERE
+    }
+
+    /// Whether it is read by a call of its own if so many are due.
+    #[inline]
+    pub fn is_read_by_call(&self, due: usize) -> bool {
+        self.by_call || due <= usize::from(self.few)
     }
 
     /// Its index, if it becomes due by what was found.

@@ -3,12 +3,12 @@
 //! A descriptor that has something in most waits is cheaper to read and find empty now and then than to watch:
 //! a poll in the ring costs an event, and its writer a wake-up, each time. That is the bargain of the poll
 //! array once more, with other prices. There a descriptor pays a scan in each pass, here a read that finds
-//! nothing, if it does find nothing; so the same rule decides ([`Governed`]), given the prices of a ring:
-//! what a hit saves is the event, the wake-up and the miss that it was not.
+//! nothing, if it does find nothing; so the same rule decides ([`Governed`]), given the prices of a ring
+//! ([`prices`](super::prices)): what a hit saves is the event, the wake-up and the miss that it was not.
 //!
 //! A loop about to block arms them all again, since nobody would wake it for them.
 
-use crate::costs::{Costs, Kind, KindCosts};
+use crate::costs::{Costs, Kind};
 use crate::policy::{Account, Governed, Policy, Tally, Verdict, View};
 use crate::stats::SetStats;
 
@@ -30,55 +30,9 @@ pub struct Speculation {
     next: usize,
 }
 
-/// What watching with a ring and reading in vain cost, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Prices {
-    /// A read that finds nothing, in a batch.
-    miss: f32,
-    /// The completion of a poll, for the loop.
-    event: f32,
-    /// The same for the writer.
-    wake: f32,
-    /// Arming a poll that stays.
-    arm: f32,
-    /// Cancelling it.
-    cancel: f32,
-}
-
-/// In the terms of the rule. It takes a scan off with each pass, hits included, so a hit gives it back. Nothing is
-/// parked, and a set of speculative reads has no price of its own.
-fn terms(prices: Prices) -> KindCosts {
-    let move_of_two = (prices.arm + prices.cancel) / 2.0;
-    KindCosts {
-        scan: prices.miss,
-        ready: -prices.miss,
-        block: 0.0,
-        event: prices.event,
-        level: f32::from(u16::MAX),
-        recheck: 0.0,
-        wake: prices.wake,
-        queued_wake: prices.wake,
-        parked_wake: 0.0,
-        add: move_of_two,
-        modify: move_of_two,
-        delete: 0.0,
-    }
-}
-
 impl Speculation {
     /// Nothing is hot.
-    pub fn new() -> Speculation {
-        let prices =
-            |miss, event, wake, arm| terms(Prices { miss, event, wake, arm, cancel: 450.0 });
-        let costs = Costs {
-            pipe: prices(90.0, 60.0, 90.0, 200.0),
-            unix: prices(130.0, 60.0, 150.0, 250.0),
-            tcp: prices(150.0, 60.0, 200.0, 290.0),
-            pass: 0.0,
-            poll_call: 0.0,
-            cold_wait: 0.0,
-            measured: false,
-        };
+    pub fn new(costs: Costs) -> Speculation {
         let policy = Governed::new();
         let (hot, hits, reads, moves) = (Vec::new(), 0, 0, (0, 0));
         Speculation { policy, costs, passes: 0, hot, hits, reads, moves, hand: 0, next: 0 }

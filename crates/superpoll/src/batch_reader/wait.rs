@@ -19,9 +19,6 @@ use crate::key::Key;
 use crate::operation::Action;
 use crate::sys::{call, uring};
 
-/// Up to so many due sources are read with a call each, which is cheaper than a call for all.
-const FEW: usize = 2;
-
 /// Memory that is kept for later reads at most, in buffers.
 const KEPT: usize = 1024;
 
@@ -102,8 +99,9 @@ impl<T: AsFd> BatchReader<T> {
         for _ in 0..for_hot {
             if let Some(index) = self.speculation.as_mut().and_then(Speculation::next)
                 && !self.had_its_turn(index)
+                && !self.is_due(index)
             {
-                self.read(arrivals, index, false);
+                self.read(arrivals, index, usize::MAX);
             }
         }
         for_due + for_hot > 0
@@ -117,11 +115,10 @@ impl<T: AsFd> BatchReader<T> {
     /// Reads what this wait has reported, unless it can be left for the next one, whose call is made anyway. With
     /// hot ones it cannot: they would be read once more, too early.
     fn read_reported(&mut self, arrivals: &mut Arrivals) {
-        let together = |index: &u32| {
-            self.sources[*index as usize].as_ref().is_some_and(|source| !source.by_call)
-        };
-        let can_wait = !arrivals.list.is_empty() && self.hot() == 0 && self.due.len() > FEW;
-        if can_wait && self.due.front().is_some_and(together) {
+        let due = self.due.len();
+        let first = self.due.front().and_then(|&index| self.sources[index as usize].as_ref());
+        let together = first.is_some_and(|source| !source.is_read_by_call(due));
+        if together && self.hot() == 0 && !arrivals.list.is_empty() {
             return;
         }
         let room = arrivals.limit - arrivals.list.len();
@@ -138,14 +135,14 @@ impl<T: AsFd> BatchReader<T> {
 
     /// Makes or queues so many of the reads that are due. Returns whether some were queued.
     fn read_due(&mut self, arrivals: &mut Arrivals, most: usize) -> bool {
-        let few = self.due.len() <= FEW;
+        let due = self.due.len();
         let mut queued = false;
         for _ in 0..most {
             if let Some(index) = self.due.pop_front() {
                 if self.had_its_turn(index) {
                     self.due.push_back(index);
                 } else {
-                    queued |= self.read(arrivals, index, few);
+                    queued |= self.read(arrivals, index, due);
                 }
             }
         }
@@ -157,15 +154,22 @@ impl<T: AsFd> BatchReader<T> {
         self.sources[index as usize].as_ref().is_some_and(|source| source.read_in == self.passes)
     }
 
-    /// Reads a source, by a call of its own or with the next wait. Returns whether it is the latter.
+    /// Whether a source is to be read in the order of reports, as one is that was reported just before it
+    /// became hot.
+    fn is_due(&self, index: u32) -> bool {
+        self.sources[index as usize].as_ref().is_some_and(|source| source.is_due)
+    }
+
+    /// Reads a source, one of so many that are due, by a call of its own or with the next wait. Returns whether
+    /// it is the latter.
     #[inline]
-    fn read(&mut self, arrivals: &mut Arrivals, index: u32, by_call: bool) -> bool {
+    fn read(&mut self, arrivals: &mut Arrivals, index: u32, due: usize) -> bool {
         let Some(Some(source)) = self.sources.get_mut(index as usize) else { return false };
         source.is_due = false;
         source.read_in = self.passes;
         let mut buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(self.size));
         let (key, action) = (source.key, source.action);
-        if !(by_call || source.by_call)
+        if !source.is_read_by_call(due)
             && let Some(batch) = self.poller.batch()
         {
             let fd = source.io.as_fd().as_raw_fd();

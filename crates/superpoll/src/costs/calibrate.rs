@@ -35,10 +35,10 @@ mod ring;
 pub(super) use ring::measure as measure_ring;
 
 /// Descriptors of a kind.
-const COUNT: usize = 16;
+pub(crate) const COUNT: usize = 16;
 
 /// Repetitions of all steps, if the time allows.
-const REPETITIONS: u32 = 12;
+pub(crate) const REPETITIONS: u32 = 12;
 
 /// When to stop measuring each kind, in microseconds from the start.
 const STOPS: [u64; 3] = [1_500, 4_000, 7_500];
@@ -51,7 +51,7 @@ const CONNECTING: Duration = Duration::from_millis(2);
 const ANSWERS: usize = 3;
 
 /// Prices above this are a disturbance, not a measurement.
-const ABSURD: f32 = 50_000.0;
+pub(crate) const ABSURD: f32 = 50_000.0;
 
 pub(super) fn measure() -> Costs {
     // Calls are to cost here what they cost later.
@@ -172,13 +172,13 @@ impl Times {
 }
 
 /// Descriptors of one kind, and who writes to them.
-struct Pairs {
-    readers: Vec<File>,
+pub(crate) struct Pairs {
+    pub(crate) readers: Vec<File>,
     writers: Vec<File>,
 }
 
 impl Pairs {
-    fn new(kind: Kind) -> io::Result<Pairs> {
+    pub(crate) fn new(kind: Kind) -> io::Result<Pairs> {
         let listener = match kind {
             Kind::Tcp => Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?),
             _ => None,
@@ -207,7 +207,7 @@ impl Pairs {
     }
 
     /// A byte there and a byte back on each connection.
-    fn converse(&mut self) -> io::Result<()> {
+    pub(crate) fn converse(&mut self) -> io::Result<()> {
         self.fill()?;
         self.drain()?;
         self.readers.iter_mut().try_for_each(|reader| reader.write_all(&[0]))?;
@@ -215,7 +215,7 @@ impl Pairs {
     }
 
     /// Makes all of them readable.
-    fn fill(&mut self) -> io::Result<()> {
+    pub(crate) fn fill(&mut self) -> io::Result<()> {
         self.writers.iter_mut().try_for_each(|writer| writer.write_all(&[0]))
     }
 
@@ -269,7 +269,7 @@ struct Bench {
 }
 
 /// Keeps the shorter of the time so far and the time of a step.
-fn time<T>(shortest: &mut f32, step: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn time<T>(shortest: &mut f32, step: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = Instant::now();
     let outcome = step()?;
     *shortest = shortest.min(before.elapsed().as_nanos() as f32);
@@ -277,7 +277,7 @@ fn time<T>(shortest: &mut f32, step: impl FnOnce() -> io::Result<T>) -> io::Resu
 }
 
 /// A step that did not find what it was made to find measures something else.
-fn expect(found: usize, expected: usize) -> io::Result<()> {
+pub(crate) fn expect(found: usize, expected: usize) -> io::Result<()> {
     if found == expected { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 

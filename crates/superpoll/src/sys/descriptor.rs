@@ -99,6 +99,15 @@ fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
     Ok(value)
 }
 
+/// Has reads and writes fail rather than wait.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let fd = fd.as_raw_fd();
+    // SAFETY: F_GETFL takes no argument and touches no memory.
+    let flags = super::check(unsafe { libc::fcntl(fd, libc::F_GETFL) })?;
+    // SAFETY: F_SETFL takes an integer and touches no memory.
+    super::check(unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
+}
+
 /// Makes the close of a TCP socket reset the connection, which leaves nothing waiting in the
 /// kernel.
 pub fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {

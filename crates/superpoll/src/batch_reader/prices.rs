@@ -1,0 +1,350 @@
+//! What reading costs here with a ring, each way and in vain, in nanoseconds.
+//!
+//! Three things follow from it. Whether descriptors of a kind are read by a call each or together: in line a
+//! call is cheap, and a short read from a pipe may cost less than an entry in a ring. Up to how many due ones
+//! are read by calls though they are dearer, because a further call of the ring is dearer still. And which
+//! descriptors are read without being watched ([`speculation`](super::speculation)).
+//!
+//! What watching costs is [`RingCosts`]; the reads are measured by the same rules, once in a process, in a
+//! few milliseconds. What cannot be measured, or makes no sense, is assumed.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::costs::calibrate::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time};
+use crate::costs::{Costs, Kind, KindCosts, RingCosts, RingKindCosts};
+use crate::operation::Action;
+use crate::stats::Calls;
+use crate::sys::batch::Batch;
+use crate::sys::call;
+use crate::sys::descriptor::set_nonblocking;
+use crate::sys::uring::{Completion, Ring};
+
+/// When to stop measuring each kind, in microseconds from the start.
+const STOPS: [u64; 3] = [800, 2_000, 3_500];
+
+/// More than so many due ones are read together in any case.
+const MOST_BY_CALL: f32 = 16.0;
+
+/// A read of one byte.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Reads {
+    /// By a call of its own.
+    call: f32,
+    /// The same, of one that has nothing.
+    call_in_vain: f32,
+    /// Together with others.
+    together: f32,
+    /// The same, of one that has nothing.
+    together_in_vain: f32,
+}
+
+/// Prices of one kind.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct OfKind {
+    reads: Reads,
+    ring: RingKindCosts,
+    enter: f32,
+}
+
+/// Prices of all kinds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Prices {
+    pipe: OfKind,
+    unix: OfKind,
+    tcp: OfKind,
+}
+
+/// Stand-ins where measuring failed (Linux 6.18, one virtual core).
+pub const ASSUMED: Prices = Prices {
+    pipe: OfKind {
+        reads: Reads { call: 330.0, call_in_vain: 230.0, together: 340.0, together_in_vain: 170.0 },
+        ring: RingKindCosts { arm: 200.0, event: 45.0, wake: 90.0, cancel: 430.0 },
+        enter: 180.0,
+    },
+    unix: OfKind {
+        reads: Reads { call: 930.0, call_in_vain: 340.0, together: 690.0, together_in_vain: 150.0 },
+        ring: RingKindCosts { arm: 250.0, event: 50.0, wake: 150.0, cancel: 450.0 },
+        enter: 180.0,
+    },
+    tcp: OfKind {
+        reads: Reads { call: 660.0, call_in_vain: 360.0, together: 470.0, together_in_vain: 170.0 },
+        ring: RingKindCosts { arm: 290.0, event: 55.0, wake: 200.0, cancel: 460.0 },
+        enter: 180.0,
+    },
+};
+
+impl Prices {
+    /// Those of this machine.
+    pub fn calibrated() -> &'static Prices {
+        static PRICES: OnceLock<Prices> = OnceLock::new();
+        PRICES.get_or_init(|| {
+            let Ok(ring) = RingCosts::calibrated() else { return ASSUMED };
+            measure(ring, STOPS.map(Duration::from_micros)).unwrap_or(ASSUMED)
+        })
+    }
+
+    fn of(&self, kind: Kind) -> &OfKind {
+        match kind {
+            Kind::Unknown | Kind::Pipe => &self.pipe,
+            Kind::Unix => &self.unix,
+            Kind::Tcp => &self.tcp,
+        }
+    }
+
+    /// Whether descriptors of a kind are better read by a call each, however many.
+    pub fn by_call(&self, kind: Kind) -> bool {
+        let reads = &self.of(kind).reads;
+        reads.call <= reads.together
+    }
+
+    /// Up to how many reads of a kind are better made by calls than by a further call of the ring.
+    pub fn few(&self, kind: Kind) -> usize {
+        let OfKind { reads, enter, .. } = self.of(kind);
+        let saved = (reads.call - reads.together).max(1.0);
+        (enter / saved).clamp(1.0, MOST_BY_CALL) as usize
+    }
+
+    /// In the terms of the rule of placement, for reading in place of scanning. A pass there takes a scan off,
+    /// whatever it finds, so a read that has something gives it back. Nothing is parked, and a set of
+    /// speculative reads has no price of its own.
+    pub fn terms(&self) -> Costs {
+        let [pipe, unix, tcp] = Kind::MEASURED.map(|kind| self.terms_of(kind));
+        Costs { pipe, unix, tcp, pass: 0.0, poll_call: 0.0, cold_wait: 0.0, measured: false }
+    }
+
+    fn terms_of(&self, kind: Kind) -> KindCosts {
+        let OfKind { reads, ring, .. } = self.of(kind);
+        let miss = if self.by_call(kind) { reads.call_in_vain } else { reads.together_in_vain };
+        let move_of_two = (ring.arm + ring.cancel) / 2.0;
+        KindCosts {
+            scan: miss,
+            ready: -miss,
+            block: 0.0,
+            event: ring.event,
+            level: f32::from(u16::MAX),
+            recheck: 0.0,
+            wake: ring.wake,
+            queued_wake: ring.wake,
+            parked_wake: 0.0,
+            add: move_of_two,
+            modify: move_of_two,
+            delete: 0.0,
+        }
+    }
+}
+
+fn measure(costs: &RingCosts, stops: [Duration; 3]) -> io::Result<Prices> {
+    let start = Instant::now();
+    let calls = &mut Calls::default();
+    let mut bench = Bench { ring: Ring::new(calls)?, batch: Batch::default() };
+    let mut prices = ASSUMED;
+    for (kind, stop) in Kind::MEASURED.into_iter().zip(stops) {
+        let times = bench.measure_kind(calls, kind, start + stop)?;
+        let Some(reads) = times.per_read() else { continue };
+        let of_kind = OfKind { reads, ring: *costs.of(kind), enter: costs.enter };
+        match kind {
+            Kind::Unix => prices.unix = of_kind,
+            Kind::Tcp => prices.tcp = of_kind,
+            Kind::Unknown | Kind::Pipe => prices.pipe = of_kind,
+        }
+    }
+    Ok(prices)
+}
+
+/// The shortest time of each step so far, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    enter: f32,
+    call: f32,
+    call_in_vain: f32,
+    together: f32,
+    together_in_vain: f32,
+}
+
+impl Times {
+    const NONE: Times = Times {
+        enter: f32::INFINITY,
+        call: f32::INFINITY,
+        call_in_vain: f32::INFINITY,
+        together: f32::INFINITY,
+        together_in_vain: f32::INFINITY,
+    };
+
+    /// What follows for a read; `None` if it makes no sense.
+    fn per_read(&self) -> Option<Reads> {
+        let reads = Reads {
+            call: self.call / COUNT as f32,
+            call_in_vain: self.call_in_vain / COUNT as f32,
+            together: (self.together - self.enter) / COUNT as f32,
+            together_in_vain: (self.together_in_vain - self.enter) / COUNT as f32,
+        };
+        let all = [reads.call, reads.call_in_vain, reads.together, reads.together_in_vain];
+        all.iter().all(|&price| price > 1.0 && price < ABSURD).then_some(reads)
+    }
+}
+
+struct Bench {
+    ring: Ring,
+    batch: Batch,
+}
+
+impl Bench {
+    /// Measures until the repetitions are done or the time is up; at least once.
+    fn measure_kind(&mut self, calls: &mut Calls, kind: Kind, stop: Instant) -> io::Result<Times> {
+        let mut pairs = Pairs::new(kind)?;
+        if kind == Kind::Pipe {
+            pairs.readers.iter().try_for_each(|reader| set_nonblocking(reader.as_fd()))?;
+        }
+        let mut times = Times::NONE;
+        let mut pool: Vec<Vec<u8>> = (0..COUNT).map(|_| Vec::with_capacity(64)).collect();
+        for _ in 0..REPETITIONS {
+            // Twice, because what ran before has left the caches to others.
+            for _ in 0..2 {
+                time(&mut times.enter, || self.ask(calls))?;
+            }
+            // An answer, without which a read from a TCP connection sends an acknowledgement.
+            if kind == Kind::Tcp {
+                pairs.converse()?;
+            }
+            time(&mut times.together_in_vain, || self.together(calls, &pairs, kind, &mut pool, 0))?;
+            pairs.fill()?;
+            time(&mut times.together, || self.together(calls, &pairs, kind, &mut pool, COUNT))?;
+            if kind == Kind::Tcp {
+                pairs.converse()?;
+            }
+            time(&mut times.call_in_vain, || by_call(&pairs, kind, &mut pool, 0))?;
+            pairs.fill()?;
+            time(&mut times.call, || by_call(&pairs, kind, &mut pool, COUNT))?;
+            if Instant::now() >= stop {
+                break;
+            }
+        }
+        Ok(times)
+    }
+
+    fn ask(&mut self, calls: &mut Calls) -> io::Result<usize> {
+        self.ring.ask(calls, 0, Some(Duration::ZERO))?.put()
+    }
+
+    /// Reads all together, so many of which have something.
+    fn together(
+        &mut self,
+        calls: &mut Calls,
+        pairs: &Pairs,
+        kind: Kind,
+        pool: &mut Vec<Vec<u8>>,
+        expected: usize,
+    ) -> io::Result<()> {
+        for (index, reader) in (0..).zip(&pairs.readers) {
+            let buffer = pool.pop().unwrap_or_default();
+            self.batch.queue(index, reader.as_raw_fd(), action(kind), buffer, u64::from(index));
+        }
+        self.batch.tell(&mut self.ring)?;
+        expect(self.ask(calls)?, COUNT)?;
+        let mut some = [Completion::NONE; COUNT];
+        let fetched = self.ring.fetch_some(&mut some);
+        let mut found = 0;
+        for completion in &some[..fetched] {
+            let place = (completion.data >> 32) as u32;
+            if let Some(done) = self.batch.complete(calls, place, completion.answer) {
+                found += usize::from(done.outcome.is_ok_and(|count| count > 0));
+                pool.push(done.buffer);
+            }
+        }
+        expect(found, expected)
+    }
+}
+
+fn action(kind: Kind) -> Action {
+    if kind == Kind::Pipe { Action::Read } else { Action::Receive }
+}
+
+/// The same by a call each.
+fn by_call(pairs: &Pairs, kind: Kind, pool: &mut [Vec<u8>], expected: usize) -> io::Result<()> {
+    let mut found = 0;
+    for (reader, buffer) in pairs.readers.iter().zip(pool) {
+        let outcome = match action(kind) {
+            Action::Read => call::read_to_vec(reader, buffer),
+            _ => call::receive_to_vec(reader, buffer, usize::MAX),
+        };
+        found += match outcome {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+    }
+    expect(found, expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_what_is_beyond_a_call() {
+        let count = COUNT as f32;
+        let times = Times {
+            enter: 200.0,
+            call: 300.0 * count,
+            call_in_vain: 200.0 * count,
+            together: 200.0 + 250.0 * count,
+            together_in_vain: 200.0 + 100.0 * count,
+        };
+        let reads =
+            Reads { call: 300.0, call_in_vain: 200.0, together: 250.0, together_in_vain: 100.0 };
+        assert_eq!(times.per_read(), Some(reads));
+        assert_eq!(Times::NONE.per_read(), None);
+        for nonsense in [
+            Times { together: 200.0, ..times },
+            Times { call_in_vain: 0.0, ..times },
+            Times { call: 1e9, ..times },
+        ] {
+            assert_eq!(nonsense.per_read(), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn the_cheaper_way_is_taken_and_a_further_call_of_the_ring_must_pay() {
+        let with = |call, together, enter| {
+            let mut prices = ASSUMED;
+            prices.unix.reads.call = call;
+            prices.unix.reads.together = together;
+            prices.unix.enter = enter;
+            (prices.by_call(Kind::Unix), prices.few(Kind::Unix))
+        };
+        assert_eq!(with(900.0, 700.0, 500.0), (false, 2));
+        assert_eq!(with(900.0, 700.0, 100.0), (false, 1));
+        assert_eq!(with(701.0, 700.0, 500.0), (false, 16));
+        assert_eq!(with(700.0, 700.0, 500.0), (true, 16));
+        assert!(ASSUMED.by_call(Kind::Pipe) && ASSUMED.by_call(Kind::Unknown));
+        assert!(!ASSUMED.by_call(Kind::Tcp));
+    }
+
+    #[test]
+    fn the_rule_sees_the_read_that_is_made() {
+        let terms = ASSUMED.terms();
+        assert_eq!((terms.pipe.scan, terms.pipe.ready), (230.0, -230.0));
+        assert_eq!((terms.unix.scan, terms.unix.event, terms.unix.wake), (150.0, 50.0, 150.0));
+        assert_eq!(terms.tcp.add + terms.tcp.modify, 290.0 + 460.0);
+    }
+
+    #[test]
+    fn each_kind_is_measured_even_without_time() {
+        let ring = match RingCosts::calibrated() {
+            Ok(ring) => ring,
+            Err(error) => {
+                eprintln!("skipped: no io_uring here: {error}");
+                return;
+            }
+        };
+        let prices = measure(ring, [Duration::ZERO; 3]).unwrap();
+        for kind in Kind::MEASURED {
+            let reads = prices.of(kind).reads;
+            assert!(reads.call > 1.0 && reads.together > 1.0, "{kind:?}: {reads:?}");
+        }
+        assert!(std::ptr::eq(Prices::calibrated(), Prices::calibrated()));
+    }
+}
