@@ -174,10 +174,9 @@ impl<T: AsFd> AsyncFd<T> {
     pub(crate) async fn wait<R>(
         &self,
         direction: Direction,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
+        poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
     ) -> R {
-        let mut waiting = Waiting { link: &self.link, direction, name: NOBODY, waited: false };
-        poll_fn(|cx| waiting.poll(|| poll(cx))).await
+        wait(&self.link, direction, poll).await
     }
 
     /// As [`poll_perform`](AsyncFd::poll_perform), with what the operation says of the stream.
@@ -215,6 +214,16 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AsyncFd").field(&self.io).finish()
     }
+}
+
+/// As [`AsyncFd::wait`], for what has the link.
+pub(crate) async fn wait<R>(
+    link: &Link,
+    direction: Direction,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
+) -> R {
+    let mut waiting = Waiting { link, direction, name: NOBODY, waited: false };
+    poll_fn(|cx| waiting.poll(|| poll(cx))).await
 }
 
 /// A place among those that wait for a direction.

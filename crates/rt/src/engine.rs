@@ -9,7 +9,7 @@
 //! runs or a waker is called: wakers are arbitrary code, and may drop what they know. Other threads reach
 //! an engine through its [`Remote`] only.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +25,7 @@ use superpoll::operation::{Action, Completion};
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
 use crate::fetch::AT_MOST;
+use crate::operations::Operations;
 use crate::remote::{Message, Remote};
 use crate::sources::{Direction, NOBODY, Sources, Woken, allowed};
 use crate::spin::Spin;
@@ -67,6 +68,11 @@ pub(crate) fn with<R>(f: impl FnOnce(&Engine) -> R) -> Option<R> {
     CURRENT.try_with(|current| current.borrow().as_deref().map(f)).ok().flatten()
 }
 
+/// This thread's engine, if one is running here.
+pub(crate) fn current() -> Option<Rc<Engine>> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
 /// Whether the engine with this number runs on this thread.
 pub(crate) fn is_current(id: u32) -> bool {
     with(|engine| engine.remote.id == id) == Some(true)
@@ -105,6 +111,8 @@ pub(crate) struct Engine {
     /// What can be read for tasks before they are woken, and memory for that.
     fetchable: RefCell<Vec<Fetchable>>,
     pool: RefCell<Vec<Vec<u8>>>,
+    /// What is under way for tasks.
+    pub operations: Operations,
 }
 
 /// A task that waits for bytes, which are there.
@@ -139,6 +147,7 @@ impl Engine {
             fetches,
             fetchable: RefCell::default(),
             pool: RefCell::default(),
+            operations: Operations::default(),
         })
     }
 
@@ -254,7 +263,18 @@ impl Engine {
         mode: Mode,
         ready: u8,
     ) -> superpoll::Result<Key> {
-        let watch = Watch::new(direction.interest() & allowed(mode)).mode(mode);
+        self.register_for(fd, direction.interest() & allowed(mode), mode, ready)
+    }
+
+    /// The same with this interest, which may be none.
+    pub fn register_for(
+        &self,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        mode: Mode,
+        ready: u8,
+    ) -> superpoll::Result<Key> {
+        let watch = Watch::new(interest).mode(mode);
         let key = self.poller.borrow_mut().register(fd, watch)?;
         self.sources.borrow_mut().add(key, fd.as_raw_fd(), watch, ready);
         Ok(key)
@@ -319,6 +339,7 @@ impl Engine {
     /// can be read first.
     #[inline(always)]
     fn hear(&self, events: &mut Events, fetches: bool) {
+        self.operations.hear(self, events);
         for event in &*events {
             let outcome = self.sources.borrow_mut().report(event);
             let Some(outcome) = outcome else { continue };
@@ -351,8 +372,7 @@ impl Engine {
         if list.len() >= FETCHED_TOGETHER {
             let mut poller = self.poller.borrow_mut();
             for fetchable in &list {
-                let memory = self.pool.borrow_mut().pop();
-                let memory = memory.unwrap_or_else(|| Vec::with_capacity(AT_MOST));
+                let memory = self.memory();
                 let action = Action::ReceiveAtMost(fetchable.wanted.into());
                 // One whose registration has ended is only woken.
                 let _ = poller.queue(fetchable.key, action, memory, fetchable.key.to_bits());
@@ -378,6 +398,22 @@ impl Engine {
     #[inline]
     pub fn fetches(&self) -> bool {
         self.fetches
+    }
+
+    /// Whether operations can be under way for tasks.
+    pub fn completes(&self) -> bool {
+        self.fetches
+    }
+
+    /// The poller, for a few lines that run nobody else's code.
+    pub fn poller(&self) -> RefMut<'_, Poller> {
+        self.poller.borrow_mut()
+    }
+
+    /// Memory for what is read, to be given back.
+    pub fn memory(&self) -> Vec<u8> {
+        let pooled = self.pool.borrow_mut().pop();
+        pooled.unwrap_or_else(|| Vec::with_capacity(AT_MOST))
     }
 
     /// Takes memory back.
@@ -473,6 +509,7 @@ impl Engine {
         self.remote.ended.store(true, Ordering::Release);
         self.take_messages();
         self.drop_tasks();
+        self.operations.end_all(self);
         let sources = self.sources.borrow_mut().take_all();
         drop(sources);
         CURRENT.with(|current| current.replace(outer));
@@ -502,7 +539,8 @@ impl Engine {
     }
 
     pub fn stats(&self) -> Stats {
-        let lengths = (self.sources.borrow().len(), self.timers.borrow().len());
+        let lengths =
+            [self.sources.borrow().len(), self.timers.borrow().len(), self.operations.len()];
         self.counters.snapshot(self.poller.borrow().stats(), &self.remote, lengths)
     }
 }

@@ -64,6 +64,14 @@ impl Fetched {
         self.full.store(true, Ordering::Release);
     }
 
+    /// Puts bytes down that come before all others.
+    pub fn put_first(&self, buffer: Vec<u8>) {
+        let mut first = self.lock();
+        let next = first.take();
+        *first = Some(Box::new(Taken { buffer, given: 0, error: None, next }));
+        self.full.store(true, Ordering::Release);
+    }
+
     /// Gives out what comes first, as a read of so many bytes would; `None` if there is nothing. With it comes
     /// memory that is not needed any more.
     pub fn give(&self, room: &mut [u8]) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
@@ -105,6 +113,16 @@ impl Fetched {
         Some(count)
     }
 
+    /// What comes first, whole; `None` if there is nothing.
+    pub fn take_first(&self) -> Option<io::Result<Vec<u8>>> {
+        let mut first = self.lock();
+        let Taken { mut buffer, given, error, next } = *first.take()?;
+        *first = next;
+        self.full.store(first.is_some(), Ordering::Release);
+        buffer.drain(..given);
+        Some(error.map_or(Ok(buffer), Err))
+    }
+
     /// All bytes that are left.
     pub fn take_all(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -142,6 +160,14 @@ mod tests {
         assert_eq!(fetched.peek(&mut room), None);
         let (failure, _) = fetched.give(&mut room).unwrap();
         assert_eq!(failure.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(!fetched.is_full());
+        fetched.put(Ok(b"first".to_vec()));
+        fetched.put(Err(io::ErrorKind::ConnectionReset.into()));
+        fetched.give(&mut room[..2]).unwrap().0.unwrap();
+        fetched.put_first(b"a".to_vec());
+        assert_eq!(fetched.take_first().unwrap().unwrap(), b"a");
+        assert_eq!(fetched.take_first().unwrap().unwrap(), b"rst");
+        assert!(fetched.take_first().unwrap().is_err() && fetched.take_first().is_none());
         assert!(!fetched.is_full());
         fetched.put(Ok(b"rest".to_vec()));
         fetched.give(&mut room[..1]).unwrap().0.unwrap();

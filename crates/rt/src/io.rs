@@ -121,6 +121,9 @@ where
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(outcome) = self.give(buffer) {
+            return Poll::Ready(outcome);
+        }
         self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
     }
 
@@ -136,6 +139,13 @@ where
         self.link().poll_read(cx, io.as_fd(), buffer, |room| read_from(io, room))
     }
 
+    /// Bytes that came for a read that was given up, if there are any.
+    #[inline]
+    fn give(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
+        let fetched = self.link().fetched()?;
+        self.link().give(fetched, room)
+    }
+
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.link().attempt(Direction::Read, || read_from(self.get_ref(), buffer))
     }
@@ -145,6 +155,10 @@ where
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
+        if let Some(outcome) = first.and_then(|first| self.give(first)) {
+            return Poll::Ready(outcome);
+        }
         let asked = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll_with(cx, Direction::Read, |mut io| {
             io.read_vectored(buffers).map(|done| (done, after::<T>(done, asked)))

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use superpoll::{Key, Mode};
+use superpoll::{Interest, Key, Mode};
 
 use crate::engine::{self, Engine};
 use crate::fetch::{AT_MOST, Fetched};
@@ -249,6 +249,66 @@ impl Link {
         }
     }
 
+    /// Puts down what was received and nobody has taken. It comes first from now on, and who waits to read
+    /// is woken to take it.
+    pub fn put_back(&self, outcome: io::Result<Vec<u8>>) {
+        self.fetched.get_or_init(Arc::default).put(outcome);
+        self.wake(Direction::Read);
+    }
+
+    /// The same of bytes that come before all that was put back.
+    pub fn put_back_first(&self, bytes: Vec<u8>) {
+        self.fetched.get_or_init(Arc::default).put_first(bytes);
+        self.wake(Direction::Read);
+    }
+
+    /// Wakes who waits for a direction, to try.
+    pub fn wake(&self, direction: Direction) {
+        let woken = engine::with(|engine| {
+            let registration = self.registration.borrow();
+            let here = registration.as_ref().filter(|here| here.remote.id == engine.remote.id);
+            let key = here.map(|here| here.key)?;
+            engine.source(key, |source| source.hand_over(direction)).flatten()
+        });
+        // With nothing borrowed.
+        woken.flatten().unwrap_or_default().wake();
+    }
+
+    /// The key under which operations of the descriptor are started; it need not be watched for that. `None` if
+    /// there is none to be had, and the next wait says why.
+    pub fn key_for_operations(&self, engine: &Engine, fd: BorrowedFd<'_>) -> Option<Key> {
+        if self.exclusive {
+            return None;
+        }
+        if let Some(key) = self.key_on(engine) {
+            return Some(key);
+        }
+        let drained = self.drained.get();
+        let mode = self.mode(engine);
+        let key = engine.register_for(fd, Interest::NONE, mode, ALL_READY & !drained).ok()?;
+        self.drained.set(0);
+        self.registered(engine, key);
+        Some(key)
+    }
+
+    fn mode(&self, engine: &Engine) -> Mode {
+        match self.exclusive {
+            true => Mode::Exclusive,
+            // Most arrivals have been handed over and read by the next wait, which a ring sees with
+            // this mode only.
+            false if self.end.is_some() && engine.fetches() => Mode::Edge,
+            false => Mode::Auto,
+        }
+    }
+
+    fn registered(&self, engine: &Engine, key: Key) {
+        let remote = engine.remote.clone();
+        if let Some(end) = &self.end {
+            end.registered(remote.id, key);
+        }
+        *self.registration.borrow_mut() = Some(Registration { remote, key });
+    }
+
     /// Waits until a direction is thought to be ready; gives the tick to clear it with.
     pub fn poll_ready(
         &self,
@@ -435,20 +495,10 @@ impl Link {
                 Err(refusal)
             }
             None => {
-                let mode = match self.exclusive {
-                    true => Mode::Exclusive,
-                    // Most arrivals have been handed over and read by the next wait, which a ring sees with
-                    // this mode only.
-                    false if self.end.is_some() && engine.fetches() => Mode::Edge,
-                    false => Mode::Auto,
-                };
+                let mode = self.mode(engine);
                 let drained = self.drained.take() | direction.bit();
                 let key = engine.register(fd, direction, mode, ALL_READY & !drained)?;
-                let remote = engine.remote.clone();
-                if let Some(end) = &self.end {
-                    end.registered(remote.id, key);
-                }
-                *self.registration.borrow_mut() = Some(Registration { remote, key });
+                self.registered(engine, key);
                 engine.source(key, |source| {
                     source.wait(direction, self.waiter.get(), cx.waker());
                     self.want(engine, direction, source);

@@ -37,6 +37,8 @@ pub struct Stats {
     pub sources: usize,
     /// Timers that have neither ended nor been dropped.
     pub timers: usize,
+    /// Operations that are under way in the kernel, see [`completion`](crate::completion).
+    pub operations: usize,
     /// Hand-overs between two ends in the same engine, without the kernel.
     pub handed_over: u64,
     /// Reads that were made for tasks before they were woken, several with one call.
@@ -110,7 +112,7 @@ impl Counters {
         &self,
         poller: superpoll::Stats,
         remote: &Remote,
-        (sources, timers): (usize, usize),
+        [sources, timers, operations]: [usize; 3],
     ) -> Stats {
         Stats {
             poller,
@@ -123,6 +125,7 @@ impl Counters {
             longest_turn: self.longest_turn.get(),
             sources,
             timers,
+            operations,
             handed_over: self.handed_over.get(),
             fetched: self.fetched.get(),
             budget_spent: self.budget_spent.get(),

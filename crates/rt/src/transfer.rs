@@ -8,57 +8,21 @@
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 
-use crate::async_fd::AsyncFd;
-use crate::link::{After, Link};
-use crate::net::TcpStream;
-use crate::net::unix::UnixStream;
+use crate::link::After;
 use crate::sources::Direction;
 use crate::sys::transfer;
+use crate::tie::{Tie, Tied};
 
 /// How often a refused call is repeated at once because both sides are ready after all.
 const TRIES: u32 = 8;
 
-mod sealed {
-    use super::{BorrowedFd, Link};
-
-    /// A descriptor and its tie to an engine.
-    pub struct Tie<'a> {
-        pub(super) fd: BorrowedFd<'a>,
-        pub(super) link: &'a Link,
-    }
-
-    pub trait Tied {
-        fn tie(&self) -> Tie<'_>;
-    }
-}
-
-use sealed::{Tie, Tied};
-
-/// What bytes can be moved from and to: streams, pipes, and any [`AsyncFd`].
+/// What bytes can be moved from and to: streams, pipes, and any
+/// [`AsyncFd`](crate::AsyncFd).
 pub trait Endpoint: Tied {}
 
 impl<T: Tied> Endpoint for T {}
-
-impl<T: AsFd> Tied for AsyncFd<T> {
-    fn tie(&self) -> Tie<'_> {
-        Tie { fd: self.as_fd(), link: self.link() }
-    }
-}
-
-impl Tied for TcpStream {
-    fn tie(&self) -> Tie<'_> {
-        self.async_fd().tie()
-    }
-}
-
-impl Tied for UnixStream {
-    fn tie(&self) -> Tie<'_> {
-        self.async_fd().tie()
-    }
-}
 
 /// Moves up to `length` bytes from one descriptor to another, at least one of which is a pipe
 /// (`splice(2)`, Linux 2.6.17), and says how many: what there is, and what there is room for. Zero is

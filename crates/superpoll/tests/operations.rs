@@ -246,6 +246,7 @@ fn who_keeps_all_buffers_stops_the_others_until_they_are_given_back() {
     let Some(mut poller) = poller() else { return };
     const ALL: usize = 1024;
     const MORE: usize = 40;
+    superpoll::limits::raise_descriptors().unwrap();
     let mut pairs: Vec<_> = (0..ALL + MORE).map(|_| pair(&mut poller)).collect();
     for (token, (_, other, key)) in pairs.iter_mut().enumerate() {
         poller.start(*key, Operation::ReceiveMany, token as u64).unwrap();

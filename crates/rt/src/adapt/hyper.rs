@@ -199,8 +199,13 @@ macro_rules! read_straight {
                 cx: &mut Context<'_>,
                 mut buffer: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                let asked = buffer.remaining();
                 let $stream = &*self;
+                if let Some(fetched) = $fd.link().fetched() {
+                    return sys::buffer::read_initialised(&mut buffer, CLEARED, |room| {
+                        Poll::Ready($fd.link().give(fetched, room).unwrap_or(Ok(0)))
+                    });
+                }
+                let asked = buffer.remaining();
                 $fd.poll_with(cx, Direction::Read, |io| {
                     let done = sys::buffer::read_to_cursor(io.as_fd(), &mut buffer)?;
                     Ok(((), After::of(done, asked)))

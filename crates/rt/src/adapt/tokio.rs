@@ -169,8 +169,15 @@ macro_rules! read_straight {
                 cx: &mut Context<'_>,
                 buffer: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                let asked = buffer.remaining();
                 let $stream = &*self;
+                if let Some(fetched) = $fd.link().fetched() {
+                    let room = buffer.initialize_unfilled_to(buffer.remaining().min(CLEARED));
+                    if let Some(outcome) = $fd.link().give(fetched, room) {
+                        buffer.advance(outcome?);
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+                let asked = buffer.remaining();
                 $fd.poll_with(cx, Direction::Read, |io| {
                     let done = sys::buffer::read_to_buf(io.as_fd(), buffer)?;
                     Ok(((), After::of(done, asked)))

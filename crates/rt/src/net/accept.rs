@@ -24,6 +24,7 @@
 //! longer all others wait. Turns that grow with what a listener has had make such a start last for ever.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -46,12 +47,14 @@ const ROUND: u32 = 64;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A listening socket.
-pub(crate) struct Acceptor<L: AsFd> {
+pub struct Acceptor<L: AsFd> {
     pub listener: AsyncFd<L>,
     reserve: RefCell<Option<OwnedFd>>,
     sheds: bool,
     shed: Cell<u64>,
     turns: Turns,
+    /// Accepted for somebody who did not want it any more; who they are from, if that is known.
+    kept: RefCell<VecDeque<(Socket, Option<SockAddr>)>>,
 }
 
 fn reserve() -> io::Result<OwnedFd> {
@@ -63,7 +66,7 @@ fn is_limit(error: &io::Error) -> bool {
 }
 
 /// Errors of a connection that was lost while it was in the queue, see `accept(2)`.
-fn is_lost(error: &io::Error) -> bool {
+pub(crate) fn is_lost(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(
@@ -94,6 +97,7 @@ impl<L: AsFd> Acceptor<L> {
             sheds,
             shed: Cell::new(0),
             turns: Turns::default(),
+            kept: RefCell::default(),
         })
     }
 
@@ -108,9 +112,40 @@ impl<L: AsFd> Acceptor<L> {
         self.shed.get()
     }
 
-    pub async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
+    /// Takes a connection that was accepted and that nobody wants, for the next accept. Who waits is woken.
+    pub fn keep(&self, socket: Socket, address: Option<SockAddr>) {
+        self.kept.borrow_mut().push_back((socket, address));
+        self.listener.link().wake(Direction::Read);
+    }
+
+    /// Gives such a connection out.
+    pub fn take_kept(&self) -> Option<(Socket, SockAddr)> {
         loop {
-            match self.listener.wait(Direction::Read, |cx| self.poll_accept(cx)).await {
+            let (socket, address) = self.kept.borrow_mut().pop_front()?;
+            // A peer that has gone since has no address: its connection is lost.
+            match address.map_or_else(|| socket.peer_addr(), Ok) {
+                Ok(address) => return Some((socket, address)),
+                Err(_) => drop(socket),
+            }
+        }
+    }
+
+    /// All of them.
+    pub fn take_all_kept(&self) -> impl Iterator<Item = Socket> {
+        self.kept.take().into_iter().map(|(socket, _)| socket)
+    }
+
+    pub async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
+        self.accept_with(|cx| self.poll_accept(cx)).await
+    }
+
+    /// Accepts in this way, and lets some time pass where there is nothing else to be done.
+    pub async fn accept_with<R>(
+        &self,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> io::Result<R> {
+        loop {
+            match self.listener.wait(Direction::Read, &mut poll).await {
                 Err(error) if self.sheds && is_limit(&error) => time::sleep(PAUSE).await,
                 outcome => return outcome,
             }
@@ -118,6 +153,9 @@ impl<L: AsFd> Acceptor<L> {
     }
 
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, SockAddr)>> {
+        if let Some(kept) = self.take_kept() {
+            return Poll::Ready(Ok(kept));
+        }
         let mut round = 0;
         let accepted = ready!(self.listener.poll_with(cx, Direction::Read, |listener| {
             let outcome = self.accept_or_pass(listener);

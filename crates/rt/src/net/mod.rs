@@ -25,11 +25,11 @@
 //! against urgent data). Whoever must live with it takes [`AsyncFd::perform`](crate::AsyncFd::perform),
 //! which draws no conclusion from a short count.
 
-mod accept;
+pub(crate) mod accept;
 mod address;
 mod listeners;
 pub mod split;
-mod stream;
+pub(crate) mod stream;
 mod tcp_listener;
 mod tcp_stream;
 mod udp;

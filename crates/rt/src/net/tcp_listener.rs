@@ -242,9 +242,32 @@ impl TcpListener {
         ListenOptions::new().adopt(listener)
     }
 
-    /// Gives the listener back, open and non-blocking.
+    /// Gives the listener back, open and non-blocking. Connections that were accepted for a
+    /// [completion](crate::completion::accept) that was given up are closed:
+    /// [`into_parts`](TcpListener::into_parts) gives them out.
     pub fn into_std(self) -> std::net::TcpListener {
         self.acceptor.listener.into_inner()
+    }
+
+    /// Gives the listener back, with the connections that were accepted for a
+    /// [completion](crate::completion::accept) that was given up; none, as a rule.
+    pub fn into_parts(self) -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
+        let kept = self.acceptor.take_all_kept().map(std::net::TcpStream::from).collect();
+        (self.acceptor.listener.into_inner(), kept)
+    }
+
+    pub(crate) fn acceptor(&self) -> &Acceptor<std::net::TcpListener> {
+        &self.acceptor
+    }
+
+    pub(crate) fn accepted(
+        socket: Socket,
+        address: &SockAddr,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        let address = address.as_socket().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "accepting: the peer's address is not of IP")
+        })?;
+        Ok((TcpStream::nonblocking(socket.into()), address))
     }
 
     /// Accepts a connection (`accept4(2)`, Linux 2.6.28). One that was lost while it waited in the
@@ -256,7 +279,8 @@ impl TcpListener {
     ///
     /// What `accept(2)` says of the listener; being out of descriptors is no error, see the type.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        accepted(self.acceptor.accept().await?)
+        let (socket, address) = self.acceptor.accept().await?;
+        TcpListener::accepted(socket, &address)
     }
 
     /// As [`accept`](TcpListener::accept), for what implements `Future` by hand. Without descriptors
@@ -267,7 +291,8 @@ impl TcpListener {
     ///
     /// What `accept(2)` says.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        Poll::Ready(accepted(ready!(self.acceptor.poll_accept(cx))?))
+        let (socket, address) = ready!(self.acceptor.poll_accept(cx))?;
+        Poll::Ready(TcpListener::accepted(socket, &address))
     }
 
     /// The same listener under another descriptor.
@@ -289,13 +314,6 @@ impl TcpListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.acceptor.listener.get_ref().local_addr()
     }
-}
-
-fn accepted((socket, address): (Socket, SockAddr)) -> io::Result<(TcpStream, SocketAddr)> {
-    let address = address.as_socket().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, "accepting: the peer's address is not of IP")
-    })?;
-    Ok((TcpStream::nonblocking(socket.into()), address))
 }
 
 impl AsFd for TcpListener {

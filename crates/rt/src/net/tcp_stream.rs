@@ -51,7 +51,7 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    pub(super) fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
+    pub(crate) fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
         TcpStream { fd: AsyncFd::nonblocking(stream) }
     }
 
@@ -81,23 +81,35 @@ impl TcpStream {
     ///
     /// What `socket(2)` and `connect(2)` say: `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`.
     pub async fn connect_addr(address: SocketAddr) -> io::Result<TcpStream> {
+        let stream = TcpStream::unconnected(address)?;
+        stream.connect_to(address).await?;
+        Ok(stream)
+    }
+
+    /// A socket for connections to such an address.
+    pub(crate) fn unconnected(address: SocketAddr) -> io::Result<TcpStream> {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))
             .map_err(|error| error::limit("connecting a TCP socket", error))?;
+        Ok(TcpStream::nonblocking(socket.into()))
+    }
+
+    /// Connects it, or goes on with an attempt that has begun.
+    pub(crate) async fn connect_to(&self, address: SocketAddr) -> io::Result<()> {
         let target = address.into();
-        match socket.connect(&target) {
-            Ok(()) => return Ok(TcpStream::nonblocking(socket.into())),
-            // An interrupted attempt goes on as well.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {
-            }
-            Err(error) => return Err(error),
+        match SockRef::from(&self.fd).connect(&target) {
+            Ok(()) => return Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EISCONN) => return Ok(()),
+                // An interrupted attempt goes on as well.
+                Some(libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => {}
+                _ => return Err(error),
+            },
         }
-        let stream = TcpStream::nonblocking(socket.into());
         // Neither direction is worth a try, and the peer speaks last of all.
-        stream.fd.link().clear(Direction::Write, 0);
-        stream.fd.link().clear(Direction::Read, 0);
-        stream
-            .fd
+        self.fd.link().clear(Direction::Write, 0);
+        self.fd.link().clear(Direction::Read, 0);
+        self.fd
             .perform(Direction::Write, |stream| {
                 // The second call tells how the first one ended.
                 match SockRef::from(stream).connect(&target) {
@@ -111,8 +123,7 @@ impl TcpStream {
                     Ok(()) => Ok(()),
                 }
             })
-            .await?;
-        Ok(stream)
+            .await
     }
 
     /// Takes a connected socket from elsewhere and makes it non-blocking.

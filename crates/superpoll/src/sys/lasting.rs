@@ -356,6 +356,8 @@ impl Lasting {
             Operation::Connect(_) => gained(first).map(|_| Gain::Nothing),
             // The second has failed for its own sake only if the first was done to the end.
             Operation::SendAllAndShutdown { .. } if linked && first as usize == all => {
+                // A connection that is gone has no direction to end.
+                let answer = if answer == -libc::ENOTCONN { 0 } else { answer };
                 gained(answer).map(|_| Gain::Count(all))
             }
             _ => gained(first).map(|count| Gain::Count(count as usize)),

@@ -7,7 +7,7 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
 
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::address;
 use super::seqpacket::UnixSeqpacket;
@@ -140,8 +140,30 @@ impl UnixListener {
         Ok(UnixListener { acceptor: Acceptor::new(listener, true)? })
     }
 
-    /// Gives the listener back, open and non-blocking.
+    /// Gives the listener back, open and non-blocking. Connections that were accepted for a
+    /// [completion](crate::completion::accept) that was given up are closed:
+    /// [`into_parts`](UnixListener::into_parts) gives them out.
     pub fn into_std(self) -> std::os::unix::net::UnixListener {
         self.acceptor.listener.into_inner()
+    }
+
+    /// Gives the listener back, with the connections that were accepted for a
+    /// [completion](crate::completion::accept) that was given up; none, as a rule.
+    pub fn into_parts(
+        self,
+    ) -> (std::os::unix::net::UnixListener, Vec<std::os::unix::net::UnixStream>) {
+        let kept = self.acceptor.take_all_kept().map(Into::into).collect();
+        (self.acceptor.listener.into_inner(), kept)
+    }
+
+    pub(crate) fn acceptor(&self) -> &Acceptor<std::os::unix::net::UnixListener> {
+        &self.acceptor
+    }
+
+    pub(crate) fn accepted(
+        socket: Socket,
+        address: &SockAddr,
+    ) -> io::Result<(UnixStream, SocketAddr)> {
+        Ok((UnixStream::nonblocking(socket.into()), address::to_std(address)?))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use crate::async_fd::AsyncFd;
 use crate::link::After;
@@ -73,6 +73,16 @@ pub(super) async fn receive<T: AsFd>(
 ) -> io::Result<Received> {
     check(limit)?;
     let poll = |cx: &mut Context<'_>| {
+        let fetched = socket.link().fetched();
+        if let Some(outcome) = fetched.and_then(|fetched| socket.link().give(fetched, buffer)) {
+            // Received without room for descriptors.
+            return Poll::Ready(outcome.map(|length| message::Received {
+                length,
+                truncated: false,
+                control_truncated: false,
+                fds: Vec::new(),
+            }));
+        }
         socket.poll_with(cx, Direction::Read, |socket| {
             let asked = buffer.len();
             let received = message::receive(socket.as_fd(), &mut [IoSliceMut::new(buffer)], limit)?;

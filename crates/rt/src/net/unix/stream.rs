@@ -19,6 +19,7 @@ use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
+use crate::fetch::Fetched;
 use crate::link::{After, Link};
 use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::stream::{StreamSocket, futures_io, sealed};
@@ -52,7 +53,7 @@ fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, After)> {
 }
 
 impl UnixStream {
-    pub(super) fn nonblocking(stream: Inner) -> UnixStream {
+    pub(crate) fn nonblocking(stream: Inner) -> UnixStream {
         UnixStream { fd: AsyncFd::nonblocking(stream) }
     }
 
@@ -107,9 +108,18 @@ impl UnixStream {
         Ok(UnixStream::nonblocking(stream))
     }
 
-    /// Gives the socket back, open and non-blocking.
+    /// Gives the socket back, open and non-blocking. Bytes that came for a
+    /// [completion](crate::completion::recv) that was given up are lost:
+    /// [`into_parts`](UnixStream::into_parts) gives them out.
     pub fn into_std(self) -> Inner {
         self.fd.into_inner()
+    }
+
+    /// Gives the socket back, with the bytes that came for a [completion](crate::completion::recv) that was
+    /// given up; none, as a rule. They come before all that can be read from the socket.
+    pub fn into_parts(self) -> (Inner, Vec<u8>) {
+        let rest = self.fd.link().fetched().map_or_else(Vec::new, Fetched::take_all);
+        (self.fd.into_inner(), rest)
     }
 
     /// The own address.
@@ -177,6 +187,9 @@ impl UnixStream {
     ///
     /// `WouldBlock` if there is nothing, or what `recvmsg(2)` says.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(outcome) = self.give(buffer) {
+            return outcome;
+        }
         let asked = buffer.len();
         self.fd.link().attempt(Direction::Read, || {
             read(self.fd.get_ref(), &mut [IoSliceMut::new(buffer)], asked)
@@ -205,6 +218,13 @@ impl UnixStream {
         split::owned(self)
     }
 
+    /// Bytes that came for a receive that was given up, if there are any.
+    #[inline]
+    fn give(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
+        let fetched = self.fd.link().fetched()?;
+        self.fd.link().give(fetched, room)
+    }
+
     pub(crate) fn async_fd(&self) -> &AsyncFd<Inner> {
         &self.fd
     }
@@ -215,6 +235,9 @@ impl sealed::Sealed for UnixStream {}
 impl StreamSocket for UnixStream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Some(outcome) = self.give(buffer) {
+            return Poll::Ready(outcome);
+        }
         let asked = buffer.len();
         self.fd.poll_with(cx, Direction::Read, |stream| {
             read(stream, &mut [IoSliceMut::new(buffer)], asked)
@@ -226,6 +249,10 @@ impl StreamSocket for UnixStream {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
+        if let Some(outcome) = first.and_then(|first| self.give(first)) {
+            return Poll::Ready(outcome);
+        }
         let asked = buffers.iter().map(|buffer| buffer.len()).sum();
         self.fd.poll_with(cx, Direction::Read, |stream| read(stream, buffers, asked))
     }

@@ -1,0 +1,148 @@
+//! Accepting connections.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use socket2::{SockAddr, Socket};
+use superpoll::operation::{Gain, Operation, Progress};
+
+use super::turn;
+use crate::net::accept::{Acceptor, is_lost};
+use crate::net::unix::{UnixListener, UnixStream};
+use crate::net::{TcpListener, TcpStream};
+use crate::operations::UnderWay;
+use crate::tie::Tied;
+
+mod sealed {
+    use std::io;
+    use std::os::fd::AsFd;
+
+    use socket2::{SockAddr, Socket};
+
+    use crate::net::accept::Acceptor;
+
+    /// A listener, seen from inside.
+    pub trait Accepts {
+        /// What listens.
+        type Inner: AsFd;
+        /// A connection.
+        type Stream;
+        /// Where it comes from.
+        type Address;
+        /// What accepts.
+        fn acceptor(&self) -> &Acceptor<Self::Inner>;
+        /// A connection, and where it comes from.
+        fn accepted(
+            &self,
+            socket: Socket,
+            address: &SockAddr,
+        ) -> io::Result<(Self::Stream, Self::Address)>;
+        /// A connection alone.
+        fn stream(&self, socket: Socket) -> Self::Stream;
+    }
+}
+
+pub(super) use sealed::Accepts;
+
+/// What connections are accepted from: [`TcpListener`] or [`UnixListener`].
+pub trait Listener: Accepts {}
+
+impl Accepts for TcpListener {
+    type Inner = std::net::TcpListener;
+    type Stream = TcpStream;
+    type Address = SocketAddr;
+    fn acceptor(&self) -> &Acceptor<Self::Inner> {
+        TcpListener::acceptor(self)
+    }
+    fn accepted(&self, socket: Socket, address: &SockAddr) -> io::Result<(TcpStream, SocketAddr)> {
+        TcpListener::accepted(socket, address)
+    }
+    fn stream(&self, socket: Socket) -> TcpStream {
+        TcpStream::nonblocking(socket.into())
+    }
+}
+
+impl Accepts for UnixListener {
+    type Inner = std::os::unix::net::UnixListener;
+    type Stream = UnixStream;
+    type Address = std::os::unix::net::SocketAddr;
+    fn acceptor(&self) -> &Acceptor<Self::Inner> {
+        UnixListener::acceptor(self)
+    }
+    fn accepted(
+        &self,
+        socket: Socket,
+        address: &SockAddr,
+    ) -> io::Result<(UnixStream, std::os::unix::net::SocketAddr)> {
+        UnixListener::accepted(socket, address)
+    }
+    fn stream(&self, socket: Socket) -> UnixStream {
+        UnixStream::nonblocking(socket.into())
+    }
+}
+
+impl Listener for TcpListener {}
+impl Listener for UnixListener {}
+
+/// Accepts a connection (`accept4(2)`; on `uring` `IORING_OP_ACCEPT`) and says where it comes from. One that was lost
+/// while it waited in the queue is passed over, and without descriptors load is
+/// [shed](TcpListener#out-of-descriptors), as by the listener's own `accept`.
+///
+/// Cancel safe: a connection that has been accepted for one that is dropped comes with the next accept of the same
+/// listener, whichever it is.
+///
+/// # Errors
+///
+/// What `accept(2)` says of the listener; being out of descriptors is no error.
+pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Address)> {
+    let acceptor = listener.acceptor();
+    loop {
+        turn().await;
+        if let Some((socket, address)) = acceptor.take_kept() {
+            return listener.accepted(socket, &address);
+        }
+        let Ok(under_way) = UnderWay::start(acceptor.listener.tie(), Operation::Accept) else {
+            break;
+        };
+        let accepting = Accepting { acceptor, under_way };
+        let progress = poll_fn(|cx| accepting.under_way.poll_next(cx)).await;
+        match progress.map(|progress| progress.outcome) {
+            Some(Ok(Gain::Socket(socket, address))) => {
+                let socket = Socket::from(socket);
+                match address.map_or_else(|| socket.peer_addr(), |address| Ok(address.into())) {
+                    Ok(address) => return listener.accepted(socket, &address),
+                    // Its peer has gone, and its address with it.
+                    Err(_) => continue,
+                }
+            }
+            Some(Err(error)) if is_lost(&error) => {}
+            // Whatever it is, accepting by readiness says the same, sheds load, or waits.
+            _ => break,
+        }
+    }
+    let (socket, address) = acceptor.accept().await?;
+    listener.accepted(socket, &address)
+}
+
+/// An accept under way. What it has brought when it is given up is the listener's.
+struct Accepting<'a, L: AsFd> {
+    acceptor: &'a Acceptor<L>,
+    under_way: UnderWay,
+}
+
+impl<L: AsFd> Drop for Accepting<'_, L> {
+    fn drop(&mut self) {
+        keep(self.acceptor, self.under_way.take_rest());
+    }
+}
+
+/// Gives connections to the listener that nobody has taken.
+pub(super) fn keep<L: AsFd>(acceptor: &Acceptor<L>, rest: impl IntoIterator<Item = Progress>) {
+    for progress in rest {
+        if let Ok(Gain::Socket(socket, address)) = progress.outcome {
+            acceptor.keep(socket.into(), address.map(SockAddr::from));
+        }
+    }
+}

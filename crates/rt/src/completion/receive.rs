@@ -1,0 +1,116 @@
+//! Receiving into memory that goes along.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use superpoll::operation::{Gain, Operation};
+
+use super::{Socket, Source, turn};
+use crate::async_fd;
+use crate::link::{After, Link};
+use crate::operations::{UnderWay, is_to_be_repeated};
+use crate::sources::Direction;
+use crate::sys::buffer;
+use crate::tie::Tie;
+
+/// Receives what there is, at least a byte (`recv(2)`; on `uring` `IORING_OP_RECV`), as [`read`] does.
+///
+/// # Errors
+///
+/// What `recv(2)` says.
+pub async fn recv(socket: &impl Socket, buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+    read(socket, buffer).await
+}
+
+/// Reads what there is, at least a byte (`read(2)`; on `uring` `IORING_OP_READ`, of sockets `IORING_OP_RECV`).
+///
+/// The buffer's *capacity* is filled from its front, whatever was in it, and it comes back with the bytes that were
+/// read and no others. Zero bytes are the end of the stream, or a buffer without capacity.
+///
+/// Cancel safe: bytes that have been read for one that is dropped are the next read's of the same stream,
+/// whichever it is. They come before all that can be read from the descriptor itself.
+///
+/// # Errors
+///
+/// What `read(2)` says; the buffer comes back empty.
+pub async fn read<S: Source>(source: &S, mut buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+    buffer.clear();
+    if buffer.capacity() == 0 {
+        return (Ok(0), buffer);
+    }
+    turn().await;
+    let tie = source.tie();
+    if let Some(outcome) = take_fetched(tie.link, &mut buffer) {
+        return (outcome, buffer);
+    }
+    let capacity = buffer.capacity();
+    let operation = if S::SOCKET { Operation::Receive(buffer) } else { Operation::Read(buffer) };
+    let mut buffer = match UnderWay::start(tie, operation) {
+        Ok(under_way) => {
+            let receiving = Receiving { link: tie.link, under_way };
+            let Some(progress) = poll_fn(|cx| receiving.under_way.poll_next(cx)).await else {
+                return (Err(io::ErrorKind::Interrupted.into()), Vec::with_capacity(capacity));
+            };
+            let buffer = progress.memory.unwrap_or_else(|| Vec::with_capacity(capacity));
+            match progress.outcome {
+                Ok(Gain::Count(count)) => return (Ok(count), buffer),
+                Err(error) if !is_to_be_repeated(&error) => return (Err(error), buffer),
+                _ => buffer,
+            }
+        }
+        Err(operation) => operation.into_memory().unwrap_or_default(),
+    };
+    let outcome = by_readiness::<S>(tie, &mut buffer).await;
+    (outcome, buffer)
+}
+
+/// Bytes that came for a receive that was given up, if there are any.
+fn take_fetched(link: &Link, buffer: &mut Vec<u8>) -> Option<io::Result<usize>> {
+    let fetched = link.fetched()?;
+    let room = buffer.capacity();
+    let (outcome, spent) = fetched.give_to(|bytes| {
+        let count = bytes.len().min(room);
+        buffer.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    })?;
+    if let Some(spent) = spent {
+        crate::engine::with(|engine| engine.recycle(spent));
+    }
+    Some(outcome)
+}
+
+async fn by_readiness<S: Source>(tie: Tie<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let asked = buffer.capacity();
+    async_fd::wait(tie.link, Direction::Read, |cx| {
+        // Another receive may have been given up meanwhile.
+        if let Some(outcome) = take_fetched(tie.link, buffer) {
+            return Poll::Ready(outcome);
+        }
+        tie.link.poll(cx, tie.fd, Direction::Read, || {
+            let done = buffer::read_to_vec(tie.fd, buffer)?;
+            let short = S::SHORT_MEANS_BLOCKED;
+            Ok((done, if short { After::of(done, asked) } else { After::Ready }))
+        })
+    })
+    .await
+}
+
+/// A receive under way. What it has brought when it is given up is the stream's.
+struct Receiving<'a> {
+    link: &'a Link,
+    under_way: UnderWay,
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        for progress in self.under_way.take_rest() {
+            match (progress.outcome, progress.memory) {
+                (Ok(Gain::Count(1..)), Some(bytes)) => self.link.put_back(Ok(bytes)),
+                // The next read finds the end by itself, but not a failure, which is told once.
+                (Err(error), _) if !is_to_be_repeated(&error) => self.link.put_back(Err(error)),
+                _ => {}
+            }
+        }
+    }
+}

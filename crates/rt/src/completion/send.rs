@@ -1,0 +1,168 @@
+//! Sending memory that goes along.
+
+use std::future::poll_fn;
+use std::io;
+
+use superpoll::call;
+use superpoll::operation::{Gain, Operation};
+
+use super::{Sink, Socket, turn};
+use crate::async_fd;
+use crate::link::After;
+use crate::net::stream::close_writing;
+use crate::operations::{UnderWay, is_to_be_repeated};
+use crate::sources::Direction;
+use crate::tie::Tie;
+
+/// Sends what is in the buffer, perhaps a part only (`send(2)` with `MSG_NOSIGNAL`; on `uring` `IORING_OP_SEND`), and
+/// says how much.
+///
+/// Not cancel safe: one that is dropped may have been made, and nobody learns of how much.
+///
+/// # Errors
+///
+/// What `send(2)` says; `BrokenPipe` once the peer has closed.
+pub async fn send(socket: &impl Socket, bytes: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+    write(socket, bytes).await
+}
+
+/// Writes what is in the buffer, perhaps a part only (`write(2)`; on `uring` `IORING_OP_WRITE`), and says how much. Of
+/// a socket it is [`send`].
+///
+/// Not cancel safe: one that is dropped may have been made, and nobody learns of how much.
+///
+/// # Errors
+///
+/// What `write(2)` says; `BrokenPipe` once nobody is left to read.
+pub async fn write<S: Sink>(sink: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+    if bytes.is_empty() {
+        return (Ok(0), bytes);
+    }
+    turn().await;
+    let make = |bytes| match S::SOCKET {
+        true => Operation::Send { bytes, from: 0 },
+        false => Operation::Write { bytes, from: 0 },
+    };
+    match once(sink.tie(), make(bytes)).await {
+        Once::Done(outcome, bytes) => (outcome, bytes),
+        Once::Again(bytes) => (by_readiness::<S>(sink.tie(), &bytes).await, bytes),
+    }
+}
+
+/// Sends all that is in the buffer (`send(2)` with `MSG_NOSIGNAL`; on `uring` `IORING_OP_SEND` with `MSG_WAITALL`, which
+/// comes back when all is sent, Linux 5.19), and says how much that is.
+///
+/// Not cancel safe: one that is dropped may have sent all, a part or nothing.
+///
+/// # Errors
+///
+/// What `send(2)` says; a part may have been sent.
+pub async fn send_all<S: Socket>(socket: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+    send_from(socket, bytes, 0).await
+}
+
+/// Sends all that is in the buffer and ends the writing direction (`send(2)` and `shutdown(2)`; on `uring`
+/// `IORING_OP_SEND` linked with `IORING_OP_SHUTDOWN`, which the kernel begins when all is sent and not before, without
+/// coming back in between). Nothing is ended if sending fails. A connection that is gone by then has no direction to
+/// end, which is no error.
+///
+/// Not cancel safe: one that is dropped may have sent all, a part or nothing. Only after all the
+/// direction may have ended.
+///
+/// # Errors
+///
+/// What `send(2)` says; a part may have been sent.
+pub async fn send_all_and_shutdown<S: Socket>(
+    socket: &S,
+    mut bytes: Vec<u8>,
+) -> (io::Result<usize>, Vec<u8>) {
+    let all = bytes.len();
+    let mut sent = 0;
+    if all > 0 {
+        turn().await;
+        let operation = Operation::SendAllAndShutdown { bytes, from: 0 };
+        match once(socket.tie(), operation).await {
+            Once::Done(Ok(count), memory) if count < all => (sent, bytes) = (count, memory),
+            Once::Done(outcome, memory) => return (outcome, memory),
+            Once::Again(memory) => bytes = memory,
+        }
+    }
+    match send_from(socket, bytes, sent).await {
+        (Ok(_), bytes) => (close_writing(socket).map(|()| all), bytes),
+        failed => failed,
+    }
+}
+
+/// Sends all from a place on.
+async fn send_from<S: Socket>(
+    socket: &S,
+    mut bytes: Vec<u8>,
+    mut sent: usize,
+) -> (io::Result<usize>, Vec<u8>) {
+    let all = bytes.len();
+    let mut completes = true;
+    while sent < all {
+        turn().await;
+        let outcome;
+        if completes {
+            match once(socket.tie(), Operation::SendAll { bytes, from: sent }).await {
+                Once::Done(done, memory) => (outcome, bytes) = (done, memory),
+                Once::Again(memory) => {
+                    (bytes, completes) = (memory, false);
+                    continue;
+                }
+            }
+        } else {
+            outcome = by_readiness::<S>(socket.tie(), &bytes[sent..]).await;
+        }
+        match outcome {
+            Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), bytes),
+            Ok(count) => sent += count,
+            Err(error) => return (Err(error), bytes),
+        }
+    }
+    (Ok(all), bytes)
+}
+
+/// What became of an operation.
+enum Once {
+    Done(io::Result<usize>, Vec<u8>),
+    /// Nothing was sent, and it is to be repeated in another way.
+    Again(Vec<u8>),
+}
+
+async fn once(tie: Tie<'_>, operation: Operation) -> Once {
+    let under_way = match UnderWay::start(tie, operation) {
+        Ok(under_way) => Sending(under_way),
+        Err(operation) => return Once::Again(operation.into_memory().unwrap_or_default()),
+    };
+    let progress = poll_fn(|cx| under_way.0.poll_next(cx)).await;
+    let lost = || Err(io::Error::from_raw_os_error(libc::ECANCELED));
+    match progress.map(|progress| (progress.outcome, progress.memory)) {
+        Some((Ok(Gain::Count(count)), Some(bytes))) => Once::Done(Ok(count), bytes),
+        Some((Err(error), Some(bytes))) if is_to_be_repeated(&error) => Once::Again(bytes),
+        Some((Err(error), bytes)) => Once::Done(Err(error), bytes.unwrap_or_default()),
+        // How far it came cannot be said, so it is not repeated.
+        _ => Once::Done(lost(), Vec::new()),
+    }
+}
+
+async fn by_readiness<S: Sink>(tie: Tie<'_>, bytes: &[u8]) -> io::Result<usize> {
+    async_fd::wait(tie.link, Direction::Write, |cx| {
+        tie.link.poll(cx, tie.fd, Direction::Write, || {
+            let done =
+                if S::SOCKET { call::send(tie.fd, bytes) } else { call::write(tie.fd, bytes) }?;
+            Ok((done, After::of(done, bytes.len())))
+        })
+    })
+    .await
+}
+
+/// A send under way, which ends before its memory is given up.
+struct Sending(UnderWay);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        drop(self.0.take_rest());
+    }
+}

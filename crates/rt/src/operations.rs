@@ -1,0 +1,221 @@
+//! Operations that an engine's poller has under way for its tasks.
+//!
+//! The poller owns what the kernel may write to; the engine owns what has come of it until the task takes it. Both
+//! know an operation by its place in a list, which is free again after its last progress. The futures that wait for
+//! one stay on the thread of the engine, because they borrow a descriptor that cannot be shared between threads. So
+//! one that is dropped can always end its operation itself, with a call that waits until the kernel is done with it:
+//! whatever was received, accepted or sent until then is known at that moment, and what comes next on the
+//! same descriptor cannot overtake it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+use superpoll::operation::{Operation, Progress, Ticket};
+use superpoll::{Events, Key};
+
+use crate::engine::{self, Engine};
+use crate::tie::Tie;
+
+/// So much that nobody has taken ends an operation that goes on by itself, until it is taken.
+const MOST: usize = 16;
+
+/// One of them.
+pub(crate) struct Pending {
+    ticket: Ticket,
+    place: usize,
+    waker: Cell<Option<Waker>>,
+    progress: RefCell<VecDeque<Progress>>,
+    over: Cell<bool>,
+    pausing: Cell<bool>,
+}
+
+impl Pending {
+    fn put(&self, progress: Progress) {
+        if progress.last {
+            self.over.set(true);
+        }
+        self.progress.borrow_mut().push_back(progress);
+    }
+}
+
+/// All of an engine.
+#[derive(Default)]
+pub(crate) struct Operations {
+    list: RefCell<Slab<Rc<Pending>>>,
+    // Emptied lists, kept for their room.
+    due: Cell<Vec<Waker>>,
+    many: Cell<Vec<Rc<Pending>>>,
+}
+
+impl Operations {
+    fn start(
+        &self,
+        engine: &Engine,
+        key: Key,
+        operation: Operation,
+    ) -> Result<Rc<Pending>, Operation> {
+        let mut list = self.list.borrow_mut();
+        let home = list.vacant_entry();
+        let place = home.key();
+        // Whatever stands in the way is told by the wait that comes instead.
+        let started = engine.poller().start(key, operation, place as u64);
+        let ticket = started.map_err(|(_, operation)| operation)?;
+        let pending = Rc::new(Pending {
+            ticket,
+            place,
+            waker: Cell::default(),
+            progress: RefCell::default(),
+            over: Cell::new(false),
+            pausing: Cell::new(false),
+        });
+        home.insert(pending.clone());
+        Ok(pending)
+    }
+
+    /// Notes what the poller has told, and wakes who waits for it.
+    #[inline]
+    pub fn hear(&self, engine: &Engine, events: &mut Events) {
+        let told = events.progress();
+        if told.len() > 0 {
+            self.hear_all(engine, told);
+        }
+    }
+
+    fn hear_all(&self, engine: &Engine, told: impl Iterator<Item = Progress>) {
+        let (mut due, mut many) = (self.due.take(), self.many.take());
+        let mut list = self.list.borrow_mut();
+        // All are noted before anybody is woken, who might end another one.
+        for progress in told {
+            let place = progress.token as usize;
+            let Some(pending) = list.get(place).cloned() else { continue };
+            if progress.last {
+                list.remove(place);
+            }
+            pending.put(progress);
+            due.extend(pending.waker.take());
+            let too_much = pending.progress.borrow().len() >= MOST;
+            if too_much && !pending.over.get() && !pending.pausing.replace(true) {
+                many.push(pending);
+            }
+        }
+        drop(list);
+        for pending in many.drain(..) {
+            // If that fails it goes on, and only takes more room.
+            let _ = engine.poller().cancel(pending.ticket);
+        }
+        for waker in due.drain(..) {
+            waker.wake();
+        }
+        self.due.set(due);
+        self.many.set(many);
+    }
+
+    /// Ends one and notes what it has brought.
+    fn end(&self, engine: &Engine, pending: &Pending) {
+        if pending.over.get() {
+            return;
+        }
+        // A failure means a forked process, in which there is nothing to end.
+        let brought = engine.poller().cancel_now(pending.ticket).unwrap_or_default();
+        for progress in brought {
+            pending.put(progress);
+        }
+        if pending.over.get() {
+            let known = self.list.borrow_mut().try_remove(pending.place);
+            drop(known);
+        }
+    }
+
+    /// Ends all, with the engine. Who waits for one goes on in another way, or in another engine.
+    pub fn end_all(&self, engine: &Engine) {
+        let all: Vec<Rc<Pending>> =
+            self.list.borrow().iter().map(|(_, pending)| pending.clone()).collect();
+        for pending in all {
+            self.end(engine, &pending);
+            if let Some(waker) = pending.waker.take() {
+                waker.wake();
+            }
+        }
+        self.list.borrow_mut().clear();
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.list.borrow().len()
+    }
+}
+
+/// An operation that somebody waits for. Who drops it before it is over ends it first, and takes what is
+/// left.
+pub(crate) struct UnderWay {
+    engine: Weak<Engine>,
+    pending: Rc<Pending>,
+}
+
+impl UnderWay {
+    /// Starts one on this thread's engine; gives it back if the engine has none, or none of this descriptor.
+    pub fn start(tie: Tie<'_>, operation: Operation) -> Result<UnderWay, Operation> {
+        let Some(engine) = engine::current().filter(|engine| engine.completes()) else {
+            return Err(operation);
+        };
+        let Some(key) = tie.link.key_for_operations(&engine, tie.fd) else { return Err(operation) };
+        let pending = engine.operations.start(&engine, key, operation)?;
+        Ok(UnderWay { engine: Rc::downgrade(&engine), pending })
+    }
+
+    /// What comes next; `None` after the last.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Progress>> {
+        if let Some(progress) = self.pending.progress.borrow_mut().pop_front() {
+            return Poll::Ready(Some(progress));
+        }
+        if self.pending.over.get() {
+            return Poll::Ready(None);
+        }
+        let here = self.engine.upgrade().is_some_and(|home| engine::is_current(home.remote.id));
+        if here {
+            let before = self.pending.waker.replace(Some(cx.waker().clone()));
+            drop(before);
+            return Poll::Pending;
+        }
+        // Its engine may never run again.
+        self.end();
+        Poll::Ready(self.pending.progress.borrow_mut().pop_front())
+    }
+
+    /// Ends it, and waits until the kernel is done with it.
+    pub fn end(&self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.operations.end(&engine, &self.pending);
+        }
+    }
+
+    /// Ends it and takes what it has brought and nobody has taken.
+    pub fn take_rest(&self) -> VecDeque<Progress> {
+        if !self.pending.over.get() {
+            self.end();
+        }
+        self.pending.progress.take()
+    }
+}
+
+/// Whether an operation has to be repeated in another way: it was ended with its engine, or the kernel would not
+/// wait.
+pub(crate) fn is_to_be_repeated(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ECANCELED | libc::EAGAIN | libc::EINTR | libc::EINPROGRESS | libc::EALREADY)
+    )
+}
+
+/// Lets other tasks run first, if this one has done enough.
+pub(crate) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
+    if engine::with(Engine::spend) == Some(false) {
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    Poll::Ready(())
+}
