@@ -211,6 +211,10 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     for note in &plan.notes {
         output::note(note);
     }
+    let uring = superpoll::BackendKind::Uring.is_available();
+    if !uring && plan.entries.iter().any(|entry| entry.rings) {
+        output::note("io_uring is not available here: leaving its subjects out");
+    }
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
     let count = |total: &usize| points(*total, plan.active.as_deref()).len();
@@ -228,7 +232,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             let suitable: Vec<Entry> =
                 plan.entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
             // Named by the user, it is missed; a default is not.
-            let unfit = plan.entries.iter().find(|entry| !entry.suits(&pairs));
+            let unfit = plan.entries.iter().find(|entry| !entry.rings && !entry.suits(&pairs));
             if let Some(entry) = unfit.filter(|_| options.subjects.is_some()) {
                 output::note(&format!(
                     "subject {} cannot watch {total} descriptors (numbers of 1024 and above): \

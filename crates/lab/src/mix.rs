@@ -314,6 +314,9 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     for &kind in &kinds {
         all.push((kind, cases(options, kind, &mut notes)?));
     }
+    if entries.iter().any(|entry| entry.rings) && !superpoll::BackendKind::Uring.is_available() {
+        notes.push("io_uring is not available here: leaving its subjects out".to_owned());
+    }
     notes.dedup();
     for note in &notes {
         output::note(note);

@@ -1,6 +1,7 @@
 //! Superpoll's batch reader, to which events come with their bytes.
 //!
-//! The bytes are looked at where they are; the reads are the reader's own, as the floor's are.
+//! The bytes are looked at where they are; the reads are the reader's own, as the floor's are. Its memory is not
+//! compared: its table has the descriptors and stands for the one that users of a poller keep besides.
 
 use std::os::fd::OwnedFd;
 
@@ -76,9 +77,5 @@ impl Subject for Batch<'_> {
 
     fn counters(&self) -> Option<superpoll::Stats> {
         Some(self.reader.stats())
-    }
-
-    fn memory(&self) -> Option<usize> {
-        Some(self.reader.memory())
     }
 }
