@@ -12,9 +12,9 @@ impl Poller {
     }
 
     /// Has the next wait carry out a read or a write of a registered descriptor, which must be non-blocking.
-    /// It comes back in [`Events::completions`](crate::Events::completions) of that wait, under the caller's token; one that would block
-    /// comes back with `WouldBlock`. Ending the registration before withdraws it and drops the memory, so
-    /// nothing is read from a descriptor's successor.
+    /// It comes back in [`Events::completions`](crate::Events::completions) of that wait, under the caller's
+    /// token; one that would block comes back with `WouldBlock`. Ending the registration before withdraws it
+    /// and drops the memory, so nothing is read from a descriptor's successor.
     ///
     /// # Errors
     ///
