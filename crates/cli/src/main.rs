@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, herd, http, mix, models, output, registrations, ring, targets, timers, wake,
+    atr, echo, herd, http, mix, models, output, registrations, ring, targets, timers, wake,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -46,6 +46,8 @@ enum Lab {
     Ring(ring::Options),
     /// Many wait for one listening socket: what a connection costs, whom it wakes, who gets it
     Herd(herd::Options),
+    /// A server that sends back what it gets: the processor time of a request
+    Echo(echo::Options),
     /// A web server, the same hyper on each runtime: the processor time of a request
     Http(http::Options),
     /// Timers set and taken back, and how late those are that end
@@ -125,6 +127,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Herd(options) => {
             let record = herd::run(&options)?;
             output::herd(&record, &options.output)
+        }
+        Lab::Echo(options) => {
+            let record = echo::run(&options)?;
+            output::echo(&record, &options.output)
         }
         Lab::Http(options) => {
             let record = http::run(&options)?;

@@ -181,6 +181,22 @@ impl Pairs {
     }
 }
 
+/// Connected sockets that do not block and of which both are read and written; TCP without Nagle's delay
+/// and with a plain congestion control.
+///
+/// # Errors
+///
+/// [`Error::Usage`] for pipes, [`Error::System`] if the kernel refuses a pair.
+pub fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, OwnedFd)>> {
+    let pairs: std::io::Result<Vec<_>> = match kind {
+        Kind::Pipe => return Err(Error::usage("a pipe has one direction: choose tcp or unix")),
+        Kind::Unix => (0..total).map(|_| descriptor::unix_pair()).collect(),
+        Kind::Tcp => TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|listener| (0..total).map(|_| tcp_pair(&listener)).collect()),
+    };
+    pairs.map_err(|source| Error::system(format!("connecting {total} pairs ({kind})"), source))
+}
+
 fn tcp_pair(listener: &TcpListener) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let writer = TcpStream::connect(listener.local_addr()?)?;
     let (reader, _) = listener.accept()?;

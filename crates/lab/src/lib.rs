@@ -3,8 +3,8 @@
 //! Every experiment does the same work with every subject, in turns, checks that the work was
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
-//! experiment, options in, rows out. [`ring`], [`http`], [`timers`] and [`herd`] compare not pollers but
-//! runtimes and ways to share a listener; [`models`] the four ways to learn what is ready,
+//! experiment, options in, rows out. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
+//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`models`] the four ways to learn what is ready,
 //! [`registrations`] what it costs to begin and end watching. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
@@ -12,6 +12,7 @@ pub mod atr;
 mod atr_plot;
 pub mod atr_table;
 pub mod channel;
+pub mod echo;
 pub mod environment;
 mod error;
 pub mod herd;
@@ -35,6 +36,7 @@ pub mod registrations;
 pub mod report;
 pub mod ring;
 mod second_thread;
+mod server;
 pub mod simulator;
 pub mod statistics;
 pub mod subject;

@@ -165,6 +165,20 @@ pub fn registrations(record: &Record<crate::registrations::Row>, output: &Output
     say_where(report)
 }
 
+/// Prints and writes the results of `lab echo`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn echo(record: &Record<crate::echo::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("processor time of a server that sends back what it gets, for one request\n")?;
+    print(crate::echo::table::servers(&record.rows))?;
+    targets(&targets::of_echo(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab http`.
 ///
 /// # Errors

@@ -24,7 +24,8 @@ pub type Account = fn(&Figures) -> Option<f64>;
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
-    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `http`, `timers`, `models`.
+    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `timers`,
+    /// `models`, `registrations`, `targets`.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

@@ -12,8 +12,8 @@ use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
-    atr, atr_plot, atr_table, herd, http, mix, mix_plot, mix_table, models, plot, registrations,
-    ring, timers, wake,
+    atr, atr_plot, atr_table, echo, herd, http, mix, mix_plot, mix_table, models, plot,
+    registrations, ring, timers, wake,
 };
 
 const STYLE: &str = "\
@@ -56,6 +56,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<herd::Row>::load(&folder.join("herd.json")) {
         body += &herd_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<echo::Row>::load(&folder.join("echo.json")) {
+        body += &echo_section(folder, &record)?;
     }
     if let Some(record) = Record::<http::Row>::load(&folder.join("http.json")) {
         body += &http_section(folder, &record)?;
@@ -237,6 +240,25 @@ fn herd_section(folder: &Path, record: &Record<herd::Row>) -> Result<String> {
     }
     text += &table(&herd::table::herds(&record.rows));
     text += &kept(&targets::of_herd(&record.rows));
+    Ok(text)
+}
+
+fn echo_section(folder: &Path, record: &Record<echo::Row>) -> Result<String> {
+    let mut text = "<h2>echo: what a server takes for a request</h2>\n".to_owned();
+    text += "<p>Each server sends back what it gets, on connections of which each has one short request under \
+             way; every byte of every answer is checked. Measured is the processor time of the server's \
+             process, which has a processor to itself; ratios are those of each round. “Generator” is the share \
+             of its own processor that the load generator needs: at 100 % the server has to wait for it, finds \
+             fewer requests at a time, and sleeps in between.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    for kind in echo::plot::kinds(&record.rows) {
+        let Some(plot) = echo::plot::over_connections(&record.rows, kind) else { continue };
+        let svg = plot.svg()?;
+        record::write(&folder.join(format!("echo-{kind}.svg")), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    text += &table(&echo::table::servers(&record.rows));
+    text += &kept(&targets::of_echo(&record.rows));
     Ok(text)
 }
 

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::{self, Figures, Record};
 use crate::table::Table;
-use crate::{atr, herd, http, mix, registrations, ring, timers, wake};
+use crate::{atr, echo, herd, http, mix, registrations, ring, timers, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub struct Options {
 const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive";
 
 /// Measures everything that a target is about: all kinds, totals and placements, mixed loads,
-/// wake-ups, registrations, and sweeps and mixes once more with a second thread in the process. Takes about
+/// wake-ups, registrations, echo servers, and sweeps and mixes once more with a second thread in the process. Takes about
 /// an hour; a quick run keeps to pipes and one placement. `between` is told what begins.
 ///
 /// # Errors
@@ -98,6 +98,13 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         ..registrations::Options::default()
     })?;
     targets.extend(of_registrations(&record.rows));
+    if !options.output.no_report {
+        crate::output::write(&record, &Output { json: None, ..options.output.clone() })?;
+    }
+    between("echo servers");
+    let record =
+        echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
+    targets.extend(of_echo(&record.rows));
     if !options.output.no_report {
         crate::output::write(&record, &Output { json: None, ..options.output.clone() })?;
     }
@@ -371,6 +378,27 @@ pub fn of_http(rows: &[http::Row]) -> Vec<Target> {
     worst("http: CPU / tokio", 0.95, ours).into_iter().collect()
 }
 
+/// The targets that `lab echo` measures, with a thousand TCP connections.
+pub fn of_echo(rows: &[echo::Row]) -> Vec<Target> {
+    let of = |subject: &'static str, value: fn(&echo::Row) -> Option<echo::Ratio>| {
+        rows.iter()
+            .filter(move |row| row.subject == subject)
+            .filter(|row| (row.kind.as_str(), row.connections) == ("tcp", 1000))
+            .filter_map(move |row| Some((value(row)?.median, format!("{} bytes", row.bytes))))
+    };
+    ["superpoll-rt-uring", "superpoll-reader-uring"]
+        .into_iter()
+        .flat_map(|subject| {
+            let name = |other| format!("echo, 1000 TCP connections: CPU of {subject} / {other}");
+            [
+                worst(name("raw epoll"), 0.95, of(subject, |row| row.raw_epoll_ratio)),
+                worst(name("tokio"), 0.92, of(subject, |row| row.tokio_ratio)),
+            ]
+        })
+        .flatten()
+        .collect()
+}
+
 /// The targets that `lab timers` measures, with a million of them.
 pub fn of_timers(rows: &[timers::Row]) -> Vec<Target> {
     let ours = rows
@@ -507,6 +535,31 @@ mod tests {
         assert_eq!((targets.len(), targets[0].measured), (1, 0.96));
         assert!(!targets[0].is_kept() && of_http(&rows[..2])[0].is_kept());
         assert!(of_http(&[row("superpoll-rt-epoll", 64, None)]).is_empty());
+    }
+
+    #[test]
+    fn echo_servers_are_judged_at_a_thousand_tcp_connections() {
+        let row = |subject: &str, kind: &str, connections, raw, tokio: Option<f64>| {
+            let ratio = |median| echo::Ratio { median, ..echo::Ratio::default() };
+            echo::Row {
+                subject: subject.to_owned(),
+                kind: kind.to_owned(),
+                connections,
+                raw_epoll_ratio: Some(ratio(raw)),
+                tokio_ratio: tokio.map(ratio),
+                ..echo::Row::default()
+            }
+        };
+        let rows = [
+            row("superpoll-rt-uring", "tcp", 1000, 0.96, Some(0.91)),
+            row("superpoll-rt-uring", "tcp", 10, 3.0, Some(3.0)),
+            row("superpoll-rt-uring", "unix", 1000, 3.0, Some(3.0)),
+            row("superpoll-rt-epoll", "tcp", 1000, 3.0, Some(3.0)),
+            row("superpoll-reader-uring", "tcp", 1000, 0.9, None),
+        ];
+        let kept: Vec<(f64, bool)> =
+            of_echo(&rows).iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.96, false), (0.91, true), (0.9, true)]);
     }
 
     #[test]

@@ -31,7 +31,14 @@ fn runtime(kind: BackendKind) -> Runtime {
 
 /// Runs the same on each back-end.
 fn everywhere<F: Future<Output = io::Result<()>>>(run: impl Fn(BackendKind) -> F) {
-    for kind in BackendKind::available() {
+    in_each(BackendKind::available(), run);
+}
+
+fn in_each<F: Future<Output = io::Result<()>>>(
+    kinds: impl IntoIterator<Item = BackendKind>,
+    run: impl Fn(BackendKind) -> F,
+) {
+    for kind in kinds {
         let runtime = runtime(kind);
         let outcome = runtime.block_on(run(kind)).unwrap();
         assert!(outcome.is_ok(), "{kind}: {outcome:?}");
@@ -148,8 +155,12 @@ fn an_idle_stream_owns_no_buffer_and_a_slow_reader_takes_no_others() {
 
 #[test]
 fn more_streams_than_buffers() {
-    superpoll::limits::raise_descriptors().unwrap();
-    everywhere(|kind| async move {
+    // In a process of its own: others could not open what `select` can watch.
+    if !again::is_child() {
+        return again::under("ulimit -n 4096", "more_streams_than_buffers");
+    }
+    let kinds = BackendKind::available();
+    in_each(kinds.into_iter().filter(|&kind| kind != BackendKind::Select), |kind| async move {
         const STREAMS: usize = 1100;
         let pairs: io::Result<Vec<_>> = (0..STREAMS).map(|_| UnixStream::pair()).collect();
         let pairs = pairs?;

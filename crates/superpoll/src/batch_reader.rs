@@ -29,7 +29,7 @@ use crate::operation::Action;
 use crate::policy::Account;
 use crate::poller::{Builder, Poller};
 use crate::stats::Stats;
-use crate::sys::descriptor;
+use crate::sys::{descriptor, uring};
 use crate::waker::Waker;
 
 mod arrivals;
@@ -71,6 +71,10 @@ pub struct BatchReader<T: AsFd> {
     sources: Vec<Option<Source<T>>>,
     len: usize,
     events: Events,
+    /// What the kernel would not watch, until it is given back.
+    refused: Vec<(Key, T)>,
+    /// How often the process had been forked when the poller was made.
+    forks: u32,
     /// Indices of sources to be read, each once.
     due: VecDeque<u32>,
     /// Those that can be written to again, which is to be delivered.
@@ -133,6 +137,8 @@ impl<T: AsFd> BatchReader<T> {
             sources: Vec::new(),
             len: 0,
             events: Events::with_limit(1),
+            refused: Vec::new(),
+            forks: uring::forks(),
             due: VecDeque::new(),
             roomy: Vec::new(),
             speculation: batches.then(Speculation::new),
@@ -161,7 +167,7 @@ impl<T: AsFd> BatchReader<T> {
         self.poller.backend()
     }
 
-    /// How many descriptors are registered.
+    /// How many descriptors are registered. Those that were [refused](Arrivals::refusals) are not.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -216,6 +222,7 @@ impl<T: AsFd> BatchReader<T> {
             account,
             action: if stream.kind == Kind::Pipe { Action::Read } else { Action::Receive },
             by_call: !self.batches || stream.kind == Kind::Pipe,
+            hits: 0,
             place: NOWHERE,
             is_due: false,
             read_in: self.passes.wrapping_sub(1),
@@ -240,19 +247,28 @@ impl<T: AsFd> BatchReader<T> {
     ///
     /// [`Error::StaleKey`].
     pub fn deregister(&mut self, key: Key) -> Result<T> {
-        self.source(key)?;
-        self.cool(key.index(), false);
-        if let Some(source) = self.sources[key.index() as usize].take() {
-            self.len -= 1;
-            if source.is_due {
-                self.due.retain(|&index| index != key.index());
-            }
-            self.roomy.retain(|&roomy| roomy != key);
-            // A refused one is known here only.
+        if let Some(source) = self.take(key) {
+            // The poller has it for as long as it was not refused.
             let _ = self.poller.deregister(key);
             return Ok(source.io);
         }
-        Err(Error::StaleKey { key })
+        match self.refused.iter().position(|(refused, _)| *refused == key) {
+            Some(place) => Ok(self.refused.swap_remove(place).1),
+            None => Err(Error::StaleKey { key }),
+        }
+    }
+
+    /// Ends everything about a source but the poller's registration.
+    fn take(&mut self, key: Key) -> Option<Source<T>> {
+        self.source(key).ok()?;
+        self.cool(key.index(), false);
+        let source = self.sources[key.index() as usize].take()?;
+        self.len -= 1;
+        if source.is_due {
+            self.due.retain(|&index| index != key.index());
+        }
+        self.roomy.retain(|&roomy| roomy != key);
+        Some(source)
     }
 
     fn source(&self, key: Key) -> Result<&Source<T>> {
@@ -267,12 +283,19 @@ impl<T: AsFd> BatchReader<T> {
 
     /// A descriptor, to be written to.
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.source(key).ok().map(|source| &source.io)
+        let refused = || self.refused.iter().find(|(refused, _)| *refused == key);
+        self.source(key).ok().map(|source| &source.io).or_else(|| Some(&refused()?.1))
     }
 
     /// The same, for those who write through `&mut`.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.source_mut(key).ok().map(|source| &mut source.io)
+        match self.sources.get_mut(key.index() as usize) {
+            Some(Some(source)) if source.key == key => Some(&mut source.io),
+            _ => {
+                let refused = self.refused.iter_mut().find(|(refused, _)| *refused == key);
+                refused.map(|(_, io)| io)
+            }
+        }
     }
 
     /// Reads nothing more of it until it is [resumed](BatchReader::resume): its peer has to wait.
@@ -320,6 +343,19 @@ impl<T: AsFd> BatchReader<T> {
     /// Tells the kernel all changes now instead of with the next wait ([`Poller::flush`]).
     pub fn flush(&mut self) {
         self.poller.flush();
+    }
+
+    /// To be called in a child process before anything else, if the reader was made before the fork and the child
+    /// goes on with it ([`Poller::after_fork`]). The descriptors are still the parent's as well: what one of the
+    /// two reads the other does not get.
+    ///
+    /// # Errors
+    ///
+    /// As [`Poller::after_fork`].
+    pub fn after_fork(&mut self) -> Result<()> {
+        self.poller.after_fork()?;
+        self.forks = uring::forks();
+        Ok(())
     }
 
     /// A handle that makes a wait return, from any thread.

@@ -12,6 +12,10 @@ pub mod choosing {
     #![doc = include_str!("guide/choosing.md")]
 }
 
+pub mod batch {
+    #![doc = include_str!("guide/batch.md")]
+}
+
 pub mod fork {
     #![doc = include_str!("guide/fork.md")]
 }

@@ -297,8 +297,6 @@ impl Poller {
             return Err(Error::StaleKey { key });
         }
         let index = key.index();
-        let (backend, mut cx) = self.split();
-        backend.withdraw(&mut cx, index);
         self.table.end(index, closed);
         if closed {
             // No system call is due, and the number may be registered again right away.
@@ -308,6 +306,9 @@ impl Poller {
         let slot = self.table.slot(index);
         if slot.told().is_none() && slot.place().is_none() {
             self.stats.changes_saved += 1;
+            // There is nothing to sync, but there may be something to carry out.
+            let (backend, mut cx) = self.split();
+            backend.withdraw(&mut cx, index);
             self.table.release(index);
         }
         Ok(())

@@ -122,7 +122,7 @@ impl Crowd {
             let stands_at = own.as_ref().unwrap_or(&listener).as_raw_fd();
             let shared = &self.shared;
             let child = process::fork(|| {
-                descriptor::close_all_but(stands_at, stands_at);
+                descriptor::close_all_but(&mut [stands_at]);
                 let (tally, count) = (shared.clone(), shared.clone());
                 let tell = Tell {
                     ready: Rc::new(move || {
@@ -160,7 +160,7 @@ impl Crowd {
         let shared = &self.shared;
         let child = process::fork(|| {
             // The lowest free number may be any: nothing of the parent's is used.
-            descriptor::close_all_but(2, 2);
+            descriptor::close_all_but(&mut []);
             let ready = |port: u16| {
                 shared[PORT].store(u64::from(port), Ordering::Release);
                 shared[READY].store(engines as u64, Ordering::Release);

@@ -5,7 +5,7 @@
 //! (`hello.rs`); what differs is a file for each family of subjects: our runtime on each back-end, tokio,
 //! and as the lower bound an epoll loop that answers canned bytes and hardly looks at what was asked.
 //!
-//! Each server lives in a process of its own on one processor (`server.rs`); one load generator on another
+//! Each server lives in a process of its own on one processor (`server`); one load generator on another
 //! (`load.rs`) keeps one request in flight on each connection, checks each answer (`response.rs`) and takes
 //! the servers in turn, round by round (`trial.rs`). The figure is the processor time of the server's
 //! process by request: unlike requests per second it does not depend on how fast the generator is.
@@ -27,8 +27,6 @@ pub mod plot;
 mod raw_epoll;
 #[cfg(feature = "http")]
 mod response;
-#[cfg(feature = "http")]
-mod server;
 #[cfg(feature = "http")]
 mod subject;
 pub mod table;

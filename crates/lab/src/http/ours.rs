@@ -9,7 +9,7 @@ use superpoll_rt::{AsyncFd, Runtime};
 
 use crate::error::{Error, Result};
 use crate::http::hello;
-use crate::http::server::{Control, Counts};
+use crate::server::{Control, Counts};
 
 pub(super) fn serve_poll(listener: TcpListener, control: &mut Control) -> Result<()> {
     serve(listener, control, BackendKind::Poll)

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
 use crate::error::{Error, Result};
-use crate::http::server::Control;
+use crate::server::Control;
 use crate::sys::{descriptor, epoll};
 
 /// As long as hyper's answer.

@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
-use crate::http::server::Control;
 use crate::http::{ours, raw_epoll, tokio};
+use crate::server::Control;
 
 /// Serves for ever what arrives at a listener.
 pub type Serve = fn(TcpListener, &mut Control) -> Result<()>;

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 
 use crate::error::{Error, Result};
 use crate::http::hello;
-use crate::http::server::Control;
+use crate::server::Control;
 
 pub(super) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting tokio up", source);

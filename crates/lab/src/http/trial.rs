@@ -1,11 +1,14 @@
 //! The servers in turn, round by round.
 
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+
 use serde_json::{Map, Value, json};
 
+use crate::channel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::http::load::Load;
-use crate::http::server::{Counts, Server};
 use crate::http::subject::{self, Entry};
 use crate::http::{Options, Row};
 use crate::options;
@@ -13,15 +16,10 @@ use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Record};
+use crate::server::rounds::{self, Slice};
+use crate::server::{Counts, Place, Server};
 use crate::statistics;
-use crate::sys::process;
-
-/// What one round took.
-#[derive(Clone, Copy, Debug)]
-struct Slice {
-    ns: u64,
-    cpu_ns: u64,
-}
+use crate::sys::{process, socket};
 
 /// A server, who asks it, and what it did.
 struct Runner {
@@ -34,22 +32,10 @@ struct Runner {
     slices: Vec<Slice>,
 }
 
-/// Requests on each connection before anything else is asked.
-const WARM_UP: u64 = 20;
-
-/// How long a server is asked before its pace is believed: the first requests are slow.
-const PILOT_NS: u64 = 20_000_000;
-
-/// A round takes no longer than this, whatever the time.
-const LONGEST_ROUND_NS: f64 = 5e9;
-
-/// How long a server has to go to sleep after the last request of a round.
-const SETTLING_NS: u64 = 2_000_000;
-
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
     // One process holds a client for each connection to each server.
-    let most = 2 * crate::channel::most_pairs() / (servers + 1);
+    let most = 2 * channel::most_pairs() / (servers + 1);
     for &number in &numbers {
         if number == 0 || number > most {
             return Err(Error::usage(format!(
@@ -95,34 +81,36 @@ fn measure(
     points: &[usize],
     (client, server): (Option<usize>, Option<usize>),
 ) -> Result<Record<Row>> {
-    let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
+    let repetitions =
+        options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
     let budget = options.output.budget(10.0, 30.0 * points.len() as f64);
-    let progress = Progress::new("http", points.len() * entries.len() * (rounds + 1));
+    let progress = Progress::new("http", points.len() * entries.len() * (repetitions + 1));
     let promised = options.output.seconds.is_none();
     let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
     let (mut rows, mut left_out) = (Vec::new(), 0);
     for &connections in points {
-        let Some(rounds) = pace.next(rounds) else {
+        let Some(count) = pace.next(repetitions) else {
             left_out += 1;
             continue;
         };
         let mut runners = Vec::new();
         for &entry in entries {
             progress.step(format!("{} accepts {connections} connections", entry.name));
-            runners.push(set_up(entry, connections, server, options.output.second_thread)?);
+            let second_thread = options.output.second_thread;
+            runners.push(set_up(entry, connections, Place { processor: server, second_thread })?);
         }
         let budget_ns = budget * 1e9 / points.len() as f64;
         let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
-        let requests = share(&request_ns, rounds, budget_ns).max(connections as u64);
+        let requests = rounds::share(&request_ns, count, budget_ns).max(connections as u64);
         for runner in &mut runners {
             runner.before = runner.server.counts()?;
         }
-        for round in 0..rounds {
+        for round in 0..count {
             for turn in 0..runners.len() {
                 // Each round starts elsewhere, so that nobody goes first every time.
                 let place = (turn + round) % runners.len();
                 let runner = &mut runners[place];
-                progress.step(format!("{} {connections} connections", runner.server.entry().name));
+                progress.step(format!("{} {connections} connections", runner.server.name()));
                 let slice = runner.round(requests)?;
                 runner.slices.push(slice);
             }
@@ -140,7 +128,7 @@ fn measure(
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("connections", json!(points)),
-        ("rounds", json!(rounds)),
+        ("rounds", json!(repetitions)),
         ("client_processor", json!(client)),
         ("server_processor", json!(server)),
         ("seconds", json!(budget)),
@@ -157,40 +145,24 @@ fn measure(
 }
 
 /// Starts a server, connects to it, and sees how long a request takes.
-fn set_up(
-    entry: Entry,
-    connections: usize,
-    processor: Option<usize>,
-    second_thread: bool,
-) -> Result<Runner> {
-    let server = Server::start(entry, processor, second_thread)?;
-    let mut load = Load::connect(entry.name, server.port(), connections)?;
-    let mut pilot = WARM_UP * connections as u64;
-    let mut ns = load.go(pilot)?;
-    while ns < PILOT_NS {
-        pilot *= 2;
-        ns = load.go(pilot)?;
-    }
-    let request_ns = ns as f64 / pilot as f64;
+fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner> {
+    let failed = |source| Error::system("listening for a server's connections", source);
+    let listener = socket::listen(0, false).map_err(failed)?;
+    // What it accepts inherits this.
+    channel::plain_congestion(&listener);
+    let port = socket::port(&listener).map_err(failed)?;
+    let keeps = vec![listener.as_raw_fd()];
+    let server = Server::start(entry.name, entry.counts, place, keeps, |control| {
+        (entry.serve)(TcpListener::from(listener), control)
+    })?;
+    let mut load = Load::connect(entry.name, port, connections)?;
+    let request_ns = rounds::pilot(connections, |requests| load.go(requests))?;
     Ok(Runner { load, server, request_ns, before: None, slices: Vec::new() })
-}
-
-/// How many requests each server gets in a round, the same for all, so that all rounds fit into the time.
-fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
-    let sum: f64 = request_ns.iter().sum();
-    let slowest = statistics::maximum(request_ns).max(1.0);
-    let requests = budget_ns / (rounds as f64 * sum.max(1.0));
-    requests.min(LONGEST_ROUND_NS / slowest).max(1.0) as u64
 }
 
 impl Runner {
     fn round(&mut self, requests: u64) -> Result<Slice> {
-        let before = self.server.processor_time()?;
-        let ns = self.load.go(requests)?;
-        // Of a process that runs, the kernel tells what it had used by the last tick of the clock, which
-        // may be milliseconds ago; of one that sleeps, everything.
-        process::sleep(SETTLING_NS);
-        Ok(Slice { ns, cpu_ns: self.server.processor_time()? - before })
+        rounds::round(&self.server, || self.load.go(requests))
     }
 }
 
@@ -203,7 +175,7 @@ fn row(runner: &mut Runner, connections: usize, requests: u64) -> Result<Row> {
     let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
     let per_request = |count: u64| count as f64 / (requests * rounds as u64) as f64;
     Ok(Row {
-        subject: runner.server.entry().name.to_owned(),
+        subject: runner.server.name().to_owned(),
         connections,
         requests,
         cpu_ns_per_request_min: statistics::minimum(&cpu),
@@ -249,13 +221,6 @@ mod tests {
             let error = of(bad).unwrap_err().to_string();
             assert!(error.contains("--connections"), "{error}");
         }
-    }
-
-    #[test]
-    fn rounds_fit_into_the_time() {
-        assert_eq!(share(&[1000.0, 3000.0], 10, 4e6), 100);
-        assert_eq!(share(&[1e6], 1, 1e12), 5000);
-        assert_eq!(share(&[1e9], 5, 1.0), 1);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Remote {
             descriptor::set_blocking(end.as_raw_fd(), true).map_err(failed)?;
         }
         let child = process::fork(|| {
-            descriptor::close_all_but(orders.as_raw_fd(), replies.as_raw_fd());
+            descriptor::close_all_but(&mut [orders.as_raw_fd(), replies.as_raw_fd()]);
             process::survive_broken_pipes();
             let _second = second_thread.then(SecondThread::start);
             serve(entry, course, backend, &orders.into(), &replies.into());

@@ -125,15 +125,18 @@ pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Closes all descriptors above standard error but two: for a forked child, which owns those two.
-pub fn close_all_but(one: RawFd, other: RawFd) {
-    let (low, high) = (one.min(other), one.max(other));
-    for (first, last) in [(3, low - 1), (low + 1, high - 1), (high + 1, RawFd::MAX)] {
-        if first <= last {
+/// Closes all descriptors above standard error but these, which it sorts: for a forked child, which owns
+/// them.
+pub fn close_all_but(kept: &mut [RawFd]) {
+    kept.sort_unstable();
+    let mut first = 3;
+    for &fd in kept.iter().chain([&RawFd::MAX]) {
+        if first < fd {
             // SAFETY: the call takes integers; the caller says that nobody in the child uses what is
             // closed. Where the kernel lacks the call, the copies stay open, which does no harm.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+            unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) };
         }
+        first = first.max(fd.saturating_add(1));
     }
 }
 

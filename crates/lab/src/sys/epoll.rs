@@ -72,7 +72,6 @@ pub fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
 }
 
 /// As [`wait`], but for so many milliseconds at most.
-#[cfg(feature = "http")]
 pub fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
     // SAFETY: the kernel writes at most as many events as the slice has.
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, milliseconds) }

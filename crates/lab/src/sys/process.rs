@@ -83,7 +83,6 @@ impl Child {
     }
 
     /// The processor time that all its threads have used, in nanoseconds.
-    #[cfg(feature = "http")]
     pub fn processor_time(&self) -> io::Result<u64> {
         let mut clock: libc::clockid_t = 0;
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

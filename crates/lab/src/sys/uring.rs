@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 pub mod changes;
+pub mod echo;
 pub mod listener;
 
 /// A ring whose completions are worked off when its one thread asks (Linux 6.1), or else at least without

@@ -82,6 +82,17 @@ fn may_be_hot(mode: Mode) -> bool {
     matches!(mode, Mode::Level | Mode::OneShot | Mode::Auto)
 }
 
+/// Finds out what kind of descriptor it is, if that is not known. That takes one or two system calls, so it is left
+/// until it matters: most connections of a server that has many come and go before. Until then it has the prices of
+/// the cheapest kind.
+fn learn_kind(cx: &mut Context<'_>, index: u32) {
+    let slot = cx.table.slot(index);
+    if slot.account.kind == Kind::Unknown {
+        let kind = sys::descriptor::kind(&mut cx.stats.calls, slot.fd());
+        cx.table.slot_mut(index).account.kind = kind;
+    }
+}
+
 impl<P: Policy> Adaptive<P> {
     /// Empty sets, placed by `policy` at `costs`.
     ///
@@ -220,6 +231,9 @@ impl<P: Policy> Adaptive<P> {
 
     fn admit_candidates(&mut self, cx: &mut Context<'_>) {
         let candidates = std::mem::take(&mut self.candidates);
+        for &index in &candidates {
+            learn_kind(cx, index);
+        }
         let (policy, view) = self.judge();
         let admitted = policy.admit(candidates.len(), &view).min(candidates.len());
         for &index in &candidates[..admitted] {
@@ -324,7 +338,7 @@ impl<P: Policy> Backend for Adaptive<P> {
             self.hot.remove(cx.table, index);
             return self.cold.sync(cx, index);
         }
-        let is_new = slot.account.kind == Kind::Unknown;
+        let is_new = !slot.is_placed();
         if is_hot && is_new {
             // Another file under the same number: what the array and epoll know is gone.
             self.hot.remove(cx.table, index);
@@ -337,11 +351,11 @@ impl<P: Policy> Backend for Adaptive<P> {
             return self.cold.tell(cx, index, (watch.interest, watch.mode));
         }
         if is_new && !self.pinned && may_be_hot(watch.mode) && !watch.interest.is_empty() {
-            let fd = cx.table.slot(index).fd();
-            cx.table.slot_mut(index).account.kind = sys::descriptor::kind(&mut cx.stats.calls, fd);
             let (policy, view) = self.judge();
-            let account = &mut cx.table.slot_mut(index).account;
-            if policy.start(account, watch.hint, &view) == Place::Hot {
+            let slot = cx.table.slot_mut(index);
+            slot.set_placed();
+            if policy.start(&mut slot.account, watch.hint, &view) == Place::Hot {
+                learn_kind(cx, index);
                 // Known to epoll under an ended registration, if at all.
                 self.cold.forget(cx, index);
                 self.enter(cx, index);

@@ -31,6 +31,8 @@ pub(crate) struct Delivery {
     pub all: bool,
     /// Registrations whose descriptor was found closed.
     pub invalid: Vec<Key>,
+    /// What the kernel would not watch after it was told to, and why.
+    pub unwatched: Vec<(Key, i32)>,
     /// A wait was cut off, and since then not everything that was ready has fitted into one.
     cut: bool,
     /// The kernel was asked for no more than there was room for, and had so much.
@@ -55,6 +57,7 @@ impl Delivery {
             && !self.kernel_cut
             && self.backlog.is_empty()
             && self.invalid.is_empty()
+            && self.unwatched.is_empty()
     }
 
     /// Begins a collection of what is ready. The backlog is empty.

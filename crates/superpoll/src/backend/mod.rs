@@ -355,6 +355,12 @@ impl Context<'_> {
         self.delivery.invalid.push(key);
     }
 
+    /// Says that the kernel does not watch a descriptor that it was told to watch, with its error's number. Its
+    /// registration ends with a refusal.
+    pub fn unwatched(&mut self, key: Key, error: i32) {
+        self.delivery.unwatched.push((key, error));
+    }
+
     /// How many events are enough for a back-end whose kernel object gives out what is ready in
     /// turn; `None` if it must fetch all there are, because others take turns with it.
     pub(crate) fn room_in_turn(&self) -> Option<usize> {

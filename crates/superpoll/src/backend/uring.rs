@@ -36,15 +36,15 @@ use crate::sys::epoll;
 use crate::sys::eventfd::{EventFd, replace};
 use crate::sys::lasting::{self, Lasting};
 use crate::sys::poll::{self, Slot};
-use crate::sys::uring::{Completion, Ring};
+use crate::sys::uring::{Completion, REMOVAL, Ring};
 
 mod operations;
 
+/// How many numbers there are for armings; the other names are for what is not a poll.
+const ARMINGS: u32 = lasting::MARK;
+
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
-
-/// Armings come round here: what follows are names of operations, and no slot has it for a place that is none.
-const ARMINGS: u32 = lasting::MARK;
 
 /// The `uring` back-end.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ pub struct Uring {
     probe: Vec<Slot>,
     batch: Batch,
     lasting: Lasting,
+    /// Whether removals were told whose refusal has not been looked for.
+    is_removing: bool,
 }
 
 /// A descriptor that was found ready.
@@ -148,6 +150,7 @@ impl Uring {
             probe: Vec::new(),
             batch: Batch::default(),
             lasting: Lasting::default(),
+            is_removing: false,
         })
     }
 
@@ -174,7 +177,13 @@ impl Uring {
 
     fn disarm(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<bool> {
         let Some(arming) = cx.table.slot(index).place() else { return Ok(false) };
-        self.ring.disarm(&mut cx.stats.calls, name(index, arming as u32))?;
+        let name = name(index, arming as u32);
+        match self.outer {
+            // What another loop is told of stays to be fetched: a refusal would not be seen in time.
+            Some(_) => self.ring.cancel(&mut cx.stats.calls, name)?,
+            None => self.ring.remove(&mut cx.stats.calls, name)?,
+        }
+        self.is_removing = true;
         self.ended(cx, index);
         Ok(true)
     }
@@ -213,15 +222,48 @@ impl Uring {
         self.doubted = if nothing { None } else { Some(self.armings) };
         self.arm_again(cx)?;
         if self.batch.is_waiting() {
-            let done = &mut cx.events.completions;
-            self.batch
-                .tell(&mut cx.stats.calls, &mut self.ring, |completion| done.push(completion))?;
+            self.begin_actions(cx)?;
         }
         if !self.lasting.is_idle() {
             self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
             self.lasting.take_done(&mut cx.events.progress);
         }
         Ok(())
+    }
+
+    /// Has the next call carry out what was queued. Where there is more than the ring takes at a time, that is
+    /// done and fetched first, while the memory is still in the caches.
+    fn begin_actions(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let done = &mut cx.events.completions;
+        self.batch.keep_files(&mut cx.stats.calls, &mut self.ring);
+        self.batch.carry_out_few(&mut cx.stats.calls, |completion| done.push(completion));
+        while self.batch.is_waiting() && !self.batch.tell(&mut self.ring)? {
+            let told = self.ring.submit(&mut cx.stats.calls);
+            let fetched = self.fetch(cx);
+            self.repeated |= !self.found.is_empty();
+            told?;
+            if !fetched && self.ring.has_changes() {
+                return Err(io::Error::other("the ring does not take more changes"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what has been completed. Returns whether there was anything.
+    #[inline]
+    fn fetch(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut some = [Completion::NONE; 32];
+        let mut fetched = false;
+        loop {
+            let count = self.ring.fetch_some(&mut some);
+            for &completion in &some[..count] {
+                self.collect(cx, completion);
+            }
+            fetched |= count > 0;
+            if count < some.len() {
+                return fetched;
+            }
+        }
     }
 
     /// Has a ring of this thread's watch everything. An edge may be told a second time.
@@ -291,11 +333,7 @@ impl Uring {
                 Some(_) if self.ring.has_completions() => {}
                 Some(_) => return answer.map(drop),
             }
-            let mut fetched = first;
-            while let Some(completion) = self.ring.fetch() {
-                self.collect(cx, completion);
-                fetched = true;
-            }
+            let fetched = self.fetch(cx) || first;
             // What the ring says of more may be out of date: only as long as there was some.
             if !fetched || (!self.ring.has_more() && !self.ring.has_changes()) {
                 break;
@@ -314,11 +352,32 @@ impl Uring {
     }
 
     /// Notes what one completion says.
+    #[inline]
     fn collect(&mut self, cx: &mut Context<'_>, completion: Completion) {
         let (index, arming) = ((completion.data >> 32) as u32, completion.data as u32);
-        if arming == batch::MARK {
-            let done = self.batch.complete(&mut cx.stats.calls, index, completion.answer);
-            cx.events.completions.extend(done);
+        if arming != batch::MARK {
+            return self.collect_poll(cx, completion, index, arming);
+        }
+        let done = self.batch.complete(&mut cx.stats.calls, index, completion.answer);
+        if let Some(done) = done {
+            cx.events.completions.push(done);
+        }
+    }
+
+    /// The same of a poll.
+    fn collect_poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        completion: Completion,
+        index: u32,
+        arming: u32,
+    ) {
+        if arming & REMOVAL != 0 {
+            if completion.answer == -libc::EALREADY {
+                // A ring that takes no more changes is of no use any more.
+                let poll = completion.data & !u64::from(REMOVAL);
+                let _ = self.ring.cancel(&mut cx.stats.calls, poll);
+            }
             return;
         }
         if lasting::is_name(arming) {
@@ -334,7 +393,8 @@ impl Uring {
         let slot = cx.table.slot(index);
         // The place of a vacant slot is something else.
         if slot.fd() < 0 || slot.place() != Some(arming as usize) {
-            cx.stats.stale += 1;
+            // The last word of a poll that was removed is no event.
+            cx.stats.stale += u64::from(completion.answer >= 0);
             return;
         }
         if !completion.armed {
@@ -343,7 +403,14 @@ impl Uring {
         if completion.answer < 0 {
             match -completion.answer {
                 libc::EBADF => self.refuse(cx, index),
-                _ => self.again.push(index),
+                // It ran into something that passes.
+                libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ECANCELED => {
+                    self.again.push(index);
+                }
+                error => {
+                    cx.table.slot_mut(index).set_told(None);
+                    cx.unwatched(cx.table.key(index), error);
+                }
             }
             return;
         }
@@ -486,6 +553,8 @@ impl Backend for Uring {
             |fd| move |source| Error::system("watching it with io_uring", Some(fd), source);
         let (fd, watch) = (slot.fd(), slot.watch());
         if !slot.is_live() {
+            self.withdraw(cx, index);
+            self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
             let told = self.disarm(cx, index).map_err(failed(fd))?;
             cx.table.slot_mut(index).set_told(None);
             return Ok(if told { Synced::Told } else { Synced::Saved });
@@ -566,9 +635,7 @@ impl Backend for Uring {
         }
         self.begin(cx)?;
         self.ring.submit(&mut cx.stats.calls)?;
-        while let Some(completion) = self.ring.fetch() {
-            self.collect(cx, completion);
-        }
+        self.fetch(cx);
         self.lasting.take_done(&mut cx.events.progress);
         self.keep_found();
         Ok(())
@@ -612,7 +679,17 @@ impl Backend for Uring {
             self.arm_again(cx)?;
             self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
         }
-        self.ring.submit(&mut cx.stats.calls)
+        self.ring.submit(&mut cx.stats.calls)?;
+        if std::mem::take(&mut self.is_removing)
+            && self.outer.is_none()
+            && self.ring.has_completions()
+        {
+            // A removal may have been refused, which is not left for the next wait: the file would be held.
+            self.fetch(cx);
+            self.keep_found();
+            self.ring.submit(&mut cx.stats.calls)?;
+        }
+        Ok(())
     }
 
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {

@@ -94,7 +94,7 @@ impl Arrivals {
     }
 
     /// Descriptors that the kernel would not watch when the last wait told it to, each with its reason. They
-    /// are still the reader's: [`deregister`](crate::BatchReader::deregister) gives them back.
+    /// are not read, and still the reader's: [`deregister`](crate::BatchReader::deregister) gives them back.
     pub fn refusals(&self) -> &[(Key, Error)] {
         &self.refusals
     }

@@ -12,6 +12,10 @@ pub const READS: Interest = Interest::READABLE.with(Interest::READ_CLOSED);
 /// No place among the hot ones.
 pub const NOWHERE: u32 = u32::MAX;
 
+/// One that has had something so often without being watched has come to stay: looking up its file for good, which
+/// costs about ten times of what that saves in a read, pays then.
+pub const STAYS: u8 = 16;
+
 #[derive(Debug)]
 pub struct Source<T> {
     pub io: T,
@@ -20,6 +24,8 @@ pub struct Source<T> {
     pub action: Action,
     /// It is cheaper to read by a call of its own than together with others, or cannot be otherwise.
     pub by_call: bool,
+    /// How often it had something while it was hot, up to [`STAYS`].
+    pub hits: u8,
     /// Its place among the hot ones.
     pub place: u32,
     pub is_due: bool,
@@ -30,7 +36,7 @@ pub struct Source<T> {
     pub is_paused: bool,
     /// It was reported to be near its end: it is read until that comes.
     pub is_ending: bool,
-    /// Its end or a failure was delivered, or it was refused.
+    /// Its end or a failure was delivered.
     pub is_over: bool,
     pub wants_room: bool,
 }

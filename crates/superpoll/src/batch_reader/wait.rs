@@ -5,19 +5,19 @@
 //! poller has reported. In a pass each source is read at most once.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use super::BatchReader;
 use super::arrivals::{Arrival, Arrivals, Outcome};
-use super::source::NOWHERE;
+use super::source::{NOWHERE, STAYS};
 use super::speculation::Speculation;
 use crate::backend::Deadline;
 use crate::error::{Error, Result};
-use crate::event::{Events, Readiness};
+use crate::event::Readiness;
 use crate::key::Key;
 use crate::operation::Action;
-use crate::sys::call;
+use crate::sys::{call, uring};
 
 /// Up to so many due sources are read with a call each, which is cheaper than a call for all.
 const FEW: usize = 2;
@@ -37,6 +37,9 @@ impl<T: AsFd> BatchReader<T> {
         self.empty(arrivals);
         if arrivals.limit == 0 {
             return Err(Error::ZeroLimit);
+        }
+        if self.forks != uring::forks() {
+            return Err(Error::system("waiting", None, uring::forked()));
         }
         self.events.set_limit(arrivals.limit);
         let deadline = Deadline::after(timeout);
@@ -123,10 +126,13 @@ impl<T: AsFd> BatchReader<T> {
         }
         let room = arrivals.limit - arrivals.list.len();
         let queued = self.read_due(arrivals, room.min(self.due.len()));
-        // A failure comes again with the next wait, which has the reads carried out.
-        if queued && self.poller.wait(&mut self.events, Some(Duration::ZERO)).is_ok() {
+        if queued {
+            // A failure comes again with the next wait. What was read before it is not lost.
+            let outcome = self.poller.wait(&mut self.events, Some(Duration::ZERO));
             self.end_reads(arrivals);
-            self.hear(arrivals);
+            if outcome.is_ok() {
+                self.hear(arrivals);
+            }
         }
     }
 
@@ -152,35 +158,44 @@ impl<T: AsFd> BatchReader<T> {
     }
 
     /// Reads a source, by a call of its own or with the next wait. Returns whether it is the latter.
+    #[inline]
     fn read(&mut self, arrivals: &mut Arrivals, index: u32, by_call: bool) -> bool {
-        let Some(source) = &mut self.sources[index as usize] else { return false };
+        let Some(Some(source)) = self.sources.get_mut(index as usize) else { return false };
         source.is_due = false;
         source.read_in = self.passes;
         let mut buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(self.size));
         let (key, action) = (source.key, source.action);
-        if by_call || source.by_call {
-            let outcome = match action {
-                Action::Read => call::read_to_vec(&source.io, &mut buffer),
-                _ => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
-            };
-            self.was_read(arrivals, key, buffer, outcome);
-            return false;
+        if !(by_call || source.by_call)
+            && let Some(batch) = self.poller.batch()
+        {
+            let fd = source.io.as_fd().as_raw_fd();
+            batch.queue(index, fd, action, buffer, key.to_bits());
+            return true;
         }
-        // One that was refused meanwhile is over.
-        self.poller.queue(key, action, buffer, key.to_bits()).is_ok()
+        let outcome = match action {
+            Action::Read => call::read_to_vec(&source.io, &mut buffer),
+            _ => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
+        };
+        self.was_read(arrivals, key, buffer, outcome);
+        false
     }
 
     /// Takes what the queued reads have brought.
     fn end_reads(&mut self, arrivals: &mut Arrivals) {
-        let mut events = std::mem::replace(&mut self.events, Events::with_limit(0));
-        for completion in events.completions() {
+        if self.events.completions.is_empty() {
+            return;
+        }
+        let mut completions = std::mem::take(&mut self.events.completions);
+        arrivals.list.reserve(completions.len());
+        for completion in completions.drain(..) {
             let key = Key::from_bits(completion.token);
             self.was_read(arrivals, key, completion.buffer, completion.outcome);
         }
-        self.events = events;
+        self.events.completions = completions;
     }
 
     /// What a read has brought.
+    #[inline]
     fn was_read(
         &mut self,
         arrivals: &mut Arrivals,
@@ -188,36 +203,64 @@ impl<T: AsFd> BatchReader<T> {
         buffer: Vec<u8>,
         outcome: io::Result<usize>,
     ) {
+        let count = match outcome {
+            Ok(count) if count > 0 => count,
+            outcome => return self.found_no_bytes(arrivals, key, buffer, outcome),
+        };
         let len = self.len;
         let Some(Some(source)) = self.sources.get_mut(key.index() as usize) else { return };
         if source.key != key {
             return;
         }
-        let outcome = match outcome {
-            Ok(0) => Outcome::End,
-            Ok(count) => {
-                if source.is_hot()
-                    && let Some(speculation) = &mut self.speculation
-                {
-                    speculation.was_hit(&mut source.account, len);
-                } else if count == buffer.capacity() || source.in_records || source.is_ending {
-                    self.due.extend(source.becomes_due());
+        if source.is_hot()
+            && let Some(speculation) = &mut self.speculation
+        {
+            speculation.was_hit(&mut source.account, len);
+            if source.hits < STAYS {
+                source.hits += 1;
+                if source.hits == STAYS && !source.by_call {
+                    self.stays(key.index());
                 }
-                arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
-                return;
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                recycle(&mut self.pool, self.size, buffer);
-                return;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                recycle(&mut self.pool, self.size, buffer);
-                self.due.extend(source.becomes_due());
-                return;
-            }
-            Err(error) => Outcome::Failed(error),
-        };
+        } else if count == buffer.capacity() || source.in_records || source.is_ending {
+            self.due.extend(source.becomes_due());
+        }
+        arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
+    }
+
+    /// A source is read in most waits, and will be.
+    #[cold]
+    fn stays(&mut self, index: u32) {
+        if let (Some(Some(source)), Some(batch)) =
+            (self.sources.get(index as usize), self.poller.batch())
+        {
+            batch.want_file(index, source.io.as_fd().as_raw_fd());
+        }
+    }
+
+    /// What a read has brought that has brought no bytes: nothing, the end, or a failure.
+    fn found_no_bytes(
+        &mut self,
+        arrivals: &mut Arrivals,
+        key: Key,
+        buffer: Vec<u8>,
+        outcome: io::Result<usize>,
+    ) {
         recycle(&mut self.pool, self.size, buffer);
+        let Ok(source) = self.source_mut(key) else { return };
+        let outcome = match outcome {
+            Ok(_) => Outcome::End,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => return,
+                // It was not carried out: a signal, or the ring was another thread's.
+                Some(libc::EINTR | libc::ECANCELED) => {
+                    let due = source.becomes_due();
+                    self.due.extend(due);
+                    return;
+                }
+                _ => Outcome::Failed(error),
+            },
+        };
         source.is_over = true;
         arrivals.list.push(Arrival { key, outcome });
         self.cool(key.index(), false);
@@ -257,12 +300,12 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
+    /// Puts what the kernel would not watch aside: the poller may give its index to another.
     #[cold]
     fn take_refusals(&mut self, arrivals: &mut Arrivals) {
         for (key, error) in self.events.take_refusals() {
-            self.cool(key.index(), false);
-            if let Ok(source) = self.source_mut(key) {
-                source.is_over = true;
+            if let Some(source) = self.take(key) {
+                self.refused.push((key, source.io));
             }
             arrivals.refusals.push((key, error));
         }

@@ -49,8 +49,8 @@ pub struct Account {
     pub since: u32,
     /// Events of the present stay in the poll array, saturating.
     pub events: u16,
-    /// Kind of the descriptor; the engine fills it in before the policy is asked for the first
-    /// time.
+    /// Kind of the descriptor; the engine fills it in before the descriptor is moved to the poll array for the
+    /// first time.
     pub kind: Kind,
     /// Whether epoll still knows the descriptor while it is in the poll array; kept by the engine.
     pub parked: bool,

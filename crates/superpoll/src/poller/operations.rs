@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::operation::{Action, Operation, Progress, Ticket};
 use crate::poller::Poller;
+use crate::sys::batch::Batch;
 
 impl Poller {
     /// Whether actions can be [queued](Poller::queue): `uring` carries out many with one call.
@@ -31,21 +32,22 @@ impl Poller {
             return Err((Error::StaleKey { key }, buffer));
         };
         let fd = slot.fd();
-        let name = self.backend.name();
-        match self.backend.operations() {
-            Some(batch) => {
-                batch.queue(key.index(), fd, action, buffer, token);
-                Ok(())
-            }
-            None => {
-                let refused = Error::Unsupported {
-                    backend: name,
-                    what: "reads and writes carried out together",
-                    instead: "read and write with calls of your own, or choose uring",
-                };
-                Err((refused, buffer))
-            }
+        if let Some(batch) = self.backend.operations() {
+            batch.queue(key.index(), fd, action, buffer, token);
+            return Ok(());
         }
+        let refused = Error::Unsupported {
+            backend: self.backend.name(),
+            what: "reads and writes carried out together",
+            instead: "read and write with calls of your own, or choose uring",
+        };
+        Err((refused, buffer))
+    }
+
+    /// Where actions are queued, for whom knows that the registrations are there.
+    #[inline]
+    pub(crate) fn batch(&mut self) -> Option<&mut Batch> {
+        self.backend.operations()
     }
 
     /// Starts an operation of a registered descriptor. The kernel is told with the next wait; what it brings comes in

@@ -151,7 +151,7 @@ impl Poller {
                 _ => {}
             }
             merge(&mut events.list, told);
-            if !self.delivery.invalid.is_empty() {
+            if !(self.delivery.invalid.is_empty() && self.delivery.unwatched.is_empty()) {
                 self.refuse_invalid();
             }
             if self.shared.has_commands() {
@@ -170,8 +170,17 @@ impl Poller {
         }
     }
 
-    /// Ends the registrations of descriptors that were found closed.
+    /// Ends the registrations of descriptors that were found closed, or cannot be watched.
+    #[cold]
     fn refuse_invalid(&mut self) {
+        while let Some((key, error)) = self.delivery.unwatched.pop() {
+            if let Some(slot) = self.table.get(key) {
+                let fd = slot.fd();
+                let _ = self.end(key, false);
+                let source = io::Error::from_raw_os_error(error);
+                self.refuse(key, Error::system("watching it", Some(fd), source));
+            }
+        }
         while let Some(key) = self.delivery.invalid.pop() {
             if let Some(slot) = self.table.get(key) {
                 let fd = slot.fd();

@@ -21,6 +21,9 @@ pub const MARK: u32 = u32::MAX;
 /// Up to so many cost more through the ring than by a call each.
 const FEW: usize = 2;
 
+/// The owner of what was withdrawn or completed.
+const NOBODY: u32 = u32::MAX;
+
 /// The actions of one wait.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -29,22 +32,27 @@ pub struct Batch {
     told: usize,
     /// So many were told and are not completed.
     under_way: usize,
+    /// Where the ring keeps the files of registrations, by index; `NOBODY` if it does not.
+    files: Vec<u32>,
+    /// Those whose files it shall keep.
+    wanted: Vec<(u32, RawFd)>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Whose it is; nobody's after it was withdrawn or completed.
-    owner: Option<u32>,
-    fd: RawFd,
-    action: Action,
     buffer: Vec<u8>,
     token: u64,
+    /// Whose it is.
+    owner: u32,
+    fd: RawFd,
+    action: Action,
 }
 
 impl Batch {
     /// Takes an action of the registration with this index.
+    #[inline]
     pub fn queue(&mut self, owner: u32, fd: RawFd, action: Action, buffer: Vec<u8>, token: u64) {
-        self.entries.push(Entry { owner: Some(owner), fd, action, buffer, token });
+        self.entries.push(Entry { buffer, token, owner, fd, action });
     }
 
     /// Whether some have not been told.
@@ -57,48 +65,98 @@ impl Batch {
     pub fn withdraw(&mut self, owner: u32) {
         let told = self.told;
         for entry in self.entries.iter_mut().skip(told) {
-            if entry.owner == Some(owner) {
-                entry.owner = None;
+            if entry.owner == owner {
+                entry.owner = NOBODY;
             }
         }
     }
 
-    /// Tells the kernel all, to be carried out with the next call; or carries out what is not worth that.
-    pub fn tell(
-        &mut self,
-        calls: &mut Calls,
-        ring: &mut Ring,
-        mut done: impl FnMut(Completion),
-    ) -> io::Result<()> {
-        let alone = self.told == 0 && self.entries.len() <= FEW;
-        while self.told < self.entries.len() {
-            let place = self.told;
-            let entry = &mut self.entries[place];
-            if entry.owner.is_some() && !alone {
-                let data = (place as u64) << 32 | u64::from(MARK);
-                // SAFETY: the memory is the entry's until its completion was fetched, and a vector's memory
-                // stays where it is when the entry moves.
-                unsafe { ring.push(calls, &entry.submission().user_data(data)) }?;
-                self.under_way += 1;
+    /// Has the ring keep the file of a registration that has come to stay.
+    pub fn want_file(&mut self, owner: u32, fd: RawFd) {
+        self.wanted.push((owner, fd));
+    }
+
+    /// Tells the ring which files it shall keep.
+    #[inline]
+    pub fn keep_files(&mut self, calls: &mut Calls, ring: &mut Ring) {
+        if !self.wanted.is_empty() {
+            self.keep_wanted(calls, ring);
+        }
+    }
+
+    #[cold]
+    fn keep_wanted(&mut self, calls: &mut Calls, ring: &mut Ring) {
+        for (owner, fd) in self.wanted.drain(..) {
+            let index = owner as usize;
+            if index >= self.files.len() {
+                self.files.resize(index + 1, NOBODY);
             }
-            self.told += 1;
-            if alone && let Some(completion) = self.entries[place].carry_out(calls) {
+            if self.files[index] == NOBODY
+                && let Some(place) = ring.keep_file(calls, fd)
+            {
+                self.files[index] = place;
+            }
+        }
+    }
+
+    /// Has the ring let go of a registration's file, whose descriptor is given back.
+    pub fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) {
+        self.wanted.retain(|&(wanted, _)| wanted != owner);
+        if let Some(place) = self.files.get_mut(owner as usize)
+            && *place != NOBODY
+        {
+            ring.forget_file(calls, std::mem::replace(place, NOBODY));
+        }
+    }
+
+    /// Carries out what is not worth telling the kernel together: a few.
+    pub fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Completion)) {
+        if self.told > 0 || self.entries.len() > FEW {
+            return;
+        }
+        for entry in &mut self.entries {
+            if let Some(completion) = entry.carry_out(calls) {
                 done(completion);
             }
         }
+        self.entries.clear();
+    }
+
+    /// Notes in the ring as many as it has room for, to be carried out with the next call. Returns whether that
+    /// is all.
+    pub fn tell(&mut self, ring: &mut Ring) -> io::Result<bool> {
+        let Batch { entries, told, under_way, files, .. } = self;
+        let next = || {
+            while let Some(entry) = entries.get_mut(*told) {
+                let data = (*told as u64) << 32 | u64::from(MARK);
+                *told += 1;
+                if entry.owner != NOBODY {
+                    *under_way += 1;
+                    let file = files.get(entry.owner as usize).copied().unwrap_or(NOBODY);
+                    return Some(entry.submission(file).user_data(data));
+                }
+            }
+            None
+        };
+        // SAFETY: the memory is the entry's until its completion was fetched, and a vector's memory stays
+        // where it is when the entry moves.
+        unsafe { ring.fill(next) }?;
         self.clear();
-        Ok(())
+        Ok(!self.is_waiting())
     }
 
     /// What has become of one, by the high half of its name and the kernel's answer.
+    #[inline]
     pub fn complete(&mut self, calls: &mut Calls, place: u32, answer: i32) -> Option<Completion> {
         let entry = self.entries.get_mut(place as usize)?;
-        entry.owner.take()?;
+        if entry.owner == NOBODY {
+            return None;
+        }
         let completion = if answer == -libc::EOPNOTSUPP {
             // A kind of file that cannot promise not to wait, but for the descriptor's own flag.
-            entry.owner = Some(0);
             entry.carry_out(calls)
         } else {
+            entry.owner = NOBODY;
             Some(entry.end(answer as isize))
         };
         self.under_way -= 1;
@@ -109,13 +167,15 @@ impl Batch {
     /// Gives up what has not been completed: its ring is gone.
     pub fn give_up(&mut self, mut done: impl FnMut(Completion)) {
         for mut entry in self.entries.drain(..) {
-            if entry.owner.take().is_some() {
+            if entry.owner != NOBODY {
                 done(entry.end(-libc::ECANCELED as isize));
             }
         }
         (self.told, self.under_way) = (0, 0);
+        self.files.clear();
     }
 
+    #[inline]
     fn clear(&mut self) {
         if self.under_way == 0 && self.told == self.entries.len() {
             self.entries.clear();
@@ -126,18 +186,26 @@ impl Batch {
     /// Heap in use, without the memory of actions.
     pub fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
+            + self.files.capacity() * size_of::<u32>()
+            + self.wanted.capacity() * size_of::<(u32, RawFd)>()
     }
 }
 
 impl Entry {
-    fn submission(&mut self) -> squeue::Entry {
-        let (fd, memory) = (types::Fd(self.fd), self.buffer.as_mut_ptr());
+    /// For the ring, which knows the file by its place if it keeps it.
+    #[inline]
+    fn submission(&mut self, file: u32) -> squeue::Entry {
+        let (number, flags) = match file {
+            NOBODY => (self.fd, squeue::Flags::empty()),
+            place => (place as RawFd, squeue::Flags::FIXED_FILE),
+        };
+        let (fd, memory) = (types::Fd(number), self.buffer.as_mut_ptr());
         let most = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let (room, length) = (most(self.buffer.capacity()), most(self.buffer.len()));
         // Where the file is at; pipes have no other place.
         let here = u64::MAX;
         let receive = |room| opcode::Recv::new(fd, memory, room).flags(libc::MSG_DONTWAIT).build();
-        match self.action {
+        let entry = match self.action {
             Action::Read => {
                 opcode::Read::new(fd, memory, room).offset(here).rw_flags(libc::RWF_NOWAIT).build()
             }
@@ -150,12 +218,15 @@ impl Entry {
             Action::Send => opcode::Send::new(fd, memory, length)
                 .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
                 .build(),
-        }
+        };
+        entry.flags(flags)
     }
 
     /// Carries it out by a call of its own, if it is still wanted.
     fn carry_out(&mut self, calls: &mut Calls) -> Option<Completion> {
-        self.owner.take()?;
+        if std::mem::replace(&mut self.owner, NOBODY) == NOBODY {
+            return None;
+        }
         calls.operation += 1;
         // SAFETY: it is open as long as its registration, which the caller has not ended.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
@@ -178,6 +249,7 @@ impl Entry {
         Some(self.end(answer))
     }
 
+    #[inline]
     fn end(&mut self, answer: isize) -> Completion {
         let mut buffer = std::mem::take(&mut self.buffer);
         let outcome = call::result(answer);

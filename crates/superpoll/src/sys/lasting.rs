@@ -415,7 +415,7 @@ impl Lasting {
             return Ok(());
         }
         entry.cancelled = true;
-        ring.disarm(calls, ticket.name())
+        ring.cancel(calls, ticket.name())
     }
 
     /// Ends what belongs to a registration, which is over. What is under way has no owner from then on.

@@ -26,7 +26,10 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use crate::stats::Calls;
 use crate::sys::question::Question;
 
+mod files;
 mod trial;
+
+use files::Files;
 
 /// How many changes are told together at most, and how many completions wait to be fetched before the kernel
 /// begins to keep them elsewhere. With a smaller ring more calls are made, so the next size is for those who
@@ -40,8 +43,11 @@ const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
-/// What a removal is answered under; nobody waits for it.
+/// What a cancellation is answered under; nobody waits for it.
 const IGNORED: u64 = u64::MAX;
+
+/// In the name of a poll that is not to be removed any more but was asked to be.
+pub const REMOVAL: u32 = 1 << 31;
 
 /// How often this process has been forked, seen from the child.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -88,6 +94,11 @@ pub struct Completion {
     pub buffer: Option<u16>,
 }
 
+impl Completion {
+    /// Room for one.
+    pub const NONE: Completion = Completion { data: 0, answer: 0, armed: false, buffer: None };
+}
+
 /// The ring.
 pub struct Ring {
     ring: IoUring,
@@ -98,6 +109,7 @@ pub struct Ring {
     /// Where to leave the name if it is dropped on another thread than the one that has given it.
     left: Option<Names>,
     forks: u32,
+    files: Files,
     /// Whether removals that succeed need no answer (Linux 5.17).
     quiet_removals: bool,
 }
@@ -106,6 +118,17 @@ impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring").field("fd", &self.ring.as_raw_fd()).finish_non_exhaustive()
     }
+}
+
+/// How often this process has been forked since this was first asked, seen from the child.
+pub fn forks() -> u32 {
+    watch_forks();
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// What is said to a child that uses a ring of its parent.
+pub fn forked() -> io::Error {
+    io::Error::other("the process has been forked: call after_fork in the child first")
 }
 
 fn watch_forks() {
@@ -140,7 +163,7 @@ impl Ring {
         }
         let quiet_removals = parameters.is_feature_skip_cqe_on_success();
         let name = (ring.as_raw_fd(), 0);
-        Ok(Ring { ring, owner, name, left: None, forks, quiet_removals })
+        Ok(Ring { ring, owner, name, left: None, forks, files: Files::default(), quiet_removals })
     }
 
     /// A ring for so many changes and completions, and who owns it.
@@ -178,14 +201,25 @@ impl Ring {
         unsafe { self.push(calls, &entry.user_data(data)) }
     }
 
-    /// Watches it no more. What was found before may still be told.
-    pub fn disarm(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
-        let flags =
-            if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() };
-        // Not a removal of the poll, which is refused while it is about to be completed.
-        let entry = opcode::AsyncCancel::new(data).build().flags(flags).user_data(IGNORED);
+    /// Watches it no more, unless it is about to be completed: then the removal is refused with `EALREADY`,
+    /// told under the same name with [`REMOVAL`] in it. What was found before may still be told.
+    pub fn remove(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
+        let entry = opcode::PollRemove::new(data).build();
+        let entry = entry.flags(self.quiet()).user_data(data | u64::from(REMOVAL));
         // SAFETY: a removal refers to no memory.
         unsafe { self.push(calls, &entry) }
+    }
+
+    /// The same whatever it is about to do, at twice the price.
+    pub fn cancel(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
+        let entry = opcode::AsyncCancel::new(data).build().flags(self.quiet()).user_data(IGNORED);
+        // SAFETY: a removal refers to no memory.
+        unsafe { self.push(calls, &entry) }
+    }
+
+    /// What makes a removal that succeeds say nothing.
+    fn quiet(&self) -> squeue::Flags {
+        if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() }
     }
 
     /// Notes what is to be told with the next call.
@@ -207,6 +241,25 @@ impl Ring {
             .map_err(|_| io::Error::other("the ring does not take more changes"))
     }
 
+    /// Notes as many entries as there is room for. The next one is asked for only when it can be taken.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Ring::push), for each of them.
+    pub(super) unsafe fn fill(
+        &mut self,
+        mut next: impl FnMut() -> Option<squeue::Entry>,
+    ) -> io::Result<()> {
+        self.check_forks()?;
+        let mut queue = self.ring.submission();
+        while !queue.is_full() {
+            let Some(entry) = next() else { break };
+            // SAFETY: as the caller promises. It cannot fail, there is room.
+            let _ = unsafe { queue.push(&entry) };
+        }
+        Ok(())
+    }
+
     /// Whether it belongs to another thread than this one.
     #[inline]
     pub fn is_elsewhere(&self) -> bool {
@@ -217,7 +270,7 @@ impl Ring {
         if self.forks == FORKS.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Err(io::Error::other("the process has been forked: call Poller::after_fork in the child"))
+        Err(forked())
     }
 
     /// Whether it is a parent process's.
@@ -341,6 +394,20 @@ impl Ring {
         self.ring.submitter().register_eventfd(counter.as_raw_fd())
     }
 
+    /// Looks a descriptor's file up for good. Returns its place, if there is one, by which entries may name it
+    /// until it is [forgotten](Ring::forget_file).
+    pub fn keep_file(&mut self, calls: &mut Calls, fd: RawFd) -> Option<u32> {
+        let usable = self.check_forks().is_ok() && self.owner != Some(0) && !self.is_elsewhere();
+        if usable { self.files.keep(calls, &self.ring, fd) } else { None }
+    }
+
+    /// Lets go of a file.
+    pub fn forget_file(&mut self, calls: &mut Calls, place: u32) {
+        if self.check_forks().is_ok() {
+            self.files.forget(calls, &self.ring, place);
+        }
+    }
+
     /// What has been completed, one after the other.
     pub fn fetch(&mut self) -> Option<Completion> {
         loop {
@@ -351,6 +418,20 @@ impl Ring {
                 return Some(Completion { data: entry.user_data(), answer, armed, buffer });
             }
         }
+    }
+
+    /// Fetches what has been completed, as much as there is room for. Returns how many there are.
+    pub fn fetch_some(&mut self, room: &mut [Completion]) -> usize {
+        let mut queue = self.ring.completion();
+        let mut count = 0;
+        while let Some(place) = room.get_mut(count) {
+            let Some(entry) = queue.next() else { break };
+            let (data, answer, flags) = (entry.user_data(), entry.result(), entry.flags());
+            let (armed, buffer) = (cqueue::more(flags), cqueue::buffer_select(flags));
+            *place = Completion { data, answer, armed, buffer };
+            count += usize::from(data != IGNORED);
+        }
+        count
     }
 
     /// Whether something can be fetched without a call.
@@ -374,8 +455,12 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // A child process has no names of its parent's.
-        let Some(left) = self.left.take().filter(|_| self.check_forks().is_ok()) else { return };
+        // A child process has no names of its parent's, and leaves it its files.
+        if self.check_forks().is_err() {
+            return;
+        }
+        self.files.forget_all(&self.ring);
+        let Some(left) = self.left.take() else { return };
         let offset = self.name.0 as u32;
         if self.is_elsewhere() {
             left.lock().unwrap_or_else(PoisonError::into_inner).push(offset);

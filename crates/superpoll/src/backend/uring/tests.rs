@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use crate::backend::BackendKind;
+use super::{Uring, name};
+use crate::backend::stage::Stage;
+use crate::backend::{Backend, BackendKind};
 use crate::event::{Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
 use crate::poller::Poller;
+use crate::sys::uring::Completion;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -240,4 +243,31 @@ fn one_that_is_dropped_on_another_thread_lets_go_when_its_own_makes_the_next() {
     std::thread::spawn(move || drop(first)).join().unwrap();
     assert_eq!(found(&mut poller().unwrap()), []);
     until_nobody_reads(&writer);
+}
+
+#[test]
+fn what_the_kernel_would_not_watch_is_refused_and_what_passes_is_tried_again() {
+    if poller().is_none() {
+        return;
+    }
+    for (error, again) in [
+        (libc::EINVAL, false),
+        (libc::EACCES, false),
+        (libc::ENOMEM, true),
+        (libc::EAGAIN, true),
+        (libc::ECANCELED, true),
+    ] {
+        let mut uring = Uring::new().unwrap();
+        let mut stage = Stage::new(4);
+        let (reader, _writer) = pipe().unwrap();
+        let key = stage.add(reader.as_raw_fd(), Interest::READABLE);
+        uring.sync(&mut stage.cx(), key.index()).unwrap();
+        let arming = stage.table.slot(key.index()).place().unwrap();
+        let data = name(key.index(), arming as u32);
+        uring.collect(&mut stage.cx(), Completion { data, answer: -error, ..Completion::NONE });
+        let refused: &[(Key, i32)] = if again { &[] } else { &[(key, error)] };
+        assert_eq!(stage.delivery.unwatched, refused);
+        assert_eq!(uring.again == [key.index()], again, "{error}");
+        assert_eq!((uring.armed, stage.table.slot(key.index()).place()), (0, None));
+    }
 }

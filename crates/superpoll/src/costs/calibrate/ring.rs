@@ -146,7 +146,7 @@ impl Bench {
     /// All of them, and what is said of it.
     fn cancel(&mut self, readers: &[RawFd]) -> io::Result<()> {
         for data in 0..readers.len() {
-            self.ring.disarm(&mut self.calls, data as u64)?;
+            self.ring.remove(&mut self.calls, data as u64)?;
         }
         self.ring.submit(&mut self.calls)?;
         let mut ended = 0;

@@ -1,5 +1,5 @@
-//! Whether io_uring can do here what watching takes: a poll that stays after it has reported, and a cancellation
-//! by name.
+//! Whether io_uring can do here what watching takes: a poll that stays after it has reported, its removal, and a
+//! cancellation by name.
 //!
 //! A kernel may have rings and lack an operation, and a sandbox may refuse one. A poll that is refused is
 //! answered like one that could not stay, which is armed again; with none allowed a wait would do that for
@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What the operations go by.
 const POLL: u64 = 1;
 const CANCEL: u64 = 2;
+const REMOVE: u64 = 3;
 
 /// Holds the trial, until one has been decided in this process.
 ///
@@ -53,13 +54,20 @@ fn watch(ring: &mut IoUring, counter: &EventFd) -> io::Result<()> {
     counter.write()?;
     let fd = Fd(counter.as_fd().as_raw_fd());
     let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build().user_data(POLL);
-    let answer = answer(ring, &poll, POLL)?;
-    refused(answer.result(), "IORING_OP_POLL_ADD")?;
-    if !cqueue::more(answer.flags()) {
+    let first = answer(ring, &poll, POLL)?;
+    refused(first.result(), "IORING_OP_POLL_ADD")?;
+    if !cqueue::more(first.flags()) {
         return Err(io::Error::other("its polls end after one report (IORING_POLL_ADD_MULTI)"));
     }
     let cancel = opcode::AsyncCancel::new(POLL).build().user_data(CANCEL);
-    refused(self::answer(ring, &cancel, CANCEL)?.result(), "IORING_OP_ASYNC_CANCEL")
+    refused(answer(ring, &cancel, CANCEL)?.result(), "IORING_OP_ASYNC_CANCEL")?;
+    answer(ring, &poll, POLL)?;
+    let remove = opcode::PollRemove::new(POLL).build().user_data(REMOVE);
+    match -answer(ring, &remove, REMOVE)?.result() {
+        // It is about to report, or has been cancelled just now.
+        libc::EALREADY | libc::ENOENT => Ok(()),
+        result => refused(-result, "IORING_OP_POLL_REMOVE"),
+    }
 }
 
 fn refused(result: i32, operation: &str) -> io::Result<()> {
@@ -110,10 +118,12 @@ mod tests {
     #[test]
     fn an_operation_that_is_not_allowed_is_named() {
         let (poll, cancel) = (opcode::PollAdd::CODE, opcode::AsyncCancel::CODE);
+        let remove = opcode::PollRemove::CODE;
         let cases = [
             (&[opcode::Nop::CODE][..], Some("IORING_OP_POLL_ADD")),
             (&[poll], Some("IORING_OP_ASYNC_CANCEL")),
-            (&[poll, cancel], None),
+            (&[poll, cancel], Some("IORING_OP_POLL_REMOVE")),
+            (&[poll, cancel, remove], None),
         ];
         for (allowed, named) in cases {
             let Some(outcome) = restricted(allowed) else {

@@ -1,22 +1,21 @@
 //! A server in a process of its own, and the line to it.
 //!
-//! The parent opens the listener and forks while it has one thread. The child moves to its processor and
-//! says that it is ready, or why it cannot be; after that it hears a byte on the line only if it is a
-//! server that counts, and answers with its counters. What a server takes is read off its process' clock
-//! from outside.
+//! The parent forks while it has one thread. The child keeps what it serves and the line, moves to its
+//! processor, and says that it is ready, or why it cannot be; after that it hears a byte on the line only if
+//! it is a server that counts, and answers with its counters. What a server takes is read off its process'
+//! clock from outside, round by round (`rounds.rs`).
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use serde::{Deserialize, Serialize};
 
-use crate::channel;
 use crate::error::{Error, Result};
-use crate::http::subject::Entry;
 use crate::second_thread::SecondThread;
-use crate::sys::{descriptor, process, socket};
+use crate::sys::{descriptor, process};
+
+pub mod rounds;
 
 /// What a server has done since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +41,11 @@ pub struct Control {
 }
 
 impl Control {
+    /// For a server that answers on this line.
+    pub fn new(line: UnixStream) -> Control {
+        Control { line }
+    }
+
     /// Says that connections are welcome.
     ///
     /// # Errors
@@ -77,53 +81,61 @@ impl Control {
     }
 }
 
+/// Where and how a server runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its only processor, if it is to have one.
+    pub processor: Option<usize>,
+    /// Whether its process has an idle thread beside the one that serves.
+    pub second_thread: bool,
+}
+
 /// The parent's end: a server that runs until it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    entry: Entry,
+    name: &'static str,
+    counts: bool,
     child: process::Child,
     line: BufReader<UnixStream>,
-    port: u16,
 }
 
 impl Server {
-    /// Forks the child, which serves on one processor.
+    /// Forks the child, which keeps these descriptors and serves them. Counters are asked for only if it
+    /// `counts`.
     ///
     /// # Errors
     ///
     /// What the server says, or [`Error::System`] if no child can be had.
-    pub fn start(entry: Entry, processor: Option<usize>, second_thread: bool) -> Result<Server> {
+    pub fn start(
+        name: &'static str,
+        counts: bool,
+        place: Place,
+        mut keeps: Vec<RawFd>,
+        serve: impl FnOnce(&mut Control) -> Result<()>,
+    ) -> Result<Server> {
         let failed = |source| Error::system("starting a server's process", source);
-        let listener = socket::listen(0, false).map_err(failed)?;
-        // What it accepts inherits this.
-        channel::plain_congestion(&listener);
-        let port = socket::port(&listener).map_err(failed)?;
         let (line, theirs) = UnixStream::pair().map_err(failed)?;
+        keeps.push(theirs.as_raw_fd());
         let child = process::fork(|| {
-            descriptor::close_all_but(listener.as_raw_fd(), theirs.as_raw_fd());
+            descriptor::close_all_but(&mut keeps);
             process::survive_broken_pipes();
-            let mut control = Control { line: theirs };
-            if let Err(error) = serve(entry, listener, &mut control, processor, second_thread) {
+            let mut control = Control::new(theirs);
+            if let Err(error) = run(place, &mut control, serve) {
                 // If nobody hears it the parent is gone.
                 let _ = control.say(&Answer::Failed(error.to_string()));
             }
         })
         .map_err(failed)?;
-        let mut server = Server { entry, child, line: BufReader::new(line), port };
+        let mut server = Server { name, counts, child, line: BufReader::new(line) };
         match server.answer()? {
             Answer::Failed(reason) => Err(Error::Usage(reason)),
             _ => Ok(server),
         }
     }
 
-    /// The subject.
-    pub fn entry(&self) -> Entry {
-        self.entry
-    }
-
-    /// Where it listens, on the loopback address.
-    pub fn port(&self) -> u16 {
-        self.port
+    /// The subject's name.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The processor time that its process has used, in nanoseconds.
@@ -132,7 +144,7 @@ impl Server {
     ///
     /// [`Error::System`] if the process is no more.
     pub fn processor_time(&self) -> Result<u64> {
-        let name = self.entry.name;
+        let name = self.name;
         self.child
             .processor_time()
             .map_err(|e| Error::system(format!("reading the processor time of {name}"), e))
@@ -144,10 +156,10 @@ impl Server {
     ///
     /// Why it does not answer.
     pub fn counts(&mut self) -> Result<Option<Counts>> {
-        if !self.entry.counts {
+        if !self.counts {
             return Ok(None);
         }
-        let asking = |e| Error::system(format!("asking {} for its counters", self.entry.name), e);
+        let asking = |e| Error::system(format!("asking {} for its counters", self.name), e);
         self.line.get_mut().write_all(b"?").map_err(asking)?;
         match self.answer()? {
             Answer::Counted(counts) => Ok(Some(counts)),
@@ -167,21 +179,19 @@ impl Server {
 
     fn gone(&self) -> Error {
         let found = "its process ended without an answer".to_owned();
-        Error::Work { subject: self.entry.name, found }
+        Error::Work { subject: self.name, found }
     }
 }
 
-fn serve(
-    entry: Entry,
-    listener: OwnedFd,
+fn run(
+    place: Place,
     control: &mut Control,
-    processor: Option<usize>,
-    second_thread: bool,
+    serve: impl FnOnce(&mut Control) -> Result<()>,
 ) -> Result<()> {
-    if let Some(processor) = processor {
+    if let Some(processor) = place.processor {
         process::pin(&[processor])
             .map_err(|e| Error::system(format!("moving a server to processor {processor}"), e))?;
     }
-    let _second = second_thread.then(SecondThread::start);
-    (entry.serve)(TcpListener::from(listener), control)
+    let _second = place.second_thread.then(SecondThread::start);
+    serve(control)
 }

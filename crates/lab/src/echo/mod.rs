@@ -1,0 +1,127 @@
+//! `lab echo`: what a server takes for a request when there is nothing to it but input and output.
+//!
+//! A thousand connections, on each of which one short message is under way, to the server or back. What the
+//! server gets it sends back, so that nothing is left but the kernel's sockets and the way to wait for them:
+//! loops of C programmers on epoll and on io_uring (`raw_epoll.rs`, `sys/uring/echo.rs`), our poller and our
+//! batch reader (`poller.rs`, `reader.rs`), our runtime and tokio with a task for each connection (`ours.rs`,
+//! `tokio.rs`).
+//!
+//! Each server lives in a process of its own on one processor and is given its end of every connection when
+//! it starts (`server`). The load generator on another processor (`load.rs`) knows what each answer must be
+//! (`message.rs`), checks every byte of it, and sends the next request at once; it takes the servers in turn,
+//! round by round (`trial.rs`). The figure is the processor time of the server's process by request. The
+//! generator's own load stands beside it: a server that is quicker than the generator runs dry, sleeps, and
+//! finds fewer requests at a time when it wakes up.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::options::Output;
+use crate::record::Record;
+
+mod load;
+mod message;
+mod ours;
+pub mod plot;
+mod poller;
+mod raw_epoll;
+mod raw_uring;
+mod reader;
+mod subject;
+pub mod table;
+#[cfg(feature = "rivals-rt")]
+mod tokio;
+mod trial;
+
+/// Options of `lab echo`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Connections to each server, with commas
+    #[arg(long, value_name = "LIST", default_value = "1000")]
+    pub connections: String,
+    /// 1, 10, 100 and 1000 connections
+    #[arg(long, conflicts_with = "connections")]
+    pub sweep: bool,
+    /// The length of a request
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub bytes: usize,
+    /// tcp, unix or all
+    #[arg(long, value_name = "LIST", default_value = "tcp")]
+    pub kind: String,
+    /// Servers to measure, with commas, or all
+    #[arg(long, value_name = "LIST")]
+    pub subjects: Option<String>,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            connections: "1000".to_owned(),
+            sweep: false,
+            bytes: 64,
+            kind: "tcp".to_owned(),
+            subjects: None,
+            output: Output::default(),
+        }
+    }
+}
+
+/// A ratio, from the ratios of all rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The middle one.
+    pub median: f64,
+    /// A tenth of them are below.
+    pub low: f64,
+    /// A tenth of them are above.
+    pub high: f64,
+}
+
+/// One server with so many connections.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The server.
+    pub subject: String,
+    /// `tcp` or `unix`.
+    pub kind: String,
+    /// Connections, each with one request under way.
+    pub connections: usize,
+    /// The length of a request.
+    pub bytes: usize,
+    /// Requests in a round, over all connections.
+    pub requests: u64,
+    /// Processor time of the server's process by request, in the round that took least.
+    pub cpu_ns_per_request_min: f64,
+    /// The same in the middle one.
+    pub cpu_ns_per_request_median: f64,
+    /// The dearest round less the cheapest.
+    pub cpu_spread: f64,
+    /// Answers in a second, in the middle round. The load generator has its part in it.
+    pub requests_per_second: f64,
+    /// The share of its processor that the load generator used, in the middle round.
+    pub generator_busy: f64,
+    /// Times the poller waited, if the server counts them.
+    pub waits_per_request: Option<f64>,
+    /// Calls of `epoll_ctl`, if the server counts them.
+    pub epoll_ctl_per_request: Option<f64>,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Processor time against that of the level-triggered epoll loop.
+    pub raw_epoll_ratio: Option<Ratio>,
+    /// Processor time against that of tokio.
+    pub tokio_ratio: Option<Ratio>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
+/// [`Error::Work`](crate::Error::Work) if an answer is wrong or does not come; otherwise what a server says.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    trial::run(options)
+}

@@ -1,0 +1,52 @@
+//! The plots of `lab echo`: processor time of a request, over the number of connections.
+
+use crate::echo::Row;
+use crate::plot::{self, Plot};
+
+/// A curve for each server, for one kind of sockets; none if only one number of connections was measured.
+pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
+    let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
+    let plot = Plot {
+        title: format!("one request under way on each connection, {kind}"),
+        x_label: "connections".to_owned(),
+        y_label: "server's cpu ns per request".to_owned(),
+        curves: plot::curves(&own, |row| {
+            Some((row.subject.as_str(), (row.connections as f64, row.cpu_ns_per_request_median)))
+        }),
+        ..Plot::default()
+    };
+    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+}
+
+/// The kinds of sockets, in the order of their rows.
+pub fn kinds(rows: &[Row]) -> Vec<&str> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for row in rows {
+        if !kinds.contains(&row.kind.as_str()) {
+            kinds.push(&row.kind);
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_numbers_of_connections_are_drawn_for_each_kind() {
+        let row = |kind: &str, connections, cpu_ns_per_request_median| Row {
+            subject: "raw-epoll".to_owned(),
+            kind: kind.to_owned(),
+            connections,
+            cpu_ns_per_request_median,
+            ..Row::default()
+        };
+        let rows = [row("tcp", 1, 9000.0), row("tcp", 100, 7000.0), row("unix", 1, 3000.0)];
+        assert_eq!(kinds(&rows), ["tcp", "unix"]);
+        let plot = over_connections(&rows, "tcp").unwrap();
+        assert_eq!(plot.curves[0].points, [(0.0, 9000.0), (2.0, 7000.0)]);
+        assert!(plot.svg().unwrap().contains("connections"));
+        assert!(over_connections(&rows, "unix").is_none());
+    }
+}

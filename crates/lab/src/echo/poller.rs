@@ -1,0 +1,86 @@
+//! Our poller, and reads and writes by its calls in line: the loop that a user of it writes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch, call};
+
+use crate::echo::subject::{Connections, EVENTS};
+use crate::error::{Error, Result};
+use crate::server::{Control, Counts};
+
+pub(super) fn serve(
+    connections: Connections,
+    control: &mut Control,
+    kind: BackendKind,
+) -> Result<()> {
+    let mut poller = Poller::builder().backend(kind).build()?;
+    let mut buffer = vec![0; connections.room];
+    let watch = Watch::new(Interest::READABLE).mode(Mode::Auto);
+    let questions = control.questions()?;
+    let asked = poller.register(&questions, watch)?;
+    let mut sockets: Vec<Option<(Key, OwnedFd)>> = Vec::new();
+    for socket in connections.sockets {
+        let key = poller.register(&socket, watch)?;
+        let place = key.index() as usize;
+        if place >= sockets.len() {
+            sockets.resize_with(place + 1, || None);
+        }
+        sockets[place] = Some((key, socket));
+    }
+    let mut open = sockets.iter().flatten().count();
+    poller.flush();
+    control.ready()?;
+    let mut events = Events::with_limit(EVENTS);
+    while open > 0 {
+        poller.wait(&mut events, None)?;
+        for event in &events {
+            let key = event.key();
+            if key == asked {
+                match call::read(&questions, &mut [0]) {
+                    Ok(1) => control.counted(&counts(&poller))?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    _ => return Ok(()),
+                }
+                continue;
+            }
+            let socket = &mut sockets[key.index() as usize];
+            if socket.as_ref().is_some_and(|(_, socket)| !echo(socket, &mut buffer)) {
+                poller.deregister(key)?;
+                *socket = None;
+                open -= 1;
+            }
+        }
+        if let Some((_, error)) = events.refusals().first() {
+            return Err(Error::usage(error.to_string()));
+        }
+    }
+    Ok(())
+}
+
+fn counts(poller: &Poller) -> Counts {
+    let calls = poller.stats().calls;
+    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl() }
+}
+
+/// Sends back what there is to be read; says whether the connection goes on.
+fn echo(socket: impl AsFd, buffer: &mut [u8]) -> bool {
+    loop {
+        match call::read(&socket, buffer) {
+            Ok(0) => return false,
+            Ok(count) => {
+                if call::send(&socket, &buffer[..count]).ok() != Some(count) {
+                    return false;
+                }
+                if count < buffer.len() {
+                    return true;
+                }
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return true,
+                io::ErrorKind::Interrupted => {}
+                _ => return false,
+            },
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `epoll(7)` as a C programmer has it: wait, read, write.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::echo::subject::{Connections, EVENTS};
+use crate::error::{Error, Result};
+use crate::server::Control;
+use crate::sys::{descriptor, epoll};
+
+pub(super) fn serve_level(connections: Connections, control: &mut Control) -> Result<()> {
+    serve(connections, control, 0)
+}
+
+/// Reads that leave room in the buffer have drained the socket, so that edges need no second read.
+pub(super) fn serve_edge(connections: Connections, control: &mut Control) -> Result<()> {
+    serve(connections, control, libc::EPOLLET)
+}
+
+fn serve(connections: Connections, control: &mut Control, trigger: i32) -> Result<()> {
+    let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+    let mut buffer = vec![0; connections.room];
+    let mut sockets: Vec<Option<OwnedFd>> = connections.sockets.into_iter().map(Some).collect();
+    for (number, socket) in (0..).zip(sockets.iter().flatten()) {
+        epoll::add(&set, socket.as_raw_fd(), (libc::EPOLLIN | trigger) as u32, number)
+            .map_err(|e| Error::system("watching a socket with epoll", e))?;
+    }
+    control.ready()?;
+    let mut open = sockets.len();
+    let mut events = vec![epoll::Raw { events: 0, u64: 0 }; EVENTS];
+    while open > 0 {
+        let ready = epoll::wait(set.as_raw_fd(), &mut events);
+        for event in &events[..usize::try_from(ready).unwrap_or(0)] {
+            let socket = &mut sockets[event.u64 as usize];
+            if socket.as_ref().is_some_and(|socket| !echo(socket, &mut buffer)) {
+                // Closing ends the watch too.
+                *socket = None;
+                open -= 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends back what there is to be read; says whether the connection goes on.
+fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
+    let fd = socket.as_raw_fd();
+    loop {
+        match usize::try_from(descriptor::read(fd, buffer)) {
+            Ok(0) => return false,
+            Ok(count) => {
+                if usize::try_from(descriptor::write(fd, &buffer[..count])) != Ok(count) {
+                    return false;
+                }
+                if count < buffer.len() {
+                    return true;
+                }
+            }
+            Err(_) => match io::Error::last_os_error().kind() {
+                io::ErrorKind::WouldBlock => return true,
+                io::ErrorKind::Interrupted => {}
+                _ => return false,
+            },
+        }
+    }
+}

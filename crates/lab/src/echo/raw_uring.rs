@@ -1,0 +1,22 @@
+//! io_uring as a C programmer has it.
+
+use crate::echo::subject::Connections;
+use crate::error::{Error, Result};
+use crate::server::Control;
+use crate::sys::uring::echo::Echo;
+
+/// Why it cannot run here.
+pub(super) fn refusal() -> Option<String> {
+    let refused = Echo::new(&[], 512).err()?;
+    Some(format!("a ring with provided buffers: {refused}"))
+}
+
+pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
+    let failed = |source| Error::system("serving with an io_uring", source);
+    let mut echo = Echo::new(&connections.sockets, connections.room).map_err(failed)?;
+    control.ready()?;
+    while echo.is_open() {
+        echo.turn().map_err(failed)?;
+    }
+    Ok(())
+}

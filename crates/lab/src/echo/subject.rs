@@ -1,0 +1,233 @@
+//! The servers, by name.
+
+use std::os::fd::OwnedFd;
+
+use superpoll::BackendKind;
+
+use crate::channel::Kind;
+#[cfg(feature = "rivals-rt")]
+use crate::echo::tokio;
+use crate::echo::{ours, poller, raw_epoll, raw_uring, reader};
+use crate::error::{Error, Result};
+use crate::server::Control;
+
+/// How many events each server takes from a wait at most.
+pub const EVENTS: usize = 1024;
+
+/// What a server serves.
+#[derive(Debug)]
+pub struct Connections {
+    /// TCP or Unix-domain sockets.
+    pub kind: Kind,
+    /// Its ends.
+    pub sockets: Vec<OwnedFd>,
+    /// The size of a buffer: more than a request has.
+    pub room: usize,
+}
+
+/// Serves until its connections are closed, or until nobody asks for its counters any more.
+pub type Serve = fn(Connections, &mut Control) -> Result<()>;
+
+/// A server by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Whether it can say how often it waited.
+    pub counts: bool,
+    /// Why it cannot run here, if it needs what not every system has.
+    refusal: fn() -> Option<String>,
+    /// None if it is not built in.
+    serve: Option<Serve>,
+}
+
+const fn other(name: &'static str, about: &'static str, serve: Serve) -> Entry {
+    Entry { name, about, counts: false, refusal: || None, serve: Some(serve) }
+}
+
+const fn ours(name: &'static str, about: &'static str, serve: Serve) -> Entry {
+    Entry { name, about, counts: true, refusal: || None, serve: Some(serve) }
+}
+
+const fn ring(name: &'static str, about: &'static str, serve: Serve) -> Entry {
+    Entry { refusal: no_ring, ..ours(name, about, serve) }
+}
+
+fn no_ring() -> Option<String> {
+    (!BackendKind::Uring.is_available()).then(crate::probe::why_no_uring)
+}
+
+const TOKIO: Entry = Entry {
+    name: "tokio",
+    about: "a task for each connection on tokio's current_thread runtime",
+    counts: false,
+    refusal: || None,
+    #[cfg(feature = "rivals-rt")]
+    serve: Some(tokio::serve),
+    #[cfg(not(feature = "rivals-rt"))]
+    serve: None,
+};
+
+/// All servers, the yardstick first.
+pub const ALL: &[Entry] = &[
+    other("raw-epoll", "a C programmer's epoll loop, level-triggered", raw_epoll::serve_level),
+    other("raw-epoll-et", "a C programmer's epoll loop, edge-triggered", raw_epoll::serve_edge),
+    Entry {
+        refusal: raw_uring::refusal,
+        ..other(
+            "raw-uring",
+            "a C programmer's ring: multishot receives, sends with the next wait",
+            raw_uring::serve,
+        )
+    },
+    ours("superpoll-epoll", "our poller, back-end epoll", |connections, control| {
+        poller::serve(connections, control, BackendKind::Epoll)
+    }),
+    ours("superpoll-adaptive", "our poller, back-end adaptive", |connections, control| {
+        poller::serve(connections, control, BackendKind::Adaptive)
+    }),
+    ring("superpoll-uring", "our poller, back-end uring", |connections, control| {
+        poller::serve(connections, control, BackendKind::Uring)
+    }),
+    ours("superpoll-reader-epoll", "our batch reader, back-end epoll", |connections, control| {
+        reader::serve(connections, control, BackendKind::Epoll)
+    }),
+    ring("superpoll-reader-uring", "our batch reader, back-end uring", |connections, control| {
+        reader::serve(connections, control, BackendKind::Uring)
+    }),
+    ours("superpoll-rt-epoll", "our runtime, back-end epoll", |connections, control| {
+        ours::serve(connections, control, BackendKind::Epoll)
+    }),
+    ours("superpoll-rt-adaptive", "our runtime, back-end adaptive", |connections, control| {
+        ours::serve(connections, control, BackendKind::Adaptive)
+    }),
+    ring("superpoll-rt-uring", "our runtime, back-end uring", |connections, control| {
+        ours::serve(connections, control, BackendKind::Uring)
+    }),
+    TOKIO,
+];
+
+impl Entry {
+    /// What it does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if it is not built in.
+    pub fn serve(&self) -> Result<Serve> {
+        self.serve.ok_or_else(|| {
+            Error::usage(format!(
+                "subject {} is not built in: build with --features rivals-rt",
+                self.name
+            ))
+        })
+    }
+}
+
+/// Those that were asked for, each once, and the yardstick; and why those are left out that this system
+/// does not offer.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown or not built in.
+pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+    let mut chosen: Vec<Entry> = vec![ALL[0]];
+    for name in names.unwrap_or("all").split(',').map(str::trim) {
+        let named: Vec<Entry> = match name {
+            "all" => ALL.iter().filter(|entry| entry.serve.is_some()).copied().collect(),
+            _ => ALL.iter().filter(|entry| entry.name == name).copied().collect(),
+        };
+        if named.is_empty() {
+            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+            return Err(Error::usage(format!(
+                "no echo server is called {name:?}: choose among {} or all",
+                names.join(", ")
+            )));
+        }
+        for entry in named {
+            entry.serve()?;
+            if chosen.iter().all(|other| other.name != entry.name) {
+                chosen.push(entry);
+            }
+        }
+    }
+    Ok(without_refused(chosen, |entry| (entry.refusal)()))
+}
+
+fn without_refused(
+    chosen: Vec<Entry>,
+    refusal: impl Fn(&Entry) -> Option<String>,
+) -> (Vec<Entry>, Vec<String>) {
+    let (mut kept, mut notes) = (Vec::new(), Vec::new());
+    for entry in chosen {
+        match refusal(&entry) {
+            Some(reason) => notes.push(format!("{} left out: {reason}", entry.name)),
+            None => kept.push(entry),
+        }
+    }
+    (kept, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::channel;
+    use crate::echo::load::Load;
+
+    #[test]
+    fn every_server_sends_every_byte_back() {
+        let (entries, _) = chosen(None).unwrap();
+        assert!(entries.len() >= 8);
+        for entry in entries {
+            for (kind, count, bytes, requests) in
+                [(Kind::Unix, 1, 1, 50), (Kind::Unix, 70, 4096, 500), (Kind::Tcp, 40, 64, 3000)]
+            {
+                let pairs = channel::socket_pairs(kind, count).unwrap();
+                let (sockets, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+                let (line, their_line) = UnixStream::pair().unwrap();
+                let mut load = Load::new(entry.name, theirs, bytes).unwrap();
+                std::thread::scope(|scope| {
+                    let server = scope.spawn(move || {
+                        let connections = Connections { kind, sockets, room: 2 * bytes };
+                        entry.serve().unwrap()(connections, &mut Control::new(their_line))
+                    });
+                    let mut line = BufReader::new(line);
+                    line.read_line(&mut String::new()).unwrap();
+                    for _ in 0..2 {
+                        assert!(load.go(requests).unwrap() > 0, "{}", entry.name);
+                    }
+                    drop((load, line));
+                    server.join().unwrap().unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn the_yardstick_always_takes_part_and_each_only_once() {
+        let names = |text| -> Vec<&str> {
+            chosen(text).unwrap().0.iter().map(|entry| entry.name).collect()
+        };
+        let two = ["raw-epoll", "superpoll-rt-epoll"];
+        assert_eq!(names(Some("superpoll-rt-epoll, raw-epoll,superpoll-rt-epoll")), two);
+        assert_eq!(names(None), names(Some("raw-epoll,all")));
+        let error = chosen(Some("nginx")).unwrap_err().to_string();
+        assert!(error.contains("\"nginx\"") && error.contains("superpoll-reader-uring"), "{error}");
+        if let Err(error) = chosen(Some("tokio")) {
+            assert!(error.to_string().contains("--features rivals-rt"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_left_out_with_a_reason() {
+        let refuse = |entry: &Entry| entry.name.contains("uring").then(|| "no ring".to_owned());
+        let (kept, notes) = without_refused(ALL.to_vec(), refuse);
+        assert!(kept.iter().all(|entry| !entry.name.contains("uring")));
+        assert_eq!((kept.len(), notes.len()), (8, 4));
+        assert_eq!(notes[0], "raw-uring left out: no ring");
+    }
+}

@@ -1,0 +1,296 @@
+//! The servers in turn, round by round.
+
+use std::os::fd::AsRawFd;
+
+use serde_json::{Map, Value, json};
+
+use crate::channel::{self, Kind};
+use crate::echo::load::Load;
+use crate::echo::subject::{self, Connections, Entry};
+use crate::echo::{Options, Ratio, Row};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::options;
+use crate::output;
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::server::rounds::{self, Slice};
+use crate::server::{Counts, Place, Server};
+use crate::statistics;
+use crate::sys::process;
+
+/// A request is no longer: every socket takes one at once.
+const LONGEST: usize = 4096;
+
+/// No buffer is smaller.
+const SMALLEST_BUFFER: usize = 512;
+
+/// A server, who asks it, and what it did.
+struct Runner {
+    load: Load,
+    server: Server,
+    /// A request in nanoseconds, from the pilot.
+    request_ns: f64,
+    before: Option<Counts>,
+    slices: Vec<Slice>,
+    /// The share of its processor that the generator used, round by round.
+    busy: Vec<f64>,
+}
+
+/// What is measured at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Point {
+    kind: Kind,
+    connections: usize,
+}
+
+fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
+    let kinds = match options.kind.trim() {
+        "all" => vec![Kind::Tcp, Kind::Unix],
+        text => options::kinds(text)?,
+    };
+    if kinds.contains(&Kind::Pipe) {
+        return Err(Error::usage("--kind pipe has one direction only: choose tcp, unix or all"));
+    }
+    if options.bytes == 0 || options.bytes > LONGEST {
+        let bytes = options.bytes;
+        return Err(Error::usage(format!("--bytes {bytes} is not possible: give 1 to {LONGEST}")));
+    }
+    let connections = if options.sweep { "1,10,100,1000" } else { options.connections.as_str() };
+    let numbers = options::numbers("--connections", connections)?;
+    // One process holds the generator's ends of all, and while it starts a server that one's ends too.
+    let most = 2 * channel::most_pairs() / (servers + 1);
+    let mut points = Vec::new();
+    for kind in kinds {
+        for &connections in &numbers {
+            if connections == 0 || connections > most {
+                return Err(Error::usage(format!(
+                    "--connections {connections} is not possible: give 1 to {most}, which is what the \
+                     limit of {} descriptors leaves with {servers} servers",
+                    superpoll::limits::descriptors().1
+                )));
+            }
+            let point = Point { kind, connections };
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+    }
+    Ok(points)
+}
+
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    let points = points(options, entries.len())?;
+    for note in &notes {
+        output::note(note);
+    }
+    // Before this thread keeps to one processor.
+    let environment = Environment::here();
+    let processors = process::processors();
+    let (client, server) = (processors.first().copied(), processors.get(1).copied());
+    if server.is_none() {
+        output::note("there is one processor: servers and load generator take turns on it");
+    }
+    let pinned = client.is_some_and(|client| process::pin(&[client]).is_ok());
+    let measured = measure(options, &entries, &points, server.or(client));
+    if pinned {
+        // Where it cannot be undone, what follows runs on one processor.
+        let _ = process::pin(&processors);
+    }
+    let (rows, rounds, left_out) = measured?;
+    pace::say_left_out(left_out);
+    let parameters: Map<String, Value> = [
+        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
+        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+        ("connections", json!(points.iter().map(|p| p.connections).collect::<Vec<_>>())),
+        ("kinds", json!(points.iter().map(|p| p.kind.name()).collect::<Vec<_>>())),
+        ("bytes", json!(options.bytes)),
+        ("rounds", json!(rounds)),
+        ("client_processor", json!(client)),
+        ("server_processor", json!(server)),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect();
+    let experiment = "echo".to_owned();
+    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+}
+
+/// The rows, how many rounds were wanted, and how many points were left out.
+fn measure(
+    options: &Options,
+    entries: &[Entry],
+    points: &[Point],
+    processor: Option<usize>,
+) -> Result<(Vec<Row>, usize, usize)> {
+    let repetitions =
+        options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
+    let budget = options.output.budget(10.0, 40.0 * points.len() as f64);
+    let progress = Progress::new("echo", points.len() * entries.len() * (repetitions + 1));
+    let promised = options.output.seconds.is_none() || options.output.paced;
+    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
+    let place = Place { processor, second_thread: options.output.second_thread };
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for &point in points {
+        let Some(count) = pace.next(repetitions) else {
+            left_out += 1;
+            continue;
+        };
+        let name = format!("{} {} connections", point.kind, point.connections);
+        let mut runners = Vec::new();
+        for &entry in entries {
+            progress.step(format!("{} gets {name}", entry.name));
+            runners.push(set_up(entry, point, options.bytes, place)?);
+        }
+        let budget_ns = budget * 1e9 / points.len() as f64;
+        let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
+        let requests = rounds::share(&request_ns, count, budget_ns).max(point.connections as u64);
+        for runner in &mut runners {
+            runner.before = runner.server.counts()?;
+        }
+        for round in 0..count {
+            for turn in 0..runners.len() {
+                // Each round starts elsewhere, so that nobody goes first every time.
+                let place = (turn + round) % runners.len();
+                let runner = &mut runners[place];
+                progress.step(format!("{} {name}", runner.server.name()));
+                runner.round(requests)?;
+            }
+        }
+        let mut together = Vec::new();
+        for runner in &mut runners {
+            together.push(row(runner, point, options.bytes, requests)?);
+        }
+        relate(&mut together, &runners);
+        rows.extend(together);
+    }
+    drop(progress);
+    Ok((rows, repetitions, left_out))
+}
+
+/// Connects, starts a server with its ends, and sees how long a request takes.
+fn set_up(entry: Entry, point: Point, bytes: usize, place: Place) -> Result<Runner> {
+    let kind = point.kind;
+    let pairs = channel::socket_pairs(kind, point.connections)?;
+    let (sockets, own): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let serve = entry.serve()?;
+    let room = (2 * bytes).max(SMALLEST_BUFFER);
+    let keeps = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+    let server = Server::start(entry.name, entry.counts, place, keeps, |control| {
+        serve(Connections { kind, sockets, room }, control)
+    })?;
+    let mut load = Load::new(entry.name, own, bytes)?;
+    let request_ns = rounds::pilot(point.connections, |requests| load.go(requests))?;
+    Ok(Runner { load, server, request_ns, before: None, slices: Vec::new(), busy: Vec::new() })
+}
+
+impl Runner {
+    fn round(&mut self, requests: u64) -> Result<()> {
+        let slice = rounds::round(&self.server, || self.load.go(requests))?;
+        self.busy.push(self.load.busy_ns() as f64 / slice.ns.max(1) as f64);
+        self.slices.push(slice);
+        Ok(())
+    }
+}
+
+fn row(runner: &mut Runner, point: Point, bytes: usize, requests: u64) -> Result<Row> {
+    let counted = runner.server.counts()?.zip(runner.before);
+    let rounds = runner.slices.len();
+    let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
+        runner.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
+    };
+    let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
+    let per_request = |count: u64| count as f64 / (requests * rounds as u64) as f64;
+    Ok(Row {
+        subject: runner.server.name().to_owned(),
+        kind: point.kind.name().to_owned(),
+        connections: point.connections,
+        bytes,
+        requests,
+        cpu_ns_per_request_min: statistics::minimum(&cpu),
+        cpu_ns_per_request_median: statistics::median(&cpu),
+        cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
+        requests_per_second: 1e9 / statistics::median(&times).max(1.0),
+        generator_busy: statistics::median(&runner.busy),
+        waits_per_request: counted.map(|(now, before)| per_request(now.waits - before.waits)),
+        epoll_ctl_per_request: counted
+            .map(|(now, before)| per_request(now.epoll_ctl - before.epoll_ctl)),
+        rounds,
+        raw_epoll_ratio: None,
+        tokio_ratio: None,
+    })
+}
+
+/// Fills in the ratios within a point.
+fn relate(rows: &mut [Row], runners: &[Runner]) {
+    let cpu = |name: &str| -> Option<&[Slice]> {
+        let runner = runners.iter().find(|runner| runner.server.name() == name)?;
+        Some(&runner.slices)
+    };
+    for (row, runner) in rows.iter_mut().zip(runners) {
+        row.raw_epoll_ratio = cpu("raw-epoll").and_then(|other| ratio(&runner.slices, other));
+        row.tokio_ratio = cpu("tokio").and_then(|other| ratio(&runner.slices, other));
+    }
+}
+
+/// Round by round, because what else the machine does changes with time.
+fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
+    let ratios: Vec<f64> = own
+        .iter()
+        .zip(other)
+        .filter(|(_, other)| other.cpu_ns > 0)
+        .map(|(own, other)| own.cpu_ns as f64 / other.cpu_ns as f64)
+        .collect();
+    let [low, high] = [0.1, 0.9].map(|share| statistics::quantile(&ratios, share));
+    (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_what_sockets_and_descriptors_allow() {
+        let of = |connections: &str, kind: &str, bytes| {
+            let (connections, kind) = (connections.to_owned(), kind.to_owned());
+            let options = Options { connections, kind, bytes, ..Options::default() };
+            let points = super::points(&options, 5)?;
+            Ok(points.into_iter().map(|p| (p.kind, p.connections)).collect::<Vec<_>>())
+        };
+        assert_eq!(of("1, 64,1", "tcp", 64).unwrap(), [(Kind::Tcp, 1), (Kind::Tcp, 64)]);
+        assert_eq!(of("2", "all", 1).unwrap(), [(Kind::Tcp, 2), (Kind::Unix, 2)]);
+        let sweep = Options { sweep: true, ..Options::default() };
+        assert_eq!(super::points(&sweep, 5).unwrap().len(), 4);
+        for (connections, kind, bytes, about) in [
+            ("0", "tcp", 64, "--connections 0"),
+            ("10000000", "tcp", 64, "--connections 10000000"),
+            ("x", "tcp", 64, "--connections"),
+            ("1", "pipe", 64, "--kind pipe"),
+            ("1", "udp", 64, "\"udp\""),
+            ("1", "tcp", 0, "--bytes 0"),
+            ("1", "tcp", 100_000, "--bytes 100000"),
+        ] {
+            let outcome: Result<Vec<(Kind, usize)>> = of(connections, kind, bytes);
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains(about), "{error}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_those_of_each_round() {
+        let slices = |all: &[u64]| -> Vec<Slice> {
+            all.iter().map(|&cpu_ns| Slice { cpu_ns, ..Slice::default() }).collect()
+        };
+        let found = ratio(&slices(&[50, 300, 110]), &slices(&[100, 200, 100])).unwrap();
+        assert_eq!(found, Ratio { median: 1.1, low: 0.5, high: 1.5 });
+        assert_eq!(ratio(&slices(&[1]), &[]), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! The rounds of servers that take turns, each asked by a load generator on another processor.
+
+use crate::error::Result;
+use crate::server::Server;
+use crate::statistics;
+use crate::sys::process;
+
+/// Requests on each connection before anything else is asked.
+const WARM_UP: u64 = 20;
+
+/// How long a server is asked before its pace is believed: the first requests are slow.
+const PILOT_NS: u64 = 20_000_000;
+
+/// A round takes no longer than this, whatever the time.
+const LONGEST_NS: f64 = 5e9;
+
+/// How long a server has to go to sleep after the last request of a round.
+const SETTLING_NS: u64 = 2_000_000;
+
+/// What one round took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Slice {
+    /// From the first request to the last answer.
+    pub ns: u64,
+    /// The processor time of the server.
+    pub cpu_ns: u64,
+}
+
+/// Asks a server so often that its pace can be believed; returns how long a request takes, in
+/// nanoseconds.
+///
+/// # Errors
+///
+/// What `go` says, which asks so often in all and returns how long that took.
+pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Result<f64> {
+    let mut requests = WARM_UP * connections as u64;
+    let mut ns = go(requests)?;
+    while ns < PILOT_NS {
+        requests *= 2;
+        ns = go(requests)?;
+    }
+    Ok(ns as f64 / requests as f64)
+}
+
+/// How many requests each server gets in a round, the same for all, so that all rounds fit into the time.
+pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
+    let sum: f64 = request_ns.iter().sum();
+    let slowest = statistics::maximum(request_ns).max(1.0);
+    let requests = budget_ns / (rounds as f64 * sum.max(1.0));
+    requests.min(LONGEST_NS / slowest).max(1.0) as u64
+}
+
+/// One round of a server.
+///
+/// # Errors
+///
+/// What `go` says.
+pub fn round(server: &Server, go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
+    let before = server.processor_time()?;
+    let ns = go()?;
+    // Of a process that runs, the kernel tells what it had used by the last tick of the clock, which
+    // may be milliseconds ago; of one that sleeps, everything.
+    process::sleep(SETTLING_NS);
+    Ok(Slice { ns, cpu_ns: server.processor_time()? - before })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_fit_into_the_time() {
+        assert_eq!(share(&[1000.0, 3000.0], 10, 4e6), 100);
+        assert_eq!(share(&[1e6], 1, 1e12), 5000);
+        assert_eq!(share(&[1e9], 5, 1.0), 1);
+    }
+
+    #[test]
+    fn a_pace_is_believed_after_a_while() {
+        let mut asked = Vec::new();
+        let ns = pilot(3, |requests| {
+            asked.push(requests);
+            Ok(requests * 100_000)
+        });
+        assert_eq!((ns.unwrap(), &asked[..]), (100_000.0, &[60, 120, 240][..]));
+    }
+}

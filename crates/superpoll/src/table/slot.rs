@@ -1,0 +1,210 @@
+//! One registration.
+//!
+//! What the caller wants stands beside what the kernel was told, and a few flags say where it is on its way from one to
+//! the other.
+
+use std::os::fd::RawFd;
+
+use super::NOWHERE;
+use crate::interest::{Interest, Mode, Watch};
+use crate::policy::Account;
+
+pub(super) const LIVE: u16 = 1;
+pub(super) const CHANGED: u16 = 2;
+pub(super) const TOLD: u16 = 4;
+pub(super) const CLOSED: u16 = 8;
+pub(super) const ALWAYS: u16 = 16;
+pub(super) const DUE: u16 = 32;
+pub(super) const FOREIGN: u16 = 64;
+pub(super) const PRESSING: u16 = 128;
+pub(super) const RENAMED: u16 = 256;
+pub(super) const QUEUED: u16 = 512;
+pub(super) const PLAIN: u16 = 1024;
+pub(super) const PLACED: u16 = 2048;
+
+/// One registration, as a back-end sees it.
+#[derive(Debug)]
+pub struct Slot {
+    pub(crate) account: Account,
+    pub(super) fd: RawFd,
+    pub(super) generation: u32,
+    /// Where the back-end keeps it; its own affair. Links vacant slots.
+    pub(super) place: u32,
+    /// The last wait that served it, among those that could not serve all.
+    pub(crate) served: u32,
+    pub(super) watch: Watch,
+    pub(super) told_interest: Interest,
+    pub(super) told_mode: Mode,
+    pub(super) flags: u16,
+}
+
+impl Slot {
+    pub(super) fn vacant() -> Slot {
+        Slot {
+            account: Account::default(),
+            fd: -1,
+            generation: 0,
+            place: NOWHERE,
+            served: 0,
+            watch: Watch::default(),
+            told_interest: Interest::NONE,
+            told_mode: Mode::Level,
+            flags: 0,
+        }
+    }
+
+    pub(super) fn is(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(super) fn put(&mut self, flag: u16, on: bool) {
+        if on { self.flags |= flag } else { self.flags &= !flag }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// Whether the registration exists; a slot whose registration ended but whose removal is
+    /// still to be told is not live.
+    pub fn is_live(&self) -> bool {
+        self.is(LIVE)
+    }
+
+    /// What the caller wants. Empty interest for a registration that ended.
+    pub fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    pub(crate) fn set_watch(&mut self, watch: Watch) {
+        self.watch = watch;
+        self.judge();
+    }
+
+    /// Its interest.
+    #[inline]
+    pub fn interest(&self) -> Interest {
+        self.watch.interest
+    }
+
+    /// Interest and mode the kernel was last told, if it knows the descriptor.
+    pub fn told(&self) -> Option<(Interest, Mode)> {
+        self.is(TOLD).then_some((self.told_interest, self.told_mode))
+    }
+
+    /// Whether the kernel was last told this mode.
+    pub(crate) fn has_mode(&self, mode: Mode) -> bool {
+        self.told_mode == mode
+    }
+
+    /// Notes whether the kernel reports exactly what the caller wants, in a mode that needs no
+    /// upkeep, and nobody else watches: then an event needs no second look. To be called after each
+    /// change of what goes into it.
+    #[inline]
+    pub(super) fn judge(&mut self) {
+        let plain = self.told_interest == self.watch.interest
+            && (self.told_mode == self.watch.mode
+                || (self.watch.mode == Mode::Auto && self.told_mode == Mode::Level))
+            && self.watch.mode != Mode::OneShot
+            && !self.watch.interest.is_empty()
+            && self.place == NOWHERE
+            && self.is(LIVE);
+        self.put(PLAIN, plain);
+    }
+
+    /// Notes what the kernel was told; `None` if it no longer knows the descriptor.
+    pub fn set_told(&mut self, told: Option<(Interest, Mode)>) {
+        self.put(TOLD, told.is_some());
+        self.put(RENAMED, false);
+        if let Some((interest, mode)) = told {
+            self.told_interest = interest;
+            self.told_mode = mode;
+        }
+        self.judge();
+    }
+
+    /// Whether the kernel was told under the key of a registration that has ended: a new one took
+    /// its descriptor number over.
+    pub fn is_renamed(&self) -> bool {
+        self.is(RENAMED)
+    }
+
+    /// Whether the descriptor was closed by its owner right after it was detached: the kernel
+    /// forgets it by itself, and its number may already belong to another file.
+    pub fn is_closed(&self) -> bool {
+        self.is(CLOSED)
+    }
+
+    /// Whether a change must reach the kernel now, because an event that nobody wants was
+    /// reported; set by the back-end that saw it.
+    pub fn is_pressing(&self) -> bool {
+        self.is(PRESSING)
+    }
+
+    pub(crate) fn set_pressing(&mut self, on: bool) {
+        self.put(PRESSING, on);
+    }
+
+    /// Whether it is in the backlog for what was found of it, and not told again since.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.is(QUEUED)
+    }
+
+    pub(crate) fn set_queued(&mut self, on: bool) {
+        self.put(QUEUED, on);
+    }
+
+    /// Whether the kernel cannot watch it because it is always ready (a regular file).
+    pub fn is_always_ready(&self) -> bool {
+        self.is(ALWAYS)
+    }
+
+    pub(crate) fn set_always_ready(&mut self) {
+        self.put(ALWAYS, true);
+        self.put(DUE, true);
+    }
+
+    /// Whether an always-ready descriptor with an edge is still to be reported for its last
+    /// change.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is(DUE)
+    }
+
+    /// Whether a policy has said where the registration starts.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.is(PLACED)
+    }
+
+    pub(crate) fn set_placed(&mut self) {
+        self.put(PLACED, true);
+    }
+
+    pub(crate) fn set_due(&mut self, on: bool) {
+        self.put(DUE, on);
+    }
+
+    /// Where the back-end keeps the descriptor, if it said so with [`set_place`](Slot::set_place).
+    #[inline]
+    pub fn place(&self) -> Option<usize> {
+        (self.place != NOWHERE).then_some(self.place as usize)
+    }
+
+    /// For the back-end's own use; `None` when it no longer keeps the descriptor.
+    #[inline]
+    pub fn set_place(&mut self, place: Option<usize>) {
+        self.place = place.map_or(NOWHERE, |place| place as u32);
+        self.judge();
+    }
+
+    /// The placement policy's own state.
+    pub fn account_mut(&mut self) -> &mut Account {
+        &mut self.account
+    }
+
+    #[inline]
+    pub(crate) fn disarm(&mut self) {
+        self.watch.interest = Interest::NONE;
+        self.judge();
+    }
+}
