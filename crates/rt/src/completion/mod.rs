@@ -49,7 +49,7 @@
 //! There is no [`splice`](crate::transfer::splice) here: the kernel gives each one that comes through a ring to a worker
 //! thread, where it does not wait for descriptors that are non-blocking, as all of this crate are. Listeners that
 //! [wait exclusively](crate::net::ListenOptions::exclusive) accept by readiness, because taking turns is a matter
-//! of waiting. A [`UnixStream`](crate::net::unix::UnixStream) connects at once or not at all.
+//! of waiting. A [`UnixStream`] connects at once or not at all.
 
 use std::future::poll_fn;
 use std::io;

@@ -13,7 +13,7 @@ impl Poller {
     }
 
     /// Has the next wait carry out a read or a write of a registered descriptor, which must be non-blocking.
-    /// It comes back in [`Events::completions`] of that wait, under the caller's token; one that would block
+    /// It comes back in [`Events::completions`](crate::Events::completions) of that wait, under the caller's token; one that would block
     /// comes back with `WouldBlock`. Ending the registration before withdraws it and drops the memory, so
     /// nothing is read from a descriptor's successor.
     ///
