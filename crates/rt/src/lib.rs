@@ -49,6 +49,9 @@
 //! what is ready is not waited for. In steady state a reply costs one wait, one read and one write. Two
 //! ends of a [`pipe`](pipe::pipe) on one engine, or of a socket pair, wake each other without a wait.
 //!
+//! Who hands over memory instead of lending it has operations [carried out](completion) by the kernel where it
+//! can do so, and by readiness elsewhere.
+//!
 //! # Features
 //!
 //! `hyper` has hyper's I/O traits, executor and timer; `tokio` has tokio's I/O traits; `tracing` tells what

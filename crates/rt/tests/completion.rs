@@ -523,6 +523,22 @@ fn a_future_of_an_engine_that_runs_no_more_is_polled_elsewhere_or_dropped() {
 }
 
 #[test]
+fn one_that_is_forgotten_ends_with_its_stream() {
+    everywhere(|_| async {
+        let (one, other) = UnixStream::pair()?;
+        let mut receiving = Box::pin(recv(&one, room(100)));
+        assert!(poll_once(&mut receiving).await.is_none());
+        some_turns().await;
+        std::mem::forget(receiving);
+        drop(one);
+        // The file is not held by what is under way.
+        assert_eq!(recv(&other, room(10)).await.0?, 0);
+        some_turns().await;
+        Ok(())
+    });
+}
+
+#[test]
 fn without_a_runtime_there_is_nothing_to_wait_in() {
     let runtime = Runtime::new().unwrap();
     let (one, _other) = runtime.block_on(tcp_pair()).unwrap().unwrap();

@@ -50,7 +50,8 @@ pub enum Operation {
         from: usize,
     },
     /// As [`SendAll`](Operation::SendAll); when all is sent, and only then, it ends the writing direction
-    /// (`shutdown(2)`), in that order without coming back in between.
+    /// (`shutdown(2)`), in that order without coming back in between. A connection that is gone by then has no
+    /// direction to end, which is no failure.
     SendAllAndShutdown {
         /// The memory.
         bytes: Vec<u8>,

@@ -31,21 +31,16 @@ impl Poller {
             return Err((Error::StaleKey { key }, buffer));
         };
         let fd = slot.fd();
-        let name = self.backend.name();
-        match self.backend.operations() {
-            Some(batch) => {
-                batch.queue(key.index(), fd, action, buffer, token);
-                Ok(())
-            }
-            None => {
-                let refused = Error::Unsupported {
-                    backend: name,
-                    what: "reads and writes carried out together",
-                    instead: "read and write with calls of your own, or choose uring",
-                };
-                Err((refused, buffer))
-            }
+        if let Some(batch) = self.backend.operations() {
+            batch.queue(key.index(), fd, action, buffer, token);
+            return Ok(());
         }
+        let refused = Error::Unsupported {
+            backend: self.backend.name(),
+            what: "reads and writes carried out together",
+            instead: "read and write with calls of your own, or choose uring",
+        };
+        Err((refused, buffer))
     }
 
     /// Starts an operation of a registered descriptor. The kernel is told with the next wait; what it brings comes in

@@ -59,9 +59,7 @@ impl Uring {
                 },
                 _ => {}
             }
-            while let Some(completion) = self.ring.fetch() {
-                self.collect(cx, completion);
-            }
+            self.fetch(cx);
             self.keep_found();
         }
         Ok(self.lasting.take_done_by(ticket))
