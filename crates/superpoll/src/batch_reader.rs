@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
 use crate::backend::BackendKind;
-use crate::costs::Kind;
+use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
 use crate::event::Events;
 use crate::interest::{Mode, Watch};
@@ -84,6 +84,8 @@ pub struct BatchReader<T: AsFd> {
     roomy: Vec<Key>,
     /// `None` where reads are not handed over together.
     speculation: Option<Speculation>,
+    /// Emptied, kept for its room.
+    found: Vec<u32>,
     /// What reading costs each way, where reads can be handed over together.
     prices: Option<&'static Prices>,
     /// Whether they are, whatever that costs.
@@ -147,7 +149,10 @@ impl<T: AsFd> BatchReader<T> {
             forks: uring::forks(),
             due: VecDeque::new(),
             roomy: Vec::new(),
-            speculation: prices.map(|prices| Speculation::new(prices.terms())),
+            speculation: prices.map(|prices| {
+                Speculation::new(prices.terms(), prices.terms_of_looking(Costs::calibrated()))
+            }),
+            found: Vec::new(),
             prices,
             together: None,
             pool: Vec::new(),

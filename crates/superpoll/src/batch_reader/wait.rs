@@ -96,15 +96,35 @@ impl<T: AsFd> BatchReader<T> {
             if hot + due <= room { hot } else { half.max(room.saturating_sub(due)).min(hot) };
         let for_due = (room - for_hot).min(due);
         self.read_due(arrivals, for_due);
-        for _ in 0..for_hot {
-            if let Some(index) = self.speculation.as_mut().and_then(Speculation::next)
-                && !self.had_its_turn(index)
-                && !self.is_due(index)
-            {
-                self.read(arrivals, index, usize::MAX);
+        if for_hot == hot && self.speculation.as_ref().is_some_and(Speculation::looks) {
+            self.read_found(arrivals);
+        } else {
+            for _ in 0..for_hot {
+                if let Some(index) = self.speculation.as_mut().and_then(Speculation::next) {
+                    self.read_hot(arrivals, index);
+                }
             }
         }
         for_due + for_hot > 0
+    }
+
+    /// Makes or queues the reads of those hot ones that have something.
+    fn read_found(&mut self, arrivals: &mut Arrivals) {
+        let Some(speculation) = &mut self.speculation else { return };
+        let mut found = std::mem::take(&mut self.found);
+        speculation.look_at_all(self.poller.calls(), &mut found);
+        for index in found.drain(..) {
+            self.read_hot(arrivals, index);
+        }
+        self.found = found;
+    }
+
+    /// Makes or queues the read of a hot one, unless it has a turn of its own.
+    #[inline]
+    fn read_hot(&mut self, arrivals: &mut Arrivals, index: u32) {
+        if !self.had_its_turn(index) && !self.is_due(index) {
+            self.read(arrivals, index, usize::MAX);
+        }
     }
 
     /// How many are read without being watched.
@@ -332,7 +352,8 @@ impl<T: AsFd> BatchReader<T> {
         else {
             return;
         };
-        source.place = speculation.enter(index, &mut source.account, len);
+        let fd = source.io.as_fd().as_raw_fd();
+        source.place = speculation.enter(index, fd, &mut source.account, len);
         self.watch(index);
     }
 
@@ -369,7 +390,7 @@ impl<T: AsFd> BatchReader<T> {
         let Some(speculation) = &mut self.speculation else { return };
         for _ in 0..speculation.pass(len) {
             let Some(speculation) = &mut self.speculation else { return };
-            let Some(index) = speculation.look() else { return };
+            let Some(index) = speculation.candidate() else { return };
             let Some(Some(source)) = self.sources.get_mut(index as usize) else { return };
             if speculation.has_lost(&mut source.account, len) {
                 self.cool(index, false);
