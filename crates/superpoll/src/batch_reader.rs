@@ -244,6 +244,7 @@ impl<T: AsFd> BatchReader<T> {
             few: few as u8,
             hits: 0,
             place: NOWHERE,
+            heated_in: self.passes.wrapping_sub(1),
             is_due: false,
             read_in: self.passes.wrapping_sub(1),
             in_records: stream.in_records,

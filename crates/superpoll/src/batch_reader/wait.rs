@@ -333,10 +333,12 @@ impl<T: AsFd> BatchReader<T> {
             return;
         };
         source.place = speculation.enter(index, &mut source.account, len);
+        source.heated_in = self.passes;
         self.watch(index);
     }
 
-    /// Watches a source from now on, if it was not.
+    /// Watches a source from now on, if it was not. The kernel looks at it anew, unless it has not heard yet that
+    /// the source was to be left alone: then nobody tells what is left in it, and it is read once more.
     pub(super) fn cool(&mut self, index: u32, quiet: bool) {
         let (Some(Some(source)), Some(speculation)) =
             (self.sources.get_mut(index as usize), &mut self.speculation)
@@ -352,6 +354,12 @@ impl<T: AsFd> BatchReader<T> {
             && let Some(Some(source)) = self.sources.get_mut(successor as usize)
         {
             source.place = place;
+        }
+        let passes = self.passes;
+        if let Some(Some(source)) = self.sources.get_mut(index as usize)
+            && source.heated_in == passes
+        {
+            self.due.extend(source.becomes_due());
         }
         self.watch(index);
     }
