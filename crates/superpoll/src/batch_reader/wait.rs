@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::key::Key;
 use crate::operation::Action;
-use crate::sys::{call, uring};
+use crate::sys::{call, descriptor, uring};
 
 /// Memory that is kept for later reads at most, in buffers.
 const KEPT: usize = 1024;
@@ -242,7 +242,7 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// What a read has brought that has brought no bytes: nothing, the end, or a failure.
+    /// What a read has brought that has brought no bytes: nothing, an empty record, the end, or a failure.
     fn found_no_bytes(
         &mut self,
         arrivals: &mut Arrivals,
@@ -253,6 +253,11 @@ impl<T: AsFd> BatchReader<T> {
         recycle(&mut self.pool, self.size, buffer);
         let Ok(source) = self.source_mut(key) else { return };
         let outcome = match outcome {
+            Ok(_) if source.in_records && !descriptor::has_ended(source.io.as_fd()) => {
+                let due = source.becomes_due();
+                self.due.extend(due);
+                return;
+            }
             Ok(_) => Outcome::End,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN) => return,
