@@ -218,6 +218,11 @@ impl<T: AsFd> BatchReader<T> {
     /// (`SOCK_STREAM`, `SOCK_SEQPACKET`). Sockets are read without waiting whatever their flags say; anything else
     /// must be non-blocking.
     ///
+    /// Of records (`SOCK_SEQPACKET`) empty ones are left out, and what is beyond the
+    /// [size of a buffer](BatchReader::buffer_size) is lost. A stream is for bytes alone: the kernel ends a read at
+    /// one that was sent out of band and at descriptors that were passed along (`MSG_OOB`, `SCM_RIGHTS`), which are
+    /// not delivered, and what follows them may come with the next arrival only.
+    ///
     /// # Errors
     ///
     /// [`Error::NotAStream`] for what cannot be read this way, and as [`Poller::register`]; with the
@@ -249,6 +254,7 @@ impl<T: AsFd> BatchReader<T> {
             few: few as u8,
             hits: 0,
             place: NOWHERE,
+            heated_in: self.passes.wrapping_sub(1),
             is_due: false,
             read_in: self.passes.wrapping_sub(1),
             in_records: stream.in_records,

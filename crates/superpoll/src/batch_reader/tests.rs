@@ -92,3 +92,54 @@ fn where_reads_are_in_vain_a_look_comes_first() {
     }
     assert!(looks[0] == 0 && looks[1] > 500 && looks[2] < 50, "{looks:?}");
 }
+
+/// A reader of one source, which each report makes hot and each look makes cold again: its reads in vain are dear
+/// beside a move, and its events much dearer.
+fn changes_its_mind_each_time() -> Option<(BatchReader<UnixStream>, UnixStream)> {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return None;
+    }
+    let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
+    let mut reader = reader.reads_together(false).buffer_size(8);
+    let mut terms = prices::ASSUMED.terms();
+    let unix = &mut terms.unix;
+    (unix.scan, unix.ready, unix.event, unix.add, unix.modify) = (2e3, -2e3, 2e4, 1e3, 1e3);
+    let looking = prices::ASSUMED.terms_of_looking(&Costs::ASSUMED);
+    reader.speculation = Some(Speculation::new(terms, looking));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    reader.register(ours).map_err(|refused| refused.error).unwrap();
+    Some((reader, theirs))
+}
+
+#[test]
+fn what_is_left_in_a_source_that_was_hot_for_less_than_a_wait_is_read() {
+    let Some((mut reader, mut theirs)) = changes_its_mind_each_time() else { return };
+    let mut arrivals = Arrivals::with_limit(10);
+    for round in 0..3 {
+        theirs.write_all(b"more than eight").unwrap();
+        assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1);
+        assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"more tha"[..]));
+        let stats = reader.stats();
+        assert_eq!(
+            (stats.hot.len, stats.moves_to_hot, stats.moves_to_cold),
+            (0, round + 1, round + 1)
+        );
+        let late = reader.wait(&mut arrivals, Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(late, 1, "the rest is in the socket and nothing says so any more");
+        assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"n eight"[..]));
+    }
+}
+
+#[test]
+fn the_end_of_a_source_that_was_hot_for_less_than_a_wait_is_told() {
+    let Some((mut reader, mut theirs)) = changes_its_mind_each_time() else { return };
+    let mut arrivals = Arrivals::with_limit(10);
+    theirs.write_all(b"last").unwrap();
+    drop(theirs);
+    assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1);
+    assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"last"[..]));
+    assert_eq!(reader.stats().moves_to_cold, 1);
+    assert_eq!(reader.wait(&mut arrivals, Some(Duration::from_secs(10))).unwrap(), 1);
+    assert!(matches!(arrivals.iter().next().unwrap().outcome(), Outcome::End));
+}

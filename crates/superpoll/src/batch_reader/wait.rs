@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::key::Key;
 use crate::operation::Action;
-use crate::sys::{call, uring};
+use crate::sys::{call, descriptor, uring};
 
 /// Memory that is kept for later reads at most, in buffers.
 const KEPT: usize = 1024;
@@ -262,7 +262,7 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// What a read has brought that has brought no bytes: nothing, the end, or a failure.
+    /// What a read has brought that has brought no bytes: nothing, an empty record, the end, or a failure.
     fn found_no_bytes(
         &mut self,
         arrivals: &mut Arrivals,
@@ -273,6 +273,11 @@ impl<T: AsFd> BatchReader<T> {
         recycle(&mut self.pool, self.size, buffer);
         let Ok(source) = self.source_mut(key) else { return };
         let outcome = match outcome {
+            Ok(_) if source.in_records && !descriptor::has_ended(source.io.as_fd()) => {
+                let due = source.becomes_due();
+                self.due.extend(due);
+                return;
+            }
             Ok(_) => Outcome::End,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN) => return,
@@ -354,10 +359,12 @@ impl<T: AsFd> BatchReader<T> {
         };
         let fd = source.io.as_fd().as_raw_fd();
         source.place = speculation.enter(index, fd, &mut source.account, len);
+        source.heated_in = self.passes;
         self.watch(index);
     }
 
-    /// Watches a source from now on, if it was not.
+    /// Watches a source from now on, if it was not. The kernel looks at it anew, unless it has not heard yet that
+    /// the source was to be left alone: then nobody tells what is left in it, and it is read once more.
     pub(super) fn cool(&mut self, index: u32, quiet: bool) {
         let (Some(Some(source)), Some(speculation)) =
             (self.sources.get_mut(index as usize), &mut self.speculation)
@@ -373,6 +380,12 @@ impl<T: AsFd> BatchReader<T> {
             && let Some(Some(source)) = self.sources.get_mut(successor as usize)
         {
             source.place = place;
+        }
+        let passes = self.passes;
+        if let Some(Some(source)) = self.sources.get_mut(index as usize)
+            && source.heated_in == passes
+        {
+            self.due.extend(source.becomes_due());
         }
         self.watch(index);
     }
