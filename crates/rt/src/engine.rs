@@ -30,6 +30,7 @@ use crate::remote::{Message, Remote};
 use crate::sources::{Direction, NOBODY, Source, Sources, allowed};
 use crate::spin::Spin;
 use crate::stats::{Counters, Stats, count};
+use crate::sys::queue::RunQueue;
 use crate::time::{self, wheel::Wheel};
 use crate::trace;
 
@@ -97,7 +98,7 @@ pub(crate) struct Engine {
     poller: RefCell<Poller>,
     events: RefCell<Events>,
     sources: RefCell<Sources>,
-    queue: RefCell<VecDeque<Runnable>>,
+    queue: RefCell<RunQueue>,
     /// A waker for each task that lives, to end it when the engine ends.
     tasks: RefCell<Slab<Waker>>,
     /// Operations that the task which runs may still complete.
@@ -163,7 +164,7 @@ impl Engine {
 
     #[inline]
     pub fn schedule(&self, runnable: Runnable) {
-        self.queue.borrow_mut().push_back(runnable);
+        self.queue.borrow_mut().push(runnable);
     }
 
     /// Notes a task that runs for the first time, and numbers it.
@@ -197,7 +198,7 @@ impl Engine {
         let mut operations = 0;
         for _ in 0..TASKS_PER_TURN {
             // Not in the condition below, where the borrow would last for the body.
-            let next = self.queue.borrow_mut().pop_front();
+            let next = self.queue.borrow_mut().pop();
             let Some(runnable) = next else { return };
             self.renew_budget();
             count(&self.counters.polls);

@@ -6,5 +6,6 @@ pub(crate) mod clock;
 pub(crate) mod descriptor;
 pub(crate) mod message;
 pub(crate) mod process;
+pub(crate) mod queue;
 pub(crate) mod signal;
 pub(crate) mod transfer;
