@@ -159,7 +159,7 @@ extern "C" fn too_late(_signal: libc::c_int) {
         unsafe {
             std::slice::from_raw_parts(NAME.load(Ordering::Relaxed), LENGTH.load(Ordering::Relaxed))
         },
-        b" did not report a ready descriptor within 30 s: it lost a wake-up\n",
+        b" did not report a ready descriptor within 30 s: it lost a wake-up, or somebody has stopped this process\n",
     ];
     for part in parts {
         // SAFETY: write and _exit may be called in a signal handler; the kernel reads the slice.
