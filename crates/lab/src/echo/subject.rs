@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::channel;
-    use crate::echo::load::Load;
+    use crate::echo::load::load;
 
     #[test]
     fn every_server_sends_every_byte_back() {
@@ -189,7 +189,7 @@ mod tests {
                 let pairs = channel::socket_pairs(kind, count).unwrap();
                 let (sockets, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
                 let (line, their_line) = UnixStream::pair().unwrap();
-                let mut load = Load::new(entry.name, theirs, bytes).unwrap();
+                let mut load = load(entry.name, theirs, bytes).unwrap();
                 std::thread::scope(|scope| {
                     let server = scope.spawn(move || {
                         let connections = Connections { kind, sockets, room: 2 * bytes };
