@@ -27,7 +27,7 @@ use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 use crate::fetch::AT_MOST;
 use crate::operations::Operations;
 use crate::remote::{Message, Remote};
-use crate::sources::{Direction, NOBODY, Sources, Woken, allowed};
+use crate::sources::{Direction, NOBODY, Source, Sources, allowed};
 use crate::spin::Spin;
 use crate::stats::{Counters, Stats, count};
 use crate::time::{self, wheel::Wheel};
@@ -50,7 +50,11 @@ const BUDGET: u32 = 128;
 const BUDGET_PER_TURN: u32 = 256;
 
 /// Fewer reads than this are left to their tasks, for which a call each costs less.
-const FETCHED_TOGETHER: usize = 4;
+const FETCHED_AT_LEAST: usize = 4;
+
+/// How many reads are made for tasks with one wait. What they have brought, and the sockets in the kernel, are
+/// still in the processor's caches when the tasks run.
+const FETCHED_AT_MOST: usize = 64;
 
 /// Memory that is kept for later reads at most, in pieces of that size.
 const POOLED: usize = 256;
@@ -108,18 +112,11 @@ pub(crate) struct Engine {
     due: Cell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
     fetches: bool,
-    /// What can be read for tasks before they are woken, and memory for that.
-    fetchable: RefCell<Vec<Fetchable>>,
+    /// Whose bytes can be read before they are woken, and memory for that.
+    fetchable: RefCell<VecDeque<Key>>,
     pool: RefCell<Vec<Vec<u8>>>,
     /// What is under way for tasks.
     pub operations: Operations,
-}
-
-/// A task that waits for bytes, which are there.
-struct Fetchable {
-    key: Key,
-    wanted: u16,
-    woken: Woken,
 }
 
 impl Engine {
@@ -290,11 +287,7 @@ impl Engine {
 
     /// What an operation needs of its source; `None` if the registration is gone.
     #[inline]
-    pub fn source<R>(
-        &self,
-        key: Key,
-        f: impl FnOnce(&mut crate::sources::Source) -> R,
-    ) -> Option<R> {
+    pub fn source<R>(&self, key: Key, f: impl FnOnce(&mut Source) -> R) -> Option<R> {
         self.sources.borrow_mut().get(key).map(f)
     }
 
@@ -326,19 +319,23 @@ impl Engine {
     #[inline(always)]
     fn poll(&self, timeout: Option<Duration>) -> superpoll::Result<usize> {
         let mut events = self.events.borrow_mut();
+        if self.fetches && !self.fetchable.borrow().is_empty() {
+            self.queue_reads();
+        }
         self.poller.borrow_mut().wait(&mut events, timeout)?;
         let found = events.len();
-        self.hear(&mut events, self.fetches);
-        if self.fetches && !self.fetchable.borrow().is_empty() {
-            self.fetch(&mut events)?;
-        }
+        self.hear(&mut events);
         Ok(found)
     }
 
-    /// Notes what the poller has reported, and wakes who waits for it; or, if asked to, notes for whom something
-    /// can be read first.
+    /// Notes what the poller has reported, and wakes who waits for it, or notes for whom something can be read
+    /// first.
     #[inline(always)]
-    fn hear(&self, events: &mut Events, fetches: bool) {
+    fn hear(&self, events: &mut Events) {
+        // Before the events, some of which may be newer.
+        if self.fetches {
+            self.take_reads(events);
+        }
         self.operations.hear(self, events);
         for event in &*events {
             let outcome = self.sources.borrow_mut().report(event);
@@ -350,12 +347,10 @@ impl Engine {
             if let Some(fd) = outcome.spinning {
                 self.counters.note_spinning(fd);
             }
-            if fetches && outcome.wanted > 0 {
-                let (key, wanted, woken) = (event.key(), outcome.wanted, outcome.woken);
-                self.fetchable.borrow_mut().push(Fetchable { key, wanted, woken });
-            } else {
-                outcome.woken.wake();
+            if outcome.is_fetchable {
+                self.fetchable.borrow_mut().push_back(event.key());
             }
+            outcome.woken.wake();
         }
         if !events.refusals().is_empty() {
             for (key, error) in events.take_refusals() {
@@ -363,35 +358,46 @@ impl Engine {
                 woken.unwrap_or_default().wake();
             }
         }
+        if self.fetches {
+            self.leave_few_reads();
+        }
     }
 
-    /// Reads for all who wait for bytes that are there, with one call, and wakes them.
-    fn fetch(&self, events: &mut Events) -> superpoll::Result<()> {
-        let mut list = self.fetchable.take();
-        let mut outcome = Ok(());
-        if list.len() >= FETCHED_TOGETHER {
-            let mut poller = self.poller.borrow_mut();
-            for fetchable in &list {
-                let memory = self.memory();
-                let action = Action::ReceiveAtMost(fetchable.wanted.into());
-                // One whose registration has ended is only woken.
-                let _ = poller.queue(fetchable.key, action, memory, fetchable.key.to_bits());
-            }
-            outcome = poller.wait(events, Some(Duration::ZERO)).map(drop);
-            drop(poller);
-            for Completion { token, buffer, outcome } in events.completions() {
-                count(&self.counters.fetched);
-                let read = outcome.map(|_| buffer);
-                self.source(Key::from_bits(token), |source| source.put(read));
+    /// Has the next wait read for those who wait for bytes that are there.
+    fn queue_reads(&self) {
+        for _ in 0..FETCHED_AT_MOST {
+            let next = self.fetchable.borrow_mut().pop_front();
+            let Some(key) = next else { return };
+            match self.source(key, Source::fetch) {
+                Some(Ok(wanted)) => {
+                    let action = Action::ReceiveAtMost(wanted.into());
+                    let mut poller = self.poller.borrow_mut();
+                    // Refused if the registration has ended, and then nobody waits.
+                    let _ = poller.queue(key, action, self.memory(), key.to_bits());
+                }
+                outcome => outcome.and_then(Result::err).unwrap_or_default().wake(),
             }
         }
-        for fetchable in list.drain(..) {
-            fetchable.woken.wake();
+    }
+
+    /// Takes what was read, and wakes those for whom it is.
+    fn take_reads(&self, events: &mut Events) {
+        for Completion { token, buffer, outcome } in events.completions() {
+            count(&self.counters.fetched);
+            let read = outcome.map(|_| buffer);
+            let woken = self.source(Key::from_bits(token), |source| source.put(read));
+            woken.unwrap_or_default().wake();
         }
-        self.fetchable.replace(list);
-        outcome?;
-        self.hear(events, false);
-        Ok(())
+    }
+
+    /// Wakes those who wait for bytes that are there, if they are so few that they had better read themselves.
+    fn leave_few_reads(&self) {
+        let few = 1..FETCHED_AT_LEAST;
+        while few.contains(&self.fetchable.borrow().len()) {
+            let next = self.fetchable.borrow_mut().pop_front();
+            let woken = next.and_then(|key| self.source(key, Source::leave_read));
+            woken.unwrap_or_default().wake();
+        }
     }
 
     /// Whether reads are made for tasks before they are woken.
@@ -496,6 +502,7 @@ impl Engine {
     fn has_news(&self) -> bool {
         self.has_work()
             || self.stopped.get()
+            || !self.fetchable.borrow().is_empty()
             || self.remote.is_root_woken()
             || self.remote.inbox.is_pending()
     }

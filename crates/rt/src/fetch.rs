@@ -1,9 +1,10 @@
 //! Bytes that an engine has read for a task before the task runs.
 //!
 //! Where the poller carries out reads together ([`superpoll::operation`]), an engine that finds many connections
-//! readable does not wake their tasks to read one after the other. It reads for those that wait in a read, all
-//! with one call, at most as much as each has asked for, and wakes them then. The bytes lie here until the
-//! task polls its read again.
+//! readable does not wake their tasks to read one after the other. It reads for those that wait in a read, some
+//! dozens with the call that looks for what comes next, at most as much as each has asked for, and wakes them
+//! then. The bytes lie here until the task polls its read again. Not more at a time: by the time that the last task
+//! runs, its bytes and its socket in the kernel would be out of the processor's caches.
 //!
 //! A read that was given up meanwhile has taken nothing from the stream: the bytes are the next read's,
 //! whichever it is and on whatever thread, because this belongs to the stream and not to the engine. So everything

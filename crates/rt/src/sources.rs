@@ -134,6 +134,8 @@ pub(crate) struct Source {
     wanted: u16,
     /// How many were asked for in the read that is under way.
     asked: u16,
+    /// Whether the engine is going to read.
+    is_fetchable: bool,
     fetched: Option<Arc<Fetched>>,
 }
 
@@ -149,8 +151,8 @@ pub(crate) fn allowed(mode: Mode) -> Interest {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub woken: Woken,
-    /// So many bytes can be read before those are woken; none if it is zero.
-    pub wanted: u16,
+    /// Something can be read for who waits, who has not been woken.
+    pub is_fetchable: bool,
     /// The interest to tell the poller instead.
     pub narrow: Option<Interest>,
     /// The descriptor, if it has been reported too often while nobody acts upon it.
@@ -188,6 +190,7 @@ impl Sources {
             refused: None,
             wanted: 0,
             asked: 0,
+            is_fetchable: false,
             fetched: None,
         };
         if self.list[index].replace(Box::new(source)).is_none() {
@@ -306,23 +309,41 @@ impl Source {
         }
     }
 
-    /// What was read for it. An outcome of less than was wanted says that there was no more then.
-    pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>) {
+    /// How many bytes to read now for who waits; or whom to wake, if it is somebody else now.
+    #[inline]
+    pub fn fetch(&mut self) -> Result<u16, Woken> {
+        self.is_fetchable = false;
+        self.asked = self.wanted;
+        if self.wanted > 0 { Ok(self.wanted) } else { Err(self.leave_read()) }
+    }
+
+    /// Who waits had better read: whom to wake.
+    pub fn leave_read(&mut self) -> Woken {
+        self.is_fetchable = false;
+        let mut woken = Woken::default();
+        self.take_waiters(Direction::Read, &mut woken);
+        woken
+    }
+
+    /// What was read for who waits, and whom to wake. An outcome of less than was wanted says that there was no
+    /// more then.
+    pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>) -> Woken {
         let (tick, wanted) = (self.tick, self.asked as usize);
-        let blocked = match &outcome {
-            Ok(bytes) => !bytes.is_empty() && bytes.len() < wanted,
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-        };
         match &outcome {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Somebody has read it meanwhile, and waits on.
+                self.clear(Direction::Read, tick);
+                return Woken::default();
+            }
             // What waits for the end finds it by itself.
-            Ok(bytes) if bytes.is_empty() => return,
-            Err(_) if blocked => self.clear(Direction::Read, tick),
-            Ok(_) if blocked => self.drained(Direction::Read, tick),
+            Ok(bytes) if bytes.is_empty() => return self.leave_read(),
+            Ok(bytes) if bytes.len() < wanted => self.drained(Direction::Read, tick),
             _ => {}
         }
-        if let Some(fetched) = self.fetched.as_ref().filter(|_| outcome.is_ok() || !blocked) {
+        if let Some(fetched) = &self.fetched {
             fetched.put(outcome);
         }
+        self.leave_read()
     }
 
     /// Somebody with a name does not wait any more; returns the waker, to be dropped when nothing is
@@ -335,6 +356,9 @@ impl Source {
         }
         let first = &mut self.waiters[direction as usize];
         let given_up = first.take_if(|first| first.name == name)?;
+        if direction == Direction::Read {
+            self.wanted = 0;
+        }
         // The first one stands for the others, too.
         let next = self.more.iter().position(|(other, _)| *other == direction);
         *first = next.map(|place| self.more.swap_remove(place).1);
@@ -419,9 +443,9 @@ impl Source {
         reported |= self.closed;
         self.ready |= reported;
         let mut outcome = Outcome { spinning: self.ignore(), ..Outcome::default() };
-        if reported == Direction::Read.bit() && self.more.is_empty() {
-            outcome.wanted = self.wanted;
-            self.asked = self.wanted;
+        if reported == Direction::Read.bit() && self.wanted > 0 && self.more.is_empty() {
+            outcome.is_fetchable = !std::mem::replace(&mut self.is_fetchable, true);
+            return outcome;
         }
         let (mut wanted, mut nobody) = (Interest::NONE, false);
         for direction in Direction::ALL {
@@ -593,6 +617,59 @@ mod tests {
             assert!(source.give_up(WRITE, gone).is_some());
             assert!(source.waiters[WRITE as usize].is_none());
         }
+    }
+
+    /// A source whose reader wants ten bytes and has them read.
+    fn wanting(name: u32) -> (Source, Arc<Fetched>) {
+        let mut source = source(Mode::Auto);
+        let fetched = Arc::default();
+        source.wait(READ, name, &waker());
+        source.want(10, &fetched);
+        (source, fetched)
+    }
+
+    #[test]
+    fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
+        let blocked = || Err(io::ErrorKind::WouldBlock.into());
+        for (bytes, is_ready) in [(10, true), (9, false)] {
+            let (mut source, fetched) = wanting(NOBODY);
+            let outcome = source.report(Readiness::READABLE);
+            assert!(outcome.is_fetchable && outcome.woken.first.is_none());
+            assert!(!source.report(Readiness::READABLE).is_fetchable, "it is noted already");
+            assert_eq!(source.fetch().ok(), Some(10));
+            assert!(source.put(Ok(vec![0; bytes])).first.is_some());
+            assert_eq!(fetched.take_all().len(), bytes);
+            assert_eq!(source.try_now(READ).is_some(), is_ready, "{bytes}");
+        }
+        // Read by somebody else meanwhile: there is nothing to be woken for.
+        let (mut source, fetched) = wanting(NOBODY);
+        source.report(Readiness::READABLE);
+        assert_eq!(source.fetch().ok(), Some(10));
+        assert!(source.put(blocked()).first.is_none() && !fetched.is_full());
+        assert!(source.try_now(READ).is_none() && source.waiters[READ as usize].is_some());
+        assert!(source.report(Readiness::READABLE).is_fetchable, "the next arrival is heard of");
+        // The end is found by who waits, and so is what is more than bytes.
+        assert_eq!(source.fetch().ok(), Some(10));
+        assert!(source.put(Ok(Vec::new())).first.is_some() && !fetched.is_full());
+        let (mut source, _) = wanting(NOBODY);
+        let both = Readiness::READABLE | Readiness::HANG_UP;
+        source.report(Readiness::READABLE);
+        assert!(source.report(both).woken.first.is_some(), "woken at once");
+        assert!(source.fetch().is_err_and(|woken| woken.first.is_none()), "nobody is left");
+    }
+
+    #[test]
+    fn who_waits_for_less_than_bytes_is_woken_instead() {
+        let (mut source, _) = wanting(1);
+        source.report(Readiness::READABLE);
+        source.wait(READ, 2, &waker());
+        assert!(source.fetch().is_err_and(|woken| woken.more.len() == 1), "both");
+        let (mut source, _) = wanting(1);
+        source.report(Readiness::READABLE);
+        source.wait(READ, 2, &waker());
+        source.want(5, &Arc::default());
+        source.give_up(READ, 1);
+        assert!(source.fetch().is_err_and(|woken| woken.first.is_some()), "who is left");
     }
 
     #[test]

@@ -489,7 +489,7 @@ fn an_engine_that_is_stuck_stops_no_other() {
     let (sender, stuck) = mpsc::channel();
     let never_yields = async move {
         // From the first wait on, turns are measured.
-        yield_now().await;
+        sleep(Duration::from_millis(1)).await;
         sender.send(()).unwrap();
         released.recv().unwrap();
     };
