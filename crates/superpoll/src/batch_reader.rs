@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
 use crate::backend::BackendKind;
-use crate::costs::Kind;
+use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
 use crate::event::Events;
 use crate::interest::{Mode, Watch};
@@ -84,6 +84,8 @@ pub struct BatchReader<T: AsFd> {
     roomy: Vec<Key>,
     /// `None` where reads are not handed over together.
     speculation: Option<Speculation>,
+    /// Emptied, kept for its room.
+    found: Vec<u32>,
     /// What reading costs each way, where reads can be handed over together.
     prices: Option<&'static Prices>,
     /// Whether they are, whatever that costs.
@@ -147,7 +149,10 @@ impl<T: AsFd> BatchReader<T> {
             forks: uring::forks(),
             due: VecDeque::new(),
             roomy: Vec::new(),
-            speculation: prices.map(|prices| Speculation::new(prices.terms())),
+            speculation: prices.map(|prices| {
+                Speculation::new(prices.terms(), prices.terms_of_looking(Costs::calibrated()))
+            }),
+            found: Vec::new(),
             prices,
             together: None,
             pool: Vec::new(),
@@ -213,6 +218,11 @@ impl<T: AsFd> BatchReader<T> {
     /// (`SOCK_STREAM`, `SOCK_SEQPACKET`). Sockets are read without waiting whatever their flags say; anything else
     /// must be non-blocking.
     ///
+    /// Of records (`SOCK_SEQPACKET`) empty ones are left out, and what is beyond the
+    /// [size of a buffer](BatchReader::buffer_size) is lost. A stream is for bytes alone: the kernel ends a read at
+    /// one that was sent out of band and at descriptors that were passed along (`MSG_OOB`, `SCM_RIGHTS`), which are
+    /// not delivered, and what follows them may come with the next arrival only.
+    ///
     /// # Errors
     ///
     /// [`Error::NotAStream`] for what cannot be read this way, and as [`Poller::register`]; with the
@@ -244,6 +254,7 @@ impl<T: AsFd> BatchReader<T> {
             few: few as u8,
             hits: 0,
             place: NOWHERE,
+            heated_in: self.passes.wrapping_sub(1),
             is_due: false,
             read_in: self.passes.wrapping_sub(1),
             in_records: stream.in_records,

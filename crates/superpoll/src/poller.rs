@@ -19,7 +19,7 @@ use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
 use crate::owned::{Owned, Rejected};
 use crate::registrar::{Command, Registrar, Shared};
-use crate::stats::Stats;
+use crate::stats::{Calls, Stats};
 use crate::sys;
 use crate::sys::batch::Batch;
 use crate::table::Table;
@@ -328,6 +328,12 @@ impl Poller {
         self.told_ready.push(Event::new(key, readiness));
         self.rest();
         Ok(())
+    }
+
+    /// Where system calls are counted that are made beside the poller's.
+    #[inline]
+    pub(crate) fn calls(&mut self) -> &mut Calls {
+        &mut self.stats.calls
     }
 
     /// Where actions are queued, for whom knows that the registrations are there.

@@ -519,3 +519,114 @@ fn a_child_process_is_told_that_it_must_say_so_first() {
         assert_eq!((arrival.key(), arrival.bytes()), (key, Some(&b"parent"[..])), "{name}");
     }
 }
+
+#[test]
+fn what_takes_the_place_of_a_refused_busy_descriptor_is_read_and_not_that() {
+    if !BackendKind::Uring.is_available() {
+        return;
+    }
+    let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
+    let mut reader = reader.reads_together(true);
+    let mut arrivals = Arrivals::with_limit(100);
+    // A descriptor that is read so often that the ring keeps its file, among others that make it worth it.
+    let (old, mut to_old) = pair();
+    // SAFETY: duplicates an open descriptor, to a number that nothing else in this process gets meanwhile.
+    let number = unsafe { libc::fcntl(old.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 800) };
+    assert!(number >= 800);
+    let lost = reader.register(Numbered(number)).map_err(|refused| refused.error).unwrap();
+    let others: Vec<_> = (0..20).map(|_| pair()).collect();
+    for (ours, _) in &others {
+        reader.register(Numbered(ours.as_raw_fd())).map_err(|refused| refused.error).unwrap();
+    }
+    for _ in 0..200 {
+        to_old.write_all(b"x").unwrap();
+        for (_, theirs) in &others {
+            (&*theirs).write_all(b"x").unwrap();
+        }
+        let mut got = 0;
+        while got < 21 {
+            got += reader.wait(&mut arrivals, None).unwrap();
+        }
+    }
+    // SAFETY: the duplicate is the test's own.
+    assert_eq!(unsafe { libc::close(number) }, 0);
+    // A wait that would block has the kernel watch it again, which is refused.
+    assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 0);
+    assert_eq!(arrivals.refusals().len(), 1);
+    assert_eq!(arrivals.refusals()[0].0, lost);
+    let (new, mut to_new) = pair();
+    let key = reader.register(Numbered(new.as_raw_fd())).map_err(|refused| refused.error).unwrap();
+    assert_eq!(key.index(), lost.index(), "the place is given to another");
+    to_old.write_all(b"a stranger's").unwrap();
+    for (_, theirs) in &others[..3] {
+        (&*theirs).write_all(b"x").unwrap();
+    }
+    to_new.write_all(b"its own").unwrap();
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        reader.wait(&mut arrivals, NOW).unwrap();
+        for arrival in arrivals.iter().filter(|arrival| arrival.key() == key) {
+            got.extend_from_slice(arrival.bytes().unwrap());
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&got), "its own");
+}
+
+#[test]
+fn an_empty_record_is_not_the_end() {
+    for (name, mut reader) in readers::<OwnedFd>() {
+        let (ours, theirs) = records();
+        let key = reader.register(ours).unwrap();
+        let mut arrivals = Arrivals::with_limit(10);
+        let mut got = Vec::new();
+        for records in [&[&b"one"[..], b"", b"two"][..], &[b""], &[b"", b""], &[b"three", b""]] {
+            for &record in records {
+                send_record(&theirs, record);
+            }
+            for _ in 0..4 {
+                reader.wait(&mut arrivals, NOW).unwrap();
+                got.extend(arrivals.iter().map(|arrival| match arrival.outcome() {
+                    Outcome::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                    other => format!("{other:?}"),
+                }));
+            }
+        }
+        assert_eq!(got, ["one", "two", "three"], "{name}");
+        // Neither before the end nor when everything has come at once.
+        for record in [&b"last"[..], b"", b"words"] {
+            send_record(&theirs, record);
+        }
+        drop(theirs);
+        got.clear();
+        while got.last().is_none_or(|last| last != "End") {
+            assert!(
+                reader.wait(&mut arrivals, Some(Duration::from_secs(10))).unwrap() > 0,
+                "{name}"
+            );
+            got.extend(arrivals.iter().map(|arrival| match arrival.outcome() {
+                Outcome::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                other => format!("{other:?}"),
+            }));
+        }
+        assert_eq!(got, ["last", "words", "End"], "{name}");
+        assert!(reader.deregister(key).is_ok(), "{name}");
+    }
+}
+
+/// Two ends of a connection that keeps records apart.
+fn records() -> (OwnedFd, OwnedFd) {
+    use std::os::fd::FromRawFd;
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the kernel writes two numbers, which outlive the call.
+    assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }, 0);
+    // SAFETY: nobody else knows of them.
+    let [one, other] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    (one, other)
+}
+
+fn send_record(fd: &OwnedFd, record: &[u8]) {
+    // SAFETY: the kernel reads the record, which outlives the call.
+    let sent = unsafe { libc::send(fd.as_raw_fd(), record.as_ptr().cast(), record.len(), 0) };
+    assert_eq!(sent, record.len() as isize);
+}

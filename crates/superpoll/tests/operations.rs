@@ -543,3 +543,58 @@ fn random_cancels_lose_no_byte() {
     assert!(cancelled > 0);
     drop(one);
 }
+
+#[test]
+fn what_was_queued_comes_back_although_its_ring_was_another_threads() {
+    let Some(mut poller) = poller() else { return };
+    let (_one, mut other, key) = pair(&mut poller);
+    let (_third, _fourth, gone) = pair(&mut poller);
+    assert!(look(&mut poller).is_empty());
+    other.write_all(b"hello").unwrap();
+    poller.queue(key, Action::Receive, Vec::with_capacity(16), 7).unwrap();
+    let thread = std::thread::spawn(move || {
+        // The first that the other thread does is not a wait.
+        poller.deregister(gone).unwrap();
+        let mut events = Events::with_limit(16);
+        poller.wait(&mut events, NOW).unwrap();
+        let done: Vec<_> = events.completions().collect();
+        assert_eq!(done.len(), 1, "{done:?}");
+        assert_eq!(done[0].token, 7);
+        assert_eq!(done[0].buffer.capacity(), 16);
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn an_outer_loop_hears_of_operations_that_end_without_the_kernel() {
+    let Some(mut poller) = poller() else { return };
+    let (_one, _other, key) = pair(&mut poller);
+    let (third, _fourth) = UnixStream::pair().unwrap();
+    poller.start(key, Operation::Receive(Vec::with_capacity(16)), 3).unwrap();
+    let number = poller.nest().unwrap().as_raw_fd();
+    assert!(look(&mut poller).is_empty());
+    assert!(!sys::is_readable(number));
+    let thread = std::thread::spawn(move || {
+        // Its ring is another thread's, where the operation was under way.
+        poller.register(&third, Interest::NONE).unwrap();
+        assert!(sys::is_readable(number), "the outer loop sleeps");
+        assert_eq!(error(&only(look(&mut poller))), libc::ECANCELED);
+        assert!(!sys::is_readable(number), "the outer loop is kept awake");
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn operations_that_are_given_up_before_they_are_told_leave_nothing() {
+    let Some(mut poller) = poller() else { return };
+    let (_one, _other, key) = pair(&mut poller);
+    let mut memory = Vec::new();
+    for _ in 0..2_000 {
+        let receive = Operation::Receive(Vec::with_capacity(16));
+        let ticket = poller.start(key, receive, 1).unwrap();
+        assert_eq!(error(&only(poller.cancel_now(ticket).unwrap())), libc::ECANCELED);
+        assert!(look(&mut poller).is_empty());
+        memory.push(poller.memory().own);
+    }
+    assert_eq!(memory[100], memory[1_999]);
+}

@@ -21,30 +21,33 @@
 //! the poll is removed, so a removal is not left for the next wait ([`Backend::holds_files`]).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Report, Synced};
+use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Synced};
 use crate::error::{Error, Result};
-use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
 use crate::operation::{Operation, Progress, Ticket};
-use crate::stats::Calls;
 use crate::sys::batch::{self, Batch};
-use crate::sys::descriptor;
-use crate::sys::epoll;
-use crate::sys::eventfd::{EventFd, replace};
 use crate::sys::lasting::{self, Lasting};
-use crate::sys::poll::{self, Slot};
-use crate::sys::uring::{Completion, REMOVAL, Ring};
+use crate::sys::poll::Slot;
+use crate::sys::uring::{Completion, Ring};
 
 mod operations;
+mod outer;
+mod polls;
+
+use outer::Outer;
+use polls::Found;
 
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
 
 /// Armings come round here: what follows are names of operations, and no slot has it for a place that is none.
 const ARMINGS: u32 = lasting::MARK;
+
+/// A wait does not go on fetching when it has so much more than there are polls.
+const ENOUGH: usize = 256;
 
 /// The `uring` back-end.
 #[derive(Debug)]
@@ -69,40 +72,6 @@ pub struct Uring {
     lasting: Lasting,
 }
 
-/// A descriptor that was found ready.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    key: Key,
-    readiness: Readiness,
-    /// Whether it is ready now, and for no more than that.
-    sure: bool,
-}
-
-/// What stands for the ring in another loop. A ring whose completions are worked off by its own thread is
-/// not readable before that, but the kernel can be asked to count them. What makes a counter count is passed
-/// on with a delay if it was a counter itself, so the waker's is watched beside it.
-#[derive(Debug)]
-struct Outer {
-    set: OwnedFd,
-    counter: EventFd,
-}
-
-impl Outer {
-    fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Outer> {
-        let outer = Outer { set: epoll::create(calls)?, counter: EventFd::new(calls)? };
-        outer.watch(calls, outer.counter.as_fd().as_raw_fd())?;
-        ring.announce_to(calls, outer.counter.as_fd())?;
-        // For what is there already.
-        outer.counter.write()?;
-        Ok(outer)
-    }
-
-    fn watch(&self, calls: &mut Calls, fd: RawFd) -> io::Result<()> {
-        let bits = libc::EPOLLIN as u32;
-        epoll::control(calls, self.set.as_fd(), epoll::Operation::Add, fd, bits, 0)
-    }
-}
-
 fn name(index: u32, arming: u32) -> u64 {
     u64::from(index) << 32 | u64::from(arming)
 }
@@ -110,11 +79,6 @@ fn name(index: u32, arming: u32) -> u64 {
 fn bits(interest: Interest, mode: Mode) -> u32 {
     let flags = if mode == Mode::Exclusive { libc::EPOLLEXCLUSIVE as u32 } else { 0 };
     u32::from(interest.poll_bits() as u16) | flags
-}
-
-/// Whether one number came after another; they come round.
-fn is_later(arming: u32, than: u32) -> bool {
-    arming != than && (arming + ARMINGS - than) % ARMINGS < ARMINGS / 2
 }
 
 /// In an account's events: the peer has closed one direction, which ends each poll for one report at once,
@@ -235,9 +199,10 @@ impl Uring {
     /// done and fetched first, while the memory is still in the caches.
     fn begin_actions(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let done = &mut cx.events.completions;
+        done.extend(self.batch.take_kept());
         self.batch.keep_files(&mut cx.stats.calls, &mut self.ring);
         self.batch.carry_out_few(&mut cx.stats.calls, |completion| done.push(completion));
-        while self.batch.is_waiting() && !self.batch.tell(&mut self.ring)? {
+        while self.batch.is_untold() && !self.batch.tell(&mut self.ring)? {
             let told = self.ring.submit(&mut cx.stats.calls);
             let fetched = self.fetch(cx);
             self.repeated |= !self.found.is_empty();
@@ -266,6 +231,13 @@ impl Uring {
         }
     }
 
+    /// The same outside of a wait, to which it is left.
+    fn fetch_early(&mut self, cx: &mut Context<'_>) {
+        self.fetch(cx);
+        self.keep_found();
+        self.batch.keep(&mut cx.events.completions);
+    }
+
     /// Has a ring of this thread's watch everything. An edge may be told a second time.
     #[cold]
     fn move_here(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -285,8 +257,7 @@ impl Uring {
         let ring = Ring::new(&mut cx.stats.calls)?;
         self.lasting.give_up(&mut cx.stats.calls, &mut self.ring);
         self.ring = ring;
-        let done = &mut cx.events.completions;
-        self.batch.give_up(|completion| done.push(completion));
+        self.batch.give_up();
         for index in cx.table.indices() {
             if cx.table.slot(index).fd() >= 0 {
                 cx.table.slot_mut(index).set_place(None);
@@ -296,7 +267,7 @@ impl Uring {
         self.found.clear();
         self.armed = 0;
         match &self.outer {
-            Some(outer) => self.ring.announce_to(&mut cx.stats.calls, outer.counter.as_fd()),
+            Some(outer) => outer.listen_to(&mut cx.stats.calls, &mut self.ring),
             None => Ok(()),
         }
     }
@@ -320,10 +291,12 @@ impl Uring {
         self.waits = self.waits.wrapping_add(1);
         if let Some(outer) = &self.outer {
             // Before the rest is fetched: what comes later makes it readable again.
-            outer.counter.drain(&mut cx.stats.calls);
+            outer.quiet(&mut cx.stats.calls);
             cx.waker_fired();
             answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
         }
+        // So many, in the order in which they came, are one of each that was ready when the wait ended, and more.
+        let enough = self.found.len() + self.armed + ENOUGH;
         let mut first = true;
         loop {
             let number = answer.as_ref().err().and_then(io::Error::raw_os_error);
@@ -331,11 +304,19 @@ impl Uring {
                 // The time is over; or what is there has to be fetched before more can be told.
                 None | Some(libc::ETIME | libc::EBUSY | libc::EAGAIN) => {}
                 Some(_) if self.ring.has_completions() => {}
-                Some(_) => return answer.map(drop),
+                Some(_) => {
+                    self.keep_found();
+                    return answer.map(drop);
+                }
             }
             let fetched = self.fetch(cx) || first;
             // What the ring says of more may be out of date: only as long as there was some.
             if !fetched || (!self.ring.has_more() && !self.ring.has_changes()) {
+                break;
+            }
+            if self.found.len() > enough {
+                // Something arrives as fast as it is fetched. What is left is for the next wait.
+                self.outer.as_ref().map_or(Ok(()), Outer::announce)?;
                 break;
             }
             first = false;
@@ -362,173 +343,6 @@ impl Uring {
         if let Some(done) = done {
             cx.events.completions.push(done);
         }
-    }
-
-    /// The same of a poll.
-    fn collect_poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        completion: Completion,
-        index: u32,
-        arming: u32,
-    ) {
-        if arming & REMOVAL != 0 {
-            if completion.answer == -libc::EALREADY {
-                // A ring that takes no more changes is of no use any more.
-                let poll = completion.data & !u64::from(REMOVAL);
-                let _ = self.ring.cancel(&mut cx.stats.calls, poll);
-            }
-            return;
-        }
-        if lasting::is_name(arming) {
-            return self.lasting.complete(completion);
-        }
-        if index == WAKER {
-            if !completion.armed {
-                // With a ring that takes no more changes the waker is lost, and so is the poller.
-                let _ = self.arm_waker(cx);
-            }
-            return;
-        }
-        let slot = cx.table.slot(index);
-        // The place of a vacant slot is something else.
-        if slot.fd() < 0 || slot.place() != Some(arming as usize) {
-            // The last word of a poll that was removed is no event.
-            cx.stats.stale += u64::from(completion.answer >= 0);
-            return;
-        }
-        if !completion.armed {
-            self.ended(cx, index);
-        }
-        if completion.answer < 0 {
-            match -completion.answer {
-                libc::EBADF => self.refuse(cx, index),
-                // It ran into something that passes.
-                libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ECANCELED => {
-                    self.again.push(index);
-                }
-                // A file that is never what was asked for, and has nothing to wait for.
-                libc::EINVAL if !self.can_wait(cx, index) => {}
-                error => {
-                    cx.table.slot_mut(index).set_told(None);
-                    cx.unwatched(cx.table.key(index), error);
-                }
-            }
-            return;
-        }
-        let readiness = Readiness::from_poll_bits(completion.answer as i16);
-        // One that should have stayed found no room, or is always ready, which is told once.
-        if !completion.armed && stays(cx.table.slot(index).watch().mode) && self.can_wait(cx, index)
-        {
-            self.again.push(index);
-        }
-        let slot = cx.table.slot_mut(index);
-        let interest = slot.interest();
-        // An arrival tells of itself, not of the other direction.
-        let whole = !interest.contains(Interest::READABLE | Interest::WRITABLE);
-        // Who takes either trigger finds out by reading, which costs no more than asking.
-        let trusting = slot.watch().mode == Mode::Auto;
-        let now = trusting || self.doubted.is_none_or(|last| is_later(arming, last));
-        let last = std::mem::replace(&mut slot.account_mut().since, self.waits);
-        self.repeated |= last == self.waits;
-        let key = cx.table.key(index);
-        self.found.push(Found { key, readiness, sure: now && (whole || !completion.armed) });
-    }
-
-    fn refuse(&mut self, cx: &mut Context<'_>, index: u32) {
-        cx.table.slot_mut(index).set_told(None);
-        cx.stats.invalid += 1;
-        cx.invalid(cx.table.key(index));
-    }
-
-    /// Reports what was found. Returns how many somebody wants to hear of.
-    fn deliver(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
-        if std::mem::take(&mut self.repeated) {
-            self.found.retain(|found| cx.table.get(found.key).is_some());
-            self.found.sort_by_key(|found| found.key);
-            self.found.dedup_by(|later, first| {
-                let same = later.key == first.key;
-                if same {
-                    first.readiness |= later.readiness;
-                    first.sure &= later.sure;
-                }
-                same
-            });
-        }
-        if self.found.iter().any(|found| !found.sure)
-            && let Err(error) = self.look(cx)
-        {
-            self.keep_found();
-            return Err(error);
-        }
-        let mut active = 0;
-        for place in 0..self.found.len() {
-            let Found { key, readiness, .. } = self.found[place];
-            let index = key.index();
-            let slot = cx.table.slot_mut(index);
-            let goes_on = stays(slot.watch().mode);
-            if !goes_on && readiness.masked(slot.interest()).is_empty() {
-                // It was ready before this wait, or it is not what was asked for. A poll that stays says
-                // that only once.
-                if !readiness.is_empty() {
-                    slot.account_mut().events = HALF_CLOSED;
-                }
-                if slot.told().is_some() {
-                    self.again.push(index);
-                }
-                continue;
-            }
-            if !goes_on && slot.place().is_some() {
-                self.disarm(cx, index)?;
-            }
-            let slot = cx.table.slot_mut(index);
-            slot.account_mut().events = 0;
-            match slot.told() {
-                Some((_, mode)) if stays(mode) => {}
-                Some((_, Mode::OneShot)) => slot.set_told(Some((Interest::NONE, Mode::OneShot))),
-                _ => self.again.push(index),
-            }
-            let report = cx.report(key, readiness);
-            active += usize::from(matches!(report, Report::Taken | Report::Later));
-        }
-        self.found.clear();
-        Ok(active)
-    }
-
-    /// Leaves what was found to the next wait, which may find some of it again, or over.
-    fn keep_found(&mut self) {
-        self.repeated = true;
-        self.found.iter_mut().for_each(|found| found.sure = false);
-    }
-
-    /// Asks what those are ready for of which that is not sure.
-    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        self.probe.clear();
-        for found in self.found.iter().filter(|found| !found.sure) {
-            let slot = cx.table.slot(found.key.index());
-            let events = slot.interest().poll_bits();
-            self.probe.push(Slot { fd: slot.fd(), events, revents: 0 });
-        }
-        poll::wait(&mut cx.stats.calls, &mut self.probe, Deadline::Now.left())?;
-        let mut probed = 0;
-        for place in 0..self.found.len() {
-            if self.found[place].sure {
-                continue;
-            }
-            let found = self.probe[probed].revents;
-            probed += 1;
-            self.found[place].readiness = Readiness::from_poll_bits(found);
-            if found & libc::POLLNVAL != 0 {
-                self.found[place].readiness = Readiness::NONE;
-                self.refuse(cx, self.found[place].key.index());
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there is anything to wait for; not for files and directories.
-    fn can_wait(&self, cx: &mut Context<'_>, index: u32) -> bool {
-        descriptor::can_wait(&mut cx.stats.calls, cx.table.slot(index).fd())
     }
 
     fn arm_waker(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -618,10 +432,8 @@ impl Backend for Uring {
         self.start_anew(cx).map_err(failed)?;
         self.waker = None;
         if let Some(outer) = outer {
-            // Under the same number: another loop knows it by that.
-            let new = Outer::new(&mut cx.stats.calls, &mut self.ring).map_err(failed)?;
-            replace(outer.set.as_fd(), new.set).map_err(failed)?;
-            self.outer = Some(Outer { set: outer.set, counter: new.counter });
+            let renewed = outer.renewed(&mut cx.stats.calls, &mut self.ring).map_err(failed)?;
+            self.outer = Some(renewed);
         }
         Ok(())
     }
@@ -662,6 +474,7 @@ impl Backend for Uring {
 
     fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
         self.batch.withdraw(index);
+        self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
         if !self.lasting.is_idle() {
             // It has no other owner whom the failure would concern, and its memory stays.
             let _ = self.lasting.withdraw(&mut cx.stats.calls, &mut self.ring, index);
@@ -676,7 +489,10 @@ impl Backend for Uring {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
         }
-        if self.outer.is_some() {
+        if let Some(outer) = &self.outer {
+            if self.lasting.has_done() {
+                outer.announce()?;
+            }
             self.arm_again(cx)?;
             self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
         }
@@ -686,25 +502,14 @@ impl Backend for Uring {
             && self.ring.has_completions()
         {
             // A removal may have been refused, which is not left for the next wait: the file would be held.
-            self.fetch(cx);
-            self.keep_found();
+            self.fetch_early(cx);
             self.ring.submit(&mut cx.stats.calls)?;
         }
         Ok(())
     }
 
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
-        let failed = |source| Error::system("nesting an io_uring", None, source);
-        if self.outer.is_none() {
-            let calls = &mut cx.stats.calls;
-            let outer = Outer::new(calls, &mut self.ring).map_err(failed)?;
-            if let Some(waker) = self.waker {
-                outer.watch(calls, waker).map_err(failed)?;
-            }
-            self.outer = Some(outer);
-        }
-        self.settle(cx).map_err(failed)?;
-        Ok(self.outer.as_ref().map_or(self.ring.as_fd(), |outer| outer.set.as_fd()))
+        self.nest_ring(cx)
     }
 
     fn lengths(&self) -> Lengths {

@@ -25,6 +25,10 @@ use crate::sys::uring::{Completion, Ring};
 /// When to stop measuring each kind, in microseconds from the start.
 const STOPS: [u64; 3] = [800, 2_000, 3_500];
 
+/// How many times dearer it is to arm or to cancel a descriptor that has not been touched for a while, among a
+/// thousand others, than the same few again and again, which is what is measured: three times in rotating loads.
+const COLD: f32 = 3.0;
+
 /// More than so many due ones are read together in any case.
 const MOST_BY_CALL: f32 = 16.0;
 
@@ -111,17 +115,32 @@ impl Prices {
     /// whatever it finds, so a read that has something gives it back. Nothing is parked, and a set of
     /// speculative reads has no price of its own.
     pub fn terms(&self) -> Costs {
-        let [pipe, unix, tcp] = Kind::MEASURED.map(|kind| self.terms_of(kind));
+        let terms = |kind| {
+            let reads = &self.of(kind).reads;
+            let miss = if self.by_call(kind) { reads.call_in_vain } else { reads.together_in_vain };
+            self.terms_of(kind, miss, -miss)
+        };
+        let [pipe, unix, tcp] = Kind::MEASURED.map(terms);
         Costs { pipe, unix, tcp, pass: 0.0, poll_call: 0.0, cold_wait: 0.0, measured: false }
     }
 
-    fn terms_of(&self, kind: Kind) -> KindCosts {
-        let OfKind { reads, ring, .. } = self.of(kind);
-        let miss = if self.by_call(kind) { reads.call_in_vain } else { reads.together_in_vain };
-        let move_of_two = (ring.arm + ring.cancel) / 2.0;
+    /// The same for looking which of them have something before they are read, at these prices of `poll`.
+    pub fn terms_of_looking(&self, costs: &Costs) -> Costs {
+        let terms = |kind| {
+            let KindCosts { scan, ready, .. } = *costs.of(kind);
+            self.terms_of(kind, scan, ready)
+        };
+        let [pipe, unix, tcp] = Kind::MEASURED.map(terms);
+        let pass = costs.poll_call;
+        Costs { pipe, unix, tcp, pass, poll_call: pass, cold_wait: 0.0, measured: false }
+    }
+
+    fn terms_of(&self, kind: Kind, scan: f32, ready: f32) -> KindCosts {
+        let ring = self.of(kind).ring;
+        let move_of_two = COLD * (ring.arm + ring.cancel) / 2.0;
         KindCosts {
-            scan: miss,
-            ready: -miss,
+            scan,
+            ready,
             block: 0.0,
             event: ring.event,
             level: f32::from(u16::MAX),
@@ -328,7 +347,12 @@ mod tests {
         let terms = ASSUMED.terms();
         assert_eq!((terms.pipe.scan, terms.pipe.ready), (230.0, -230.0));
         assert_eq!((terms.unix.scan, terms.unix.event, terms.unix.wake), (150.0, 50.0, 150.0));
-        assert_eq!(terms.tcp.add + terms.tcp.modify, 290.0 + 460.0);
+        assert_eq!(terms.tcp.add + terms.tcp.modify, COLD * (290.0 + 460.0));
+        let looking = ASSUMED.terms_of_looking(&Costs::ASSUMED);
+        let KindCosts { scan, ready, .. } = Costs::ASSUMED.tcp;
+        assert_eq!((looking.tcp.scan, looking.tcp.ready), (scan, ready));
+        assert_eq!((looking.tcp.event, looking.tcp.add), (terms.tcp.event, terms.tcp.add));
+        assert_eq!(looking.pass, Costs::ASSUMED.poll_call);
     }
 
     #[test]

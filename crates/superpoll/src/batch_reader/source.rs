@@ -30,6 +30,8 @@ pub struct Source<T> {
     pub hits: u8,
     /// Its place among the hot ones.
     pub place: u32,
+    /// The pass that made it hot.
+    pub heated_in: u32,
     pub is_due: bool,
     /// The last pass that read it.
     pub read_in: u32,

@@ -6,23 +6,63 @@
 //! nothing, if it does find nothing; so the same rule decides ([`Governed`]), given the prices of a ring
 //! ([`prices`](super::prices)): what a hit saves is the event, the wake-up and the miss that it was not.
 //!
+//! Where a good part of those reads are in vain, the poll array itself is the better bargain: one `poll` for all
+//! of them says whose reads are not, for a tenth of what each of the others would cost. So there are two ways of
+//! going through the same set, and a rule for each, because a descriptor that is cheap to look at may stay with
+//! less to show. The share of reads that had something, over some passes, decides between them.
+//!
 //! A loop about to block arms them all again, since nobody would wake it for them.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
 
 use crate::costs::{Costs, Kind};
 use crate::policy::{Account, Governed, Policy, Tally, Verdict, View};
-use crate::stats::SetStats;
+use crate::stats::{Calls, SetStats};
+use crate::sys::poll::{self, Slot};
+
+/// The weight of the last pass in the share of reads that had something.
+const LATEST: f32 = 0.125;
+
+/// The other way of going through the set must be this much cheaper.
+const CLEARLY: f32 = 0.9;
+
+/// A way of going through the set: its rule, and its prices in the terms of that.
+#[derive(Debug)]
+struct Way {
+    policy: Governed,
+    costs: Costs,
+}
+
+impl Way {
+    fn new(costs: Costs) -> Way {
+        Way { policy: Governed::new(), costs }
+    }
+}
 
 /// Those that are read in each wait.
 #[derive(Debug)]
 pub struct Speculation {
-    policy: Governed,
-    costs: Costs,
+    read: Way,
+    look: Way,
+    /// Whether they are looked at before they are read.
+    looks: bool,
+    /// The share of reads that have something.
+    share: f32,
+    /// What going through all of them costs: reads in vain, looks, and what a look that finds something costs
+    /// beyond that.
+    vain: f32,
+    scans: f32,
+    finds: f32,
     passes: u32,
-    /// Indices of sources.
+    /// Indices of sources, and for each what `poll` is asked.
     hot: Vec<u32>,
+    slots: Vec<Slot>,
     /// Reads of hot ones that had something, and their sum with those in vain.
     hits: u64,
     reads: u64,
+    /// The same when the last wait began.
+    before: (u64, u64),
     /// Moves to them, and back.
     moves: (u64, u64),
     /// Where the clock hand is, and where the reads of the next wait begin.
@@ -31,25 +71,34 @@ pub struct Speculation {
 }
 
 impl Speculation {
-    /// Nothing is hot.
-    pub fn new(costs: Costs) -> Speculation {
-        let policy = Governed::new();
-        let (hot, hits, reads, moves) = (Vec::new(), 0, 0, (0, 0));
-        Speculation { policy, costs, passes: 0, hot, hits, reads, moves, hand: 0, next: 0 }
+    /// Nothing is hot. The terms are those of reading and of looking.
+    pub fn new(read: Costs, look: Costs) -> Speculation {
+        Speculation {
+            read: Way::new(read),
+            look: Way::new(look),
+            looks: false,
+            share: 1.0,
+            vain: 0.0,
+            scans: 0.0,
+            finds: 0.0,
+            passes: 0,
+            hot: Vec::new(),
+            slots: Vec::new(),
+            hits: 0,
+            reads: 0,
+            before: (0, 0),
+            moves: (0, 0),
+            hand: 0,
+            next: 0,
+        }
     }
 
-    fn view(&self, registered: usize) -> View<'_> {
-        let (hot, passes) = (self.hot.len(), self.passes);
-        let cold = registered.saturating_sub(hot);
-        View { costs: &self.costs, scan_factor: 1.0, passes, blocks: 0, hot, cold }
-    }
-
-    /// Policy and view, apart.
+    /// The rule that is in force, and what it is shown.
     fn judge(&mut self, registered: usize) -> (&mut Governed, View<'_>) {
         let (hot, passes) = (self.hot.len(), self.passes);
         let cold = registered.saturating_sub(hot);
-        let costs = &self.costs;
-        (&mut self.policy, View { costs, scan_factor: 1.0, passes, blocks: 0, hot, cold })
+        let Way { policy, costs } = if self.looks { &mut self.look } else { &mut self.read };
+        (policy, View { costs, scan_factor: 1.0, passes, blocks: 0, hot, cold })
     }
 
     /// A new descriptor of this kind.
@@ -84,6 +133,22 @@ impl Speculation {
         self.hot.get(self.next).copied()
     }
 
+    /// Whether they are looked at before they are read, if all of them can be read.
+    pub fn looks(&self) -> bool {
+        self.looks
+    }
+
+    /// Looks which of them have something, and puts those at the end of the list. One that cannot be looked at has.
+    pub fn look_at_all(&mut self, calls: &mut Calls, found: &mut Vec<u32>) {
+        self.reads += self.hot.len() as u64;
+        if poll::wait(calls, &mut self.slots, Some(Duration::ZERO)).is_err() {
+            found.extend_from_slice(&self.hot);
+            return;
+        }
+        let ready = self.hot.iter().zip(&self.slots).filter(|(_, slot)| slot.revents != 0);
+        found.extend(ready.map(|(&index, _)| index));
+    }
+
     /// A watched descriptor was reported. Whether it should be read without being watched from now on.
     pub fn was_reported(&mut self, account: &mut Account, registered: usize) -> bool {
         let (policy, view) = self.judge(registered);
@@ -91,8 +156,16 @@ impl Speculation {
     }
 
     /// It is read without being watched from now on. Returns its place.
-    pub fn enter(&mut self, index: u32, account: &mut Account, registered: usize) -> u32 {
+    pub fn enter(
+        &mut self,
+        index: u32,
+        fd: RawFd,
+        account: &mut Account,
+        registered: usize,
+    ) -> u32 {
         self.hot.push(index);
+        self.slots.push(Slot { fd, events: libc::POLLIN, revents: 0 });
+        self.add_prices(account.kind, 1.0);
         self.moves.0 += 1;
         let (policy, view) = self.judge(registered);
         policy.moved_to_hot(account, &view);
@@ -110,24 +183,60 @@ impl Speculation {
     pub fn leave(&mut self, place: u32, account: &mut Account, quiet: bool) -> Option<u32> {
         let place = place as usize;
         self.hot.swap_remove(place);
+        self.slots.swap_remove(place);
+        self.add_prices(account.kind, -1.0);
         self.moves.1 += 1;
         let (policy, view) = self.judge(0);
         policy.moved_to_cold(account, quiet, &view);
         self.hot.get(place).copied()
     }
 
-    /// A wait is over. Returns how many of them are to be looked at.
-    pub fn pass(&mut self, registered: usize) -> usize {
-        self.passes = self.passes.wrapping_add(1);
-        let tally = Tally { hot: self.hot.len(), ..Tally::default() };
-        let (policy, view) = self.judge(registered);
-        policy.pass(tally, &view);
-        self.policy.hand(&self.view(registered)).min(self.hot.len())
+    fn add_prices(&mut self, kind: Kind, times: f32) {
+        let looking = self.look.costs.of(kind);
+        self.vain += times * self.read.costs.of(kind).scan;
+        self.scans += times * looking.scan;
+        self.finds += times * looking.ready;
+        if self.hot.is_empty() {
+            (self.vain, self.scans, self.finds) = (0.0, 0.0, 0.0);
+        }
     }
 
-    /// The next one to be looked at, from the end to the front, so that what takes a place that became free has
-    /// been looked at.
-    pub fn look(&mut self) -> Option<u32> {
+    /// A wait is over. Returns how many of them are to be considered again.
+    pub fn pass(&mut self, registered: usize) -> usize {
+        self.passes = self.passes.wrapping_add(1);
+        self.choose();
+        let (hot, looks) = (self.hot.len(), self.looks);
+        let (policy, view) = self.judge(registered);
+        policy.pass(Tally { hot, ..Tally::default() }, &view);
+        let count = policy.hand(&view).min(hot);
+        // The other one's clock goes on, so that what it is told later fits.
+        self.looks = !looks;
+        let (policy, view) = self.judge(registered);
+        policy.pass(Tally::default(), &view);
+        self.looks = looks;
+        count
+    }
+
+    /// Takes the way that costs less, by what the last waits have found.
+    fn choose(&mut self) {
+        let (hits, reads) = (self.hits - self.before.0, self.reads - self.before.1);
+        self.before = (self.hits, self.reads);
+        if reads == 0 {
+            return;
+        }
+        self.share += LATEST * (hits as f32 / reads as f32 - self.share);
+        let reading = (1.0 - self.share) * self.vain;
+        let looking = self.look.costs.poll_call + self.scans + self.share * self.finds;
+        if self.looks {
+            self.looks = reading > CLEARLY * looking;
+        } else {
+            self.looks = looking < CLEARLY * reading;
+        }
+    }
+
+    /// The next one to be considered again, from the end to the front, so that what takes a place that became free has
+    /// been considered.
+    pub fn candidate(&mut self) -> Option<u32> {
         self.hand = if self.hand == 0 { self.hot.len() } else { self.hand.min(self.hot.len()) };
         self.hand = self.hand.checked_sub(1)?;
         self.hot.get(self.hand).copied()
@@ -146,6 +255,6 @@ impl Speculation {
 
     /// Heap in use.
     pub fn memory(&self) -> usize {
-        self.hot.capacity() * size_of::<u32>()
+        self.hot.capacity() * size_of::<u32>() + self.slots.capacity() * size_of::<Slot>()
     }
 }

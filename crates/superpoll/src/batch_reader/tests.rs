@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::*;
+use crate::sys::descriptor::set_nonblocking;
 
 #[test]
 fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_blocks() {
@@ -15,7 +16,8 @@ fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_block
     for together in [true, false] {
         let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
         let mut reader = reader.reads_together(together);
-        reader.speculation = Some(Speculation::new(prices::ASSUMED.terms()));
+        let looking = prices::ASSUMED.terms_of_looking(&Costs::ASSUMED);
+        reader.speculation = Some(Speculation::new(prices::ASSUMED.terms(), looking));
         let mut writers = Vec::new();
         for _ in 0..20 {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -45,9 +47,99 @@ fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_block
         });
         assert_eq!(reader.wait(&mut arrivals, Some(Duration::from_secs(20))).unwrap(), 1);
         assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"late"[..]));
-        assert_eq!(reader.stats().hot.len, 0, "nobody would wake the wait for one of them");
+        let stats = reader.stats();
+        assert!(stats.moves_to_cold >= 20, "nobody would wake the wait for one of them: {stats:?}");
         drop(thread.join().unwrap());
         assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1);
         assert!(matches!(arrivals.iter().next().unwrap().outcome(), Outcome::End));
     }
+}
+
+#[test]
+fn where_reads_are_in_vain_a_look_comes_first() {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return;
+    }
+    let mut reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
+    let looking = prices::ASSUMED.terms_of_looking(&Costs::ASSUMED);
+    reader.speculation = Some(Speculation::new(prices::ASSUMED.terms(), looking));
+    let mut writers = Vec::new();
+    for _ in 0..20 {
+        let (ours, theirs) = std::io::pipe().unwrap();
+        set_nonblocking(ours.as_fd()).unwrap();
+        reader.register(ours).map_err(|refused| refused.error).unwrap();
+        writers.push(theirs);
+    }
+    let mut arrivals = Arrivals::with_limit(100);
+    // All in each wait, then one half and the other, then all again.
+    let mut looks = Vec::new();
+    for (rounds, halves) in [(300, false), (600, true), (300, false)] {
+        let before = reader.stats().calls.poll;
+        for round in 0..rounds {
+            let active = |&(place, _): &(usize, _)| !halves || place % 2 == round % 2;
+            let mut written = 0;
+            for (_, writer) in writers.iter_mut().enumerate().filter(active) {
+                writer.write_all(b"x").unwrap();
+                written += 1;
+            }
+            while written > 0 {
+                written -= reader.wait(&mut arrivals, None).unwrap();
+            }
+        }
+        looks.push(reader.stats().calls.poll - before);
+        assert_eq!(reader.stats().hot.len, 20, "{looks:?}");
+    }
+    assert!(looks[0] == 0 && looks[1] > 500 && looks[2] < 50, "{looks:?}");
+}
+
+/// A reader of one source, which each report makes hot and each look makes cold again: its reads in vain are dear
+/// beside a move, and its events much dearer.
+fn changes_its_mind_each_time() -> Option<(BatchReader<UnixStream>, UnixStream)> {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return None;
+    }
+    let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
+    let mut reader = reader.reads_together(false).buffer_size(8);
+    let mut terms = prices::ASSUMED.terms();
+    let unix = &mut terms.unix;
+    (unix.scan, unix.ready, unix.event, unix.add, unix.modify) = (2e3, -2e3, 2e4, 1e3, 1e3);
+    let looking = prices::ASSUMED.terms_of_looking(&Costs::ASSUMED);
+    reader.speculation = Some(Speculation::new(terms, looking));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    reader.register(ours).map_err(|refused| refused.error).unwrap();
+    Some((reader, theirs))
+}
+
+#[test]
+fn what_is_left_in_a_source_that_was_hot_for_less_than_a_wait_is_read() {
+    let Some((mut reader, mut theirs)) = changes_its_mind_each_time() else { return };
+    let mut arrivals = Arrivals::with_limit(10);
+    for round in 0..3 {
+        theirs.write_all(b"more than eight").unwrap();
+        assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1);
+        assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"more tha"[..]));
+        let stats = reader.stats();
+        assert_eq!(
+            (stats.hot.len, stats.moves_to_hot, stats.moves_to_cold),
+            (0, round + 1, round + 1)
+        );
+        let late = reader.wait(&mut arrivals, Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(late, 1, "the rest is in the socket and nothing says so any more");
+        assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"n eight"[..]));
+    }
+}
+
+#[test]
+fn the_end_of_a_source_that_was_hot_for_less_than_a_wait_is_told() {
+    let Some((mut reader, mut theirs)) = changes_its_mind_each_time() else { return };
+    let mut arrivals = Arrivals::with_limit(10);
+    theirs.write_all(b"last").unwrap();
+    drop(theirs);
+    assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1);
+    assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"last"[..]));
+    assert_eq!(reader.stats().moves_to_cold, 1);
+    assert_eq!(reader.wait(&mut arrivals, Some(Duration::from_secs(10))).unwrap(), 1);
+    assert!(matches!(arrivals.iter().next().unwrap().outcome(), Outcome::End));
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::key::Key;
 use crate::operation::Action;
-use crate::sys::{call, uring};
+use crate::sys::{call, descriptor, uring};
 
 /// Memory that is kept for later reads at most, in buffers.
 const KEPT: usize = 1024;
@@ -96,15 +96,35 @@ impl<T: AsFd> BatchReader<T> {
             if hot + due <= room { hot } else { half.max(room.saturating_sub(due)).min(hot) };
         let for_due = (room - for_hot).min(due);
         self.read_due(arrivals, for_due);
-        for _ in 0..for_hot {
-            if let Some(index) = self.speculation.as_mut().and_then(Speculation::next)
-                && !self.had_its_turn(index)
-                && !self.is_due(index)
-            {
-                self.read(arrivals, index, usize::MAX);
+        if for_hot == hot && self.speculation.as_ref().is_some_and(Speculation::looks) {
+            self.read_found(arrivals);
+        } else {
+            for _ in 0..for_hot {
+                if let Some(index) = self.speculation.as_mut().and_then(Speculation::next) {
+                    self.read_hot(arrivals, index);
+                }
             }
         }
         for_due + for_hot > 0
+    }
+
+    /// Makes or queues the reads of those hot ones that have something.
+    fn read_found(&mut self, arrivals: &mut Arrivals) {
+        let Some(speculation) = &mut self.speculation else { return };
+        let mut found = std::mem::take(&mut self.found);
+        speculation.look_at_all(self.poller.calls(), &mut found);
+        for index in found.drain(..) {
+            self.read_hot(arrivals, index);
+        }
+        self.found = found;
+    }
+
+    /// Makes or queues the read of a hot one, unless it has a turn of its own.
+    #[inline]
+    fn read_hot(&mut self, arrivals: &mut Arrivals, index: u32) {
+        if !self.had_its_turn(index) && !self.is_due(index) {
+            self.read(arrivals, index, usize::MAX);
+        }
     }
 
     /// How many are read without being watched.
@@ -242,7 +262,7 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// What a read has brought that has brought no bytes: nothing, the end, or a failure.
+    /// What a read has brought that has brought no bytes: nothing, an empty record, the end, or a failure.
     fn found_no_bytes(
         &mut self,
         arrivals: &mut Arrivals,
@@ -253,6 +273,11 @@ impl<T: AsFd> BatchReader<T> {
         recycle(&mut self.pool, self.size, buffer);
         let Ok(source) = self.source_mut(key) else { return };
         let outcome = match outcome {
+            Ok(_) if source.in_records && !descriptor::has_ended(source.io.as_fd()) => {
+                let due = source.becomes_due();
+                self.due.extend(due);
+                return;
+            }
             Ok(_) => Outcome::End,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN) => return,
@@ -332,11 +357,14 @@ impl<T: AsFd> BatchReader<T> {
         else {
             return;
         };
-        source.place = speculation.enter(index, &mut source.account, len);
+        let fd = source.io.as_fd().as_raw_fd();
+        source.place = speculation.enter(index, fd, &mut source.account, len);
+        source.heated_in = self.passes;
         self.watch(index);
     }
 
-    /// Watches a source from now on, if it was not.
+    /// Watches a source from now on, if it was not. The kernel looks at it anew, unless it has not heard yet that
+    /// the source was to be left alone: then nobody tells what is left in it, and it is read once more.
     pub(super) fn cool(&mut self, index: u32, quiet: bool) {
         let (Some(Some(source)), Some(speculation)) =
             (self.sources.get_mut(index as usize), &mut self.speculation)
@@ -352,6 +380,12 @@ impl<T: AsFd> BatchReader<T> {
             && let Some(Some(source)) = self.sources.get_mut(successor as usize)
         {
             source.place = place;
+        }
+        let passes = self.passes;
+        if let Some(Some(source)) = self.sources.get_mut(index as usize)
+            && source.heated_in == passes
+        {
+            self.due.extend(source.becomes_due());
         }
         self.watch(index);
     }
@@ -369,7 +403,7 @@ impl<T: AsFd> BatchReader<T> {
         let Some(speculation) = &mut self.speculation else { return };
         for _ in 0..speculation.pass(len) {
             let Some(speculation) = &mut self.speculation else { return };
-            let Some(index) = speculation.look() else { return };
+            let Some(index) = speculation.candidate() else { return };
             let Some(Some(source)) = self.sources.get_mut(index as usize) else { return };
             if speculation.has_lost(&mut source.account, len) {
                 self.cool(index, false);

@@ -322,7 +322,8 @@ impl Policy for Governed {
             let cost = STAYING * price + tally.hot as f32 * scan;
             self.balance = (self.balance + self.earned - cost).min(0.0);
             let debt = settled * (tally.hot + 1) as f32;
-            self.dissolving |= self.balance < -debt;
+            // Without a price of its own there is nothing to be saved by that.
+            self.dissolving |= price != 0.0 && self.balance < -debt;
         }
         if view.hot == 0 {
             self.dissolving = false;

@@ -32,6 +32,8 @@ pub struct Batch {
     told: usize,
     /// So many were told and are not completed.
     under_way: usize,
+    /// What came back when nobody waited, each with its owner; the next wait tells it.
+    kept: Vec<(u32, Completion)>,
     /// Where the ring keeps the files of registrations, by index; `NOBODY` if it does not.
     files: Vec<u32>,
     /// Those whose files it shall keep.
@@ -55,14 +57,21 @@ impl Batch {
         self.entries.push(Entry { buffer, token, owner, fd, action });
     }
 
-    /// Whether some have not been told.
+    /// Whether there is something for the next wait: to tell the kernel, or to bring.
     #[inline]
     pub fn is_waiting(&self) -> bool {
+        self.is_untold() || !self.kept.is_empty()
+    }
+
+    /// Whether some have not been told.
+    #[inline]
+    pub fn is_untold(&self) -> bool {
         self.told < self.entries.len()
     }
 
     /// Forgets what a registration has queued and the kernel was not told.
     pub fn withdraw(&mut self, owner: u32) {
+        self.kept.retain(|&(whose, _)| whose != owner);
         let told = self.told;
         for entry in self.entries.iter_mut().skip(told) {
             if entry.owner == owner {
@@ -142,7 +151,7 @@ impl Batch {
         // where it is when the entry moves.
         unsafe { ring.fill(next) }?;
         self.clear();
-        Ok(!self.is_waiting())
+        Ok(!self.is_untold())
     }
 
     /// What has become of one, by the high half of its name and the kernel's answer.
@@ -165,14 +174,24 @@ impl Batch {
     }
 
     /// Gives up what has not been completed: its ring is gone.
-    pub fn give_up(&mut self, mut done: impl FnMut(Completion)) {
+    pub fn give_up(&mut self) {
         for mut entry in self.entries.drain(..) {
             if entry.owner != NOBODY {
-                done(entry.end(-libc::ECANCELED as isize));
+                self.kept.push((entry.owner, entry.end(-libc::ECANCELED as isize)));
             }
         }
         (self.told, self.under_way) = (0, 0);
         self.files.clear();
+    }
+
+    /// Keeps what was completed outside of a wait.
+    pub fn keep(&mut self, done: &mut Vec<Completion>) {
+        self.kept.extend(done.drain(..).map(|completion| (NOBODY, completion)));
+    }
+
+    /// What was kept.
+    pub fn take_kept(&mut self) -> impl Iterator<Item = Completion> {
+        self.kept.drain(..).map(|(_, completion)| completion)
     }
 
     #[inline]

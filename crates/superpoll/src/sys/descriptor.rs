@@ -3,10 +3,12 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
 
 use crate::costs::Kind;
 use crate::error::{Error, Result};
 use crate::stats::Calls;
+use crate::sys::poll::{self, Slot};
 
 /// Whether the number is an open descriptor (`fcntl(F_GETFD)`).
 pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
@@ -97,6 +99,16 @@ fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
         libc::getsockopt(fd, libc::SOL_SOCKET, option, (&raw mut value).cast(), &mut length)
     })?;
     Ok(value)
+}
+
+/// Whether a connection that keeps records apart has ended, after a read of nothing: an empty record reads the same.
+pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
+    let (fd, mut left): (RawFd, libc::c_int) = (fd.as_raw_fd(), 0);
+    // SAFETY: the kernel writes one integer, which outlives the call; where it cannot count, it leaves it.
+    unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut left) };
+    let mut slot = [Slot { fd, events: libc::POLLRDHUP, revents: 0 }];
+    let _ = poll::wait(&mut Calls::default(), &mut slot, Some(Duration::ZERO));
+    left <= 0 && slot[0].revents != 0
 }
 
 /// Has reads and writes fail rather than wait.

@@ -17,16 +17,18 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use io_uring::{opcode, squeue, types};
+use io_uring::opcode;
 
 use crate::operation::{Gain, Operation, Progress, Ticket};
 use crate::stats::Calls;
-use crate::sys::buffers::{Buffers, GROUP};
+use crate::sys::buffers::Buffers;
 use crate::sys::uring::{Completion, Ring};
 
 mod address;
+mod entry;
 
 use address::Room;
+use entry::{Entry, opcodes};
 
 /// The low half of the name of an operation begins with this, and polls are armed below it.
 pub const MARK: u32 = 0x7000_0000;
@@ -43,9 +45,6 @@ const GENERATION: u32 = SECOND - 1;
 /// No place.
 const NOWHERE: u32 = u32::MAX;
 
-/// As much as one call moves at most (`MAX_RW_COUNT` of the kernel).
-const MOST: usize = 0x7fff_f000;
-
 /// How often a ring that is given up is asked for the rest, and how long it may take each time.
 const LAST_ROUNDS: u32 = 100;
 const LAST_WAIT: Duration = Duration::from_millis(10);
@@ -54,25 +53,6 @@ const LAST_WAIT: Duration = Duration::from_millis(10);
 #[inline]
 pub fn is_name(low: u32) -> bool {
     (MARK..END).contains(&low)
-}
-
-/// An operation under way, or about to be.
-struct Entry {
-    /// Whose it is; nobody's after the registration has ended.
-    owner: Option<u32>,
-    /// The entries of the same registration before and after this one.
-    before: u32,
-    after: u32,
-    fd: RawFd,
-    token: u64,
-    operation: Operation,
-    /// In memory of its own, whose place is fixed.
-    room: Vec<Room>,
-    /// So many completions are to come that are the last of their part.
-    due: u8,
-    cancelled: bool,
-    /// What the first part of a linked pair was answered.
-    first: Option<i32>,
 }
 
 #[derive(Default)]
@@ -128,24 +108,16 @@ impl Ticket {
     }
 }
 
-/// The opcodes an operation takes.
-fn opcodes(operation: &Operation) -> &'static [u8] {
-    match operation {
-        Operation::Accept | Operation::AcceptMany => &[opcode::Accept::CODE],
-        Operation::Connect(_) => &[opcode::Connect::CODE],
-        Operation::Receive(_) | Operation::ReceiveMany => &[opcode::Recv::CODE],
-        Operation::Send { .. } | Operation::SendAll { .. } => &[opcode::Send::CODE],
-        Operation::SendAllAndShutdown { .. } => &[opcode::Send::CODE, opcode::Shutdown::CODE],
-        Operation::Read(_) => &[opcode::Read::CODE],
-        Operation::Write { .. } => &[opcode::Write::CODE],
-    }
-}
-
 impl Lasting {
     /// Whether nothing is under way, waits, or is done.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.live == 0 && self.done.is_empty()
+        self.live == 0 && self.waiting.is_empty() && self.done.is_empty()
+    }
+
+    /// Whether there is something to take that was done.
+    pub fn has_done(&self) -> bool {
+        !self.done.is_empty()
     }
 
     /// Whether a ring can do this, and is ready for it.
@@ -183,23 +155,7 @@ impl Lasting {
         if let Some(next) = self.entry(after) {
             next.before = place;
         }
-        let room = match &operation {
-            Operation::Accept => vec![Room::empty()],
-            Operation::Connect(address) => vec![Room::of(*address)],
-            _ => Vec::new(),
-        };
-        let entry = Entry {
-            owner: Some(owner),
-            before: NOWHERE,
-            after,
-            fd,
-            token,
-            operation,
-            room,
-            due: 0,
-            cancelled: false,
-            first: None,
-        };
+        let entry = Entry::new(owner, after, fd, operation, token);
         let home = &mut self.places[place as usize];
         home.entry = Some(entry);
         self.live += 1;
@@ -524,6 +480,7 @@ impl Lasting {
     pub fn memory(&self) -> usize {
         self.places.capacity() * size_of::<Place>()
             + self.heads.capacity() * size_of::<u32>()
+            + (self.waiting.capacity() + self.starved.capacity()) * size_of::<Ticket>()
             + self.done.capacity() * size_of::<(Ticket, Progress)>()
             + self.buffers.as_ref().map_or(0, Buffers::memory)
     }
@@ -535,74 +492,6 @@ fn canceled() -> io::Error {
 
 fn gained(answer: i32) -> io::Result<i32> {
     if answer < 0 { Err(io::Error::from_raw_os_error(-answer)) } else { Ok(answer) }
-}
-
-impl Entry {
-    /// How many bytes are to be sent.
-    fn length(&self) -> usize {
-        match &self.operation {
-            Operation::Send { bytes, from }
-            | Operation::SendAll { bytes, from }
-            | Operation::SendAllAndShutdown { bytes, from }
-            | Operation::Write { bytes, from } => bytes.len() - bytes.len().min(*from),
-            _ => 0,
-        }
-    }
-
-    /// What the kernel is told: one entry, or a pair of which the second is begun when the first is done to the end.
-    fn submissions(&mut self) -> (squeue::Entry, Option<squeue::Entry>) {
-        let fd = types::Fd(self.fd);
-        let new = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // Where the file is at; pipes have no other place.
-        let here = u64::MAX;
-        let long = self.length() > MOST;
-        let most = |length: usize| length.min(MOST) as u32;
-        let place = self.room.as_mut_ptr();
-        let send = |bytes: &Vec<u8>, from: usize, flags| {
-            let rest = &bytes[from.min(bytes.len())..];
-            opcode::Send::new(fd, rest.as_ptr(), most(rest.len()))
-                .flags(libc::MSG_NOSIGNAL | flags)
-                .build()
-        };
-        let entry = match &mut self.operation {
-            Operation::Accept => {
-                // SAFETY: the room is there; nothing is read or written.
-                let (address, length) =
-                    unsafe { (&raw mut (*place).address, &raw mut (*place).length) };
-                opcode::Accept::new(fd, address.cast(), length).flags(new).build()
-            }
-            Operation::AcceptMany => opcode::AcceptMulti::new(fd).flags(new).build(),
-            Operation::Connect(_) => {
-                // SAFETY: the room is there; its length was written when it was made.
-                let (address, length) = unsafe { (&raw const (*place).address, (*place).length) };
-                opcode::Connect::new(fd, address.cast(), length).build()
-            }
-            Operation::Receive(memory) => {
-                opcode::Recv::new(fd, memory.as_mut_ptr(), most(memory.capacity())).build()
-            }
-            Operation::ReceiveMany => opcode::RecvMulti::new(fd, GROUP).build(),
-            Operation::Send { bytes, from } => send(bytes, *from, 0),
-            Operation::SendAll { bytes, from } => send(bytes, *from, libc::MSG_WAITALL),
-            Operation::SendAllAndShutdown { bytes, from } => {
-                let first = send(bytes, *from, libc::MSG_WAITALL);
-                if long {
-                    // What one call cannot send is not all.
-                    return (first, None);
-                }
-                let second = opcode::Shutdown::new(fd, libc::SHUT_WR).build();
-                return (first.flags(squeue::Flags::IO_LINK), Some(second));
-            }
-            Operation::Read(memory) => {
-                let room = most(memory.capacity());
-                opcode::Read::new(fd, memory.as_mut_ptr(), room).offset(here).build()
-            }
-            Operation::Write { bytes, from } => {
-                let rest = &bytes[(*from).min(bytes.len())..];
-                opcode::Write::new(fd, rest.as_ptr(), most(rest.len())).offset(here).build()
-            }
-        };
-        (entry, None)
-    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,13 @@ pub fn flags(fd: impl AsFd) -> (bool, bool) {
     (status & libc::O_NONBLOCK != 0, own & libc::FD_CLOEXEC != 0)
 }
 
+/// Whether a descriptor is readable now.
+pub fn is_readable(fd: RawFd) -> bool {
+    let mut slot = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: the kernel reads and writes one structure, which outlives the call.
+    unsafe { libc::poll(&raw mut slot, 1, 0) == 1 }
+}
+
 /// Puts a duplicate of one descriptor in the place of another, which is closed.
 pub fn replace(fd: impl AsFd, number: RawFd) {
     // SAFETY: whoever owns the number owns the duplicate from then on.

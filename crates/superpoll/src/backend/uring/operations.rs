@@ -59,8 +59,7 @@ impl Uring {
                 },
                 _ => {}
             }
-            self.fetch(cx);
-            self.keep_found();
+            self.fetch_early(cx);
         }
         Ok(self.lasting.take_done_by(ticket))
     }

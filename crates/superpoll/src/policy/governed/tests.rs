@@ -850,3 +850,18 @@ fn the_hand_looks_at_an_eighth_or_at_all() {
     }
     assert_eq!(stage.policy.name(), "governed");
 }
+
+#[test]
+fn a_set_without_a_price_is_not_dissolved() {
+    let free = Costs { pass: 0.0, poll_call: 0.0, cold_wait: 0.0, ..COSTS };
+    for (costs, dissolving) in [(&COSTS, true), (&free, false)] {
+        let mut stage = Stage::new(Kind::Pipe, Hint::None);
+        stage.promote();
+        let view = View { costs, ..stage.view() };
+        let tally = Tally { hot: 100, cold: 100, ..Tally::default() };
+        for _ in 0..100 {
+            stage.policy.pass(tally, &view);
+        }
+        assert_eq!(stage.policy.dissolving, dissolving);
+    }
+}

@@ -1,0 +1,78 @@
+//! What stands for the ring in another loop.
+//!
+//! A ring whose completions are worked off by its own thread is not readable before that, but the kernel can be asked
+//! to count them. What makes a counter count is passed on with a delay if it was a counter itself, so the waker's is
+//! watched beside it. What no completion tells of, and what a wait leaves to the next one, is announced by hand.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use super::Uring;
+use crate::backend::{Backend, Context};
+use crate::error::{Error, Result};
+use crate::stats::Calls;
+use crate::sys::epoll;
+use crate::sys::eventfd::{EventFd, replace};
+use crate::sys::uring::Ring;
+
+/// What the other loop watches.
+#[derive(Debug)]
+pub(super) struct Outer {
+    set: OwnedFd,
+    counter: EventFd,
+}
+
+impl Outer {
+    fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Outer> {
+        let outer = Outer { set: epoll::create(calls)?, counter: EventFd::new(calls)? };
+        outer.watch(calls, outer.counter.as_fd().as_raw_fd())?;
+        outer.listen_to(calls, ring)?;
+        // For what is there already.
+        outer.announce()?;
+        Ok(outer)
+    }
+
+    /// One that a child process does not share, under the same number: another loop knows it by that.
+    pub(super) fn renewed(self, calls: &mut Calls, ring: &mut Ring) -> io::Result<Outer> {
+        let new = Outer::new(calls, ring)?;
+        replace(self.set.as_fd(), new.set)?;
+        Ok(Outer { set: self.set, counter: new.counter })
+    }
+
+    pub(super) fn watch(&self, calls: &mut Calls, fd: RawFd) -> io::Result<()> {
+        let bits = libc::EPOLLIN as u32;
+        epoll::control(calls, self.set.as_fd(), epoll::Operation::Add, fd, bits, 0)
+    }
+
+    /// Becomes readable with each completion of a ring.
+    pub(super) fn listen_to(&self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+        ring.announce_to(calls, self.counter.as_fd())
+    }
+
+    /// Becomes readable.
+    pub(super) fn announce(&self) -> io::Result<()> {
+        self.counter.write()
+    }
+
+    /// Is readable no more, until something happens.
+    pub(super) fn quiet(&self, calls: &mut Calls) {
+        self.counter.drain(calls);
+    }
+}
+
+impl Uring {
+    /// As [`Backend::nest`].
+    pub(super) fn nest_ring(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
+        let failed = |source| Error::system("nesting an io_uring", None, source);
+        if self.outer.is_none() {
+            let calls = &mut cx.stats.calls;
+            let outer = Outer::new(calls, &mut self.ring).map_err(failed)?;
+            if let Some(waker) = self.waker {
+                outer.watch(calls, waker).map_err(failed)?;
+            }
+            self.outer = Some(outer);
+        }
+        self.settle(cx).map_err(failed)?;
+        Ok(self.outer.as_ref().map_or(self.ring.as_fd(), |outer| outer.set.as_fd()))
+    }
+}

@@ -1,0 +1,201 @@
+//! What polls say, and what is reported of it.
+//!
+//! A completion is noted when it is fetched. When all are there, those of one descriptor are united, one `poll` asks
+//! for the state of those that may be over, and the rest is reported and armed again as its mode demands.
+
+use std::io;
+
+use super::{ARMINGS, HALF_CLOSED, Uring, WAKER, stays};
+use crate::backend::{Context, Deadline, Report};
+use crate::event::Readiness;
+use crate::interest::{Interest, Mode};
+use crate::key::Key;
+use crate::sys::descriptor;
+use crate::sys::lasting;
+use crate::sys::poll::{self, Slot};
+use crate::sys::uring::{Completion, REMOVAL};
+
+/// A descriptor that was found ready.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    key: Key,
+    readiness: Readiness,
+    /// Whether it is ready now, and for no more than that.
+    sure: bool,
+}
+
+/// Whether one number came after another; they come round.
+fn is_later(arming: u32, than: u32) -> bool {
+    arming != than && (arming + ARMINGS - than) % ARMINGS < ARMINGS / 2
+}
+
+impl Uring {
+    /// Notes what the completion of a poll says, of its removal or of an operation.
+    #[inline]
+    pub(super) fn collect_poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        completion: Completion,
+        index: u32,
+        arming: u32,
+    ) {
+        if arming & REMOVAL != 0 {
+            if completion.answer == -libc::EALREADY {
+                // A ring that takes no more changes is of no use any more.
+                let poll = completion.data & !u64::from(REMOVAL);
+                let _ = self.ring.cancel(&mut cx.stats.calls, poll);
+            }
+            return;
+        }
+        if lasting::is_name(arming) {
+            return self.lasting.complete(completion);
+        }
+        if index == WAKER {
+            if !completion.armed {
+                // With a ring that takes no more changes the waker is lost, and so is the poller.
+                let _ = self.arm_waker(cx);
+            }
+            return;
+        }
+        let slot = cx.table.slot(index);
+        // The place of a vacant slot is something else.
+        if slot.fd() < 0 || slot.place() != Some(arming as usize) {
+            // The last word of a poll that was removed is no event.
+            cx.stats.stale += u64::from(completion.answer >= 0);
+            return;
+        }
+        if !completion.armed {
+            self.ended(cx, index);
+        }
+        if completion.answer < 0 {
+            match -completion.answer {
+                libc::EBADF => self.refuse(cx, index),
+                // It ran into something that passes.
+                libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ECANCELED => {
+                    self.again.push(index);
+                }
+                // A file that is never what was asked for, and has nothing to wait for.
+                libc::EINVAL if !self.can_wait(cx, index) => {}
+                error => {
+                    cx.table.slot_mut(index).set_told(None);
+                    cx.unwatched(cx.table.key(index), error);
+                }
+            }
+            return;
+        }
+        let readiness = Readiness::from_poll_bits(completion.answer as i16);
+        // One that should have stayed found no room, or is always ready, which is told once.
+        if !completion.armed && stays(cx.table.slot(index).watch().mode) && self.can_wait(cx, index)
+        {
+            self.again.push(index);
+        }
+        let slot = cx.table.slot_mut(index);
+        let interest = slot.interest();
+        // An arrival tells of itself, not of the other direction.
+        let whole = !interest.contains(Interest::READABLE | Interest::WRITABLE);
+        // Who takes either trigger finds out by reading, which costs no more than asking.
+        let trusting = slot.watch().mode == Mode::Auto;
+        let now = trusting || self.doubted.is_none_or(|last| is_later(arming, last));
+        let last = std::mem::replace(&mut slot.account_mut().since, self.waits);
+        self.repeated |= last == self.waits;
+        let key = cx.table.key(index);
+        self.found.push(Found { key, readiness, sure: now && (whole || !completion.armed) });
+    }
+
+    fn refuse(&mut self, cx: &mut Context<'_>, index: u32) {
+        cx.table.slot_mut(index).set_told(None);
+        cx.stats.invalid += 1;
+        cx.invalid(cx.table.key(index));
+    }
+
+    /// Reports what was found. Returns how many somebody wants to hear of.
+    #[inline]
+    pub(super) fn deliver(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
+        if std::mem::take(&mut self.repeated) {
+            self.found.retain(|found| cx.table.get(found.key).is_some());
+            self.found.sort_by_key(|found| found.key);
+            self.found.dedup_by(|later, first| {
+                let same = later.key == first.key;
+                if same {
+                    first.readiness |= later.readiness;
+                    first.sure &= later.sure;
+                }
+                same
+            });
+        }
+        if self.found.iter().any(|found| !found.sure)
+            && let Err(error) = self.look(cx)
+        {
+            self.keep_found();
+            return Err(error);
+        }
+        let mut active = 0;
+        for place in 0..self.found.len() {
+            let Found { key, readiness, .. } = self.found[place];
+            let index = key.index();
+            let slot = cx.table.slot_mut(index);
+            let goes_on = stays(slot.watch().mode);
+            if !goes_on && readiness.masked(slot.interest()).is_empty() {
+                // It was ready before this wait, or it is not what was asked for. A poll that stays says
+                // that only once.
+                if !readiness.is_empty() {
+                    slot.account_mut().events = HALF_CLOSED;
+                }
+                if slot.told().is_some() {
+                    self.again.push(index);
+                }
+                continue;
+            }
+            if !goes_on && slot.place().is_some() {
+                self.disarm(cx, index)?;
+            }
+            let slot = cx.table.slot_mut(index);
+            slot.account_mut().events = 0;
+            match slot.told() {
+                Some((_, mode)) if stays(mode) => {}
+                Some((_, Mode::OneShot)) => slot.set_told(Some((Interest::NONE, Mode::OneShot))),
+                _ => self.again.push(index),
+            }
+            let report = cx.report(key, readiness);
+            active += usize::from(matches!(report, Report::Taken | Report::Later));
+        }
+        self.found.clear();
+        Ok(active)
+    }
+
+    /// Leaves what was found to the next wait, which may find some of it again, or over.
+    pub(super) fn keep_found(&mut self) {
+        self.repeated = true;
+        self.found.iter_mut().for_each(|found| found.sure = false);
+    }
+
+    /// Asks what those are ready for of which that is not sure.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.probe.clear();
+        for found in self.found.iter().filter(|found| !found.sure) {
+            let slot = cx.table.slot(found.key.index());
+            let events = slot.interest().poll_bits();
+            self.probe.push(Slot { fd: slot.fd(), events, revents: 0 });
+        }
+        poll::wait(&mut cx.stats.calls, &mut self.probe, Deadline::Now.left())?;
+        let mut probed = 0;
+        for place in 0..self.found.len() {
+            if self.found[place].sure {
+                continue;
+            }
+            let found = self.probe[probed].revents;
+            probed += 1;
+            self.found[place].readiness = Readiness::from_poll_bits(found);
+            if found & libc::POLLNVAL != 0 {
+                self.found[place].readiness = Readiness::NONE;
+                self.refuse(cx, self.found[place].key.index());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything to wait for; not for files and directories.
+    fn can_wait(&self, cx: &mut Context<'_>, index: u32) -> bool {
+        descriptor::can_wait(&mut cx.stats.calls, cx.table.slot(index).fd())
+    }
+}

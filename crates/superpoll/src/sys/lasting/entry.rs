@@ -1,0 +1,134 @@
+//! One operation, and what the kernel is told of it.
+
+use std::os::fd::RawFd;
+
+use io_uring::{opcode, squeue, types};
+
+use super::NOWHERE;
+use super::address::Room;
+use crate::operation::Operation;
+use crate::sys::buffers::GROUP;
+
+/// As much as one call moves at most (`MAX_RW_COUNT` of the kernel).
+const MOST: usize = 0x7fff_f000;
+
+/// An operation under way, or about to be.
+pub struct Entry {
+    /// Whose it is; nobody's after the registration has ended.
+    pub owner: Option<u32>,
+    /// The entries of the same registration before and after this one.
+    pub before: u32,
+    pub after: u32,
+    fd: RawFd,
+    pub token: u64,
+    pub operation: Operation,
+    /// In memory of its own, whose place is fixed.
+    pub room: Vec<Room>,
+    /// So many completions are to come that are the last of their part.
+    pub due: u8,
+    pub cancelled: bool,
+    /// What the first part of a linked pair was answered.
+    pub first: Option<i32>,
+}
+
+/// The opcodes an operation takes.
+pub fn opcodes(operation: &Operation) -> &'static [u8] {
+    match operation {
+        Operation::Accept | Operation::AcceptMany => &[opcode::Accept::CODE],
+        Operation::Connect(_) => &[opcode::Connect::CODE],
+        Operation::Receive(_) | Operation::ReceiveMany => &[opcode::Recv::CODE],
+        Operation::Send { .. } | Operation::SendAll { .. } => &[opcode::Send::CODE],
+        Operation::SendAllAndShutdown { .. } => &[opcode::Send::CODE, opcode::Shutdown::CODE],
+        Operation::Read(_) => &[opcode::Read::CODE],
+        Operation::Write { .. } => &[opcode::Write::CODE],
+    }
+}
+
+impl Entry {
+    /// One that the kernel has not been told of, before another one of the same registration.
+    pub fn new(owner: u32, after: u32, fd: RawFd, operation: Operation, token: u64) -> Entry {
+        let room = match &operation {
+            Operation::Accept => vec![Room::empty()],
+            Operation::Connect(address) => vec![Room::of(*address)],
+            _ => Vec::new(),
+        };
+        Entry {
+            owner: Some(owner),
+            before: NOWHERE,
+            after,
+            fd,
+            token,
+            operation,
+            room,
+            due: 0,
+            cancelled: false,
+            first: None,
+        }
+    }
+
+    /// How many bytes are to be sent.
+    pub fn length(&self) -> usize {
+        match &self.operation {
+            Operation::Send { bytes, from }
+            | Operation::SendAll { bytes, from }
+            | Operation::SendAllAndShutdown { bytes, from }
+            | Operation::Write { bytes, from } => bytes.len() - bytes.len().min(*from),
+            _ => 0,
+        }
+    }
+
+    /// What the kernel is told: one entry, or a pair of which the second is begun when the first is done to the end.
+    pub fn submissions(&mut self) -> (squeue::Entry, Option<squeue::Entry>) {
+        let fd = types::Fd(self.fd);
+        let new = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // Where the file is at; pipes have no other place.
+        let here = u64::MAX;
+        let long = self.length() > MOST;
+        let most = |length: usize| length.min(MOST) as u32;
+        let place = self.room.as_mut_ptr();
+        let send = |bytes: &Vec<u8>, from: usize, flags| {
+            let rest = &bytes[from.min(bytes.len())..];
+            opcode::Send::new(fd, rest.as_ptr(), most(rest.len()))
+                .flags(libc::MSG_NOSIGNAL | flags)
+                .build()
+        };
+        let entry = match &mut self.operation {
+            Operation::Accept => {
+                // SAFETY: the room is there; nothing is read or written.
+                let (address, length) =
+                    unsafe { (&raw mut (*place).address, &raw mut (*place).length) };
+                opcode::Accept::new(fd, address.cast(), length).flags(new).build()
+            }
+            Operation::AcceptMany => opcode::AcceptMulti::new(fd).flags(new).build(),
+            Operation::Connect(_) => {
+                // SAFETY: the room is there; its length was written when it was made.
+                let (address, length) = unsafe { (&raw const (*place).address, (*place).length) };
+                opcode::Connect::new(fd, address.cast(), length).build()
+            }
+            Operation::Receive(memory) => {
+                opcode::Recv::new(fd, memory.as_mut_ptr(), most(memory.capacity())).build()
+            }
+            Operation::ReceiveMany => opcode::RecvMulti::new(fd, GROUP).build(),
+            Operation::Send { bytes, from } => send(bytes, *from, 0),
+            Operation::SendAll { bytes, from } => send(bytes, *from, libc::MSG_WAITALL),
+            Operation::SendAllAndShutdown { bytes, from } => {
+                let first = send(bytes, *from, libc::MSG_WAITALL);
+                if long {
+                    // What one call cannot send is not all.
+                    return (first, None);
+                }
+                let second = opcode::Shutdown::new(fd, libc::SHUT_WR).build();
+                return (first.flags(squeue::Flags::IO_LINK), Some(second));
+            }
+            Operation::Read(memory) => {
+                let room = most(memory.capacity());
+                opcode::Read::new(fd, memory.as_mut_ptr(), room).offset(here).build()
+            }
+            Operation::Write { bytes, from } => {
+                let rest = &bytes[(*from).min(bytes.len())..];
+                opcode::Write::new(fd, rest.as_ptr(), most(rest.len())).offset(here).build()
+            }
+        };
+        (entry, None)
+    }
+}

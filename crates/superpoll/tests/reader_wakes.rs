@@ -1,0 +1,225 @@
+//! The batch reader while others write: it blocks, and never with bytes in a stream that it watches.
+//!
+//! Threads write bursts to streams of all kinds and pause, which lets the reader block; the streams that are busy
+//! change all the time. Half of the streams are written to only when everything before was read, so that a
+//! report that is lost is not made good by the next arrival: the stream would stand still until the end, when it
+//! is looked for. `SUPERPOLL_SOAK` is for how many seconds to go on with other numbers of chance.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use superpoll::{Arrivals, BackendKind, BatchReader, Key, Outcome};
+
+const STREAMS: usize = 48;
+const WRITERS: usize = 3;
+const BUFFER: usize = 64;
+
+/// Whoever sleeps for so long with everything written has lost something; it decides no test that passes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Readers of every make, with their names.
+fn readers() -> Vec<(String, BatchReader<OwnedFd>)> {
+    let mut all = Vec::new();
+    for kind in BackendKind::available() {
+        all.push((kind.name().to_owned(), BatchReader::with_backend(kind).unwrap()));
+    }
+    if BackendKind::Uring.is_available() {
+        for together in [true, false] {
+            let uring =
+                || BatchReader::with_backend(BackendKind::Uring).unwrap().reads_together(together);
+            all.push((format!("uring, together {together}"), uring()));
+            let watching = uring().without_speculation();
+            all.push((format!("uring, together {together}, watching"), watching));
+        }
+    }
+    all.into_iter().map(|(name, reader)| (name, reader.buffer_size(BUFFER))).collect()
+}
+
+/// The reading end and the writing end, which does not block.
+fn stream(number: usize) -> (OwnedFd, OwnedFd) {
+    let (ours, theirs): (OwnedFd, OwnedFd) = match number % 3 {
+        0 => {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            theirs.set_nodelay(true).unwrap();
+            (listener.accept().unwrap().0.into(), theirs.into())
+        }
+        1 => {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            (ours.into(), theirs.into())
+        }
+        _ => {
+            let (ours, theirs) = std::io::pipe().unwrap();
+            (ours.into(), theirs.into())
+        }
+    };
+    for fd in [&ours, &theirs] {
+        // SAFETY: the flags of an open descriptor are set.
+        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    }
+    (ours, theirs)
+}
+
+/// How many bytes there are to be read.
+fn waiting(fd: &OwnedFd) -> i32 {
+    let mut count = 0;
+    // SAFETY: the kernel writes one integer, which outlives the call.
+    assert_eq!(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut count) }, 0);
+    count
+}
+
+/// A generator of numbers, from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+/// What was written to each stream, and read from it.
+struct Tally {
+    written: [AtomicUsize; STREAMS],
+    read: [AtomicUsize; STREAMS],
+    done: AtomicBool,
+}
+
+fn byte(stream: usize, place: usize) -> u8 {
+    (place * 7 + stream * 31 + place / 256) as u8
+}
+
+/// Writes bursts to every third stream, most of them to a few that are busy for a while.
+fn write(tally: &Tally, first: usize, streams: &[OwnedFd], bursts: usize, seed: u64) {
+    let mut random = Random(seed + first as u64);
+    for burst in 0..bursts {
+        let busy = burst / 100 * 5 + random.below(4);
+        let place = if random.below(8) > 0 { busy } else { random.below(streams.len()) };
+        let place = place % streams.len();
+        let number = first + place * WRITERS;
+        let written = tally.written[number].load(Ordering::Relaxed);
+        if number.is_multiple_of(2) && tally.read[number].load(Ordering::Relaxed) < written {
+            std::thread::yield_now();
+            continue;
+        }
+        let length = match random.below(40) {
+            0 => 2000,
+            1..4 => BUFFER,
+            4..6 => BUFFER * 2,
+            6..10 => 1 + random.below(4 * BUFFER),
+            10..20 => 1,
+            _ => 1 + random.below(30),
+        };
+        let bytes: Vec<u8> = (written..written + length).map(|at| byte(number, at)).collect();
+        // Before, so that nobody reads more than was written.
+        tally.written[number].store(written + length, Ordering::Relaxed);
+        let count = superpoll::call::write(&streams[place], &bytes).unwrap_or(0);
+        tally.written[number].store(written + count, Ordering::Relaxed);
+        match random.below(400) {
+            0 => std::thread::sleep(Duration::from_millis(2)),
+            1..10 => std::thread::sleep(Duration::from_micros(random.below(300) as u64)),
+            10..60 => std::thread::yield_now(),
+            _ => {}
+        }
+    }
+}
+
+fn run(name: &str, mut reader: BatchReader<OwnedFd>, bursts: usize, seed: u64) {
+    let tally = Arc::new(Tally {
+        written: [const { AtomicUsize::new(0) }; STREAMS],
+        read: [const { AtomicUsize::new(0) }; STREAMS],
+        done: AtomicBool::new(false),
+    });
+    let mut ends: [Vec<OwnedFd>; WRITERS] = [const { Vec::new() }; WRITERS];
+    let mut keys = Vec::new();
+    let mut numbers = std::collections::HashMap::<Key, usize>::new();
+    for number in 0..STREAMS {
+        let (ours, theirs) = stream(number);
+        keys.push(reader.register(ours).map_err(|refused| refused.error).unwrap());
+        numbers.insert(keys[number], number);
+        ends[number % WRITERS].push(theirs);
+    }
+    let mut random = Random(seed);
+    let mut arrivals = Arrivals::with_limit(STREAMS);
+    std::thread::scope(|scope| {
+        let waker = reader.waker().unwrap();
+        let writers: Vec<_> = (0..)
+            .zip(&ends)
+            .map(|(first, streams)| {
+                let tally = tally.clone();
+                scope.spawn(move || write(&tally, first, streams, bursts, seed))
+            })
+            .collect();
+        let last = tally.clone();
+        scope.spawn(move || {
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            last.done.store(true, Ordering::Release);
+            waker.wake().unwrap();
+        });
+        loop {
+            let done = tally.done.load(Ordering::Acquire);
+            let left = |number: usize| {
+                let read = tally.read[number].load(Ordering::Relaxed);
+                tally.written[number].load(Ordering::Relaxed) - read
+            };
+            if done && (0..STREAMS).all(|number| left(number) == 0) {
+                break;
+            }
+            if random.below(50) == 0 {
+                arrivals = Arrivals::with_limit([1, 2, 5, STREAMS][random.below(4)]);
+            }
+            let some = reader.wait(&mut arrivals, Some(PATIENCE)).unwrap();
+            if some == 0 && done && !arrivals.woken() {
+                let lost: Vec<_> = (0..STREAMS)
+                    .filter(|&number| left(number) > 0)
+                    .map(|number| {
+                        (number, left(number), waiting(reader.get(keys[number]).unwrap()))
+                    })
+                    .collect();
+                panic!("{name}, seed {seed}: asleep with {lost:?}: {:?}", reader.stats());
+            }
+            for arrival in &arrivals {
+                let number = numbers[&arrival.key()];
+                let Some(bytes) = arrival.bytes() else {
+                    panic!("{name}, seed {seed}, stream {number}: {arrival:?}")
+                };
+                let from = tally.read[number].load(Ordering::Relaxed);
+                for (place, &got) in (from..).zip(bytes) {
+                    assert_eq!(got, byte(number, place), "{name}, seed {seed}, stream {number}");
+                }
+                tally.read[number].store(from + bytes.len(), Ordering::Relaxed);
+            }
+        }
+    });
+    drop(ends);
+    let mut ended = 0;
+    while ended < STREAMS {
+        let some = reader.wait(&mut arrivals, Some(PATIENCE)).unwrap();
+        assert!(some > 0, "{name}, seed {seed}: {ended} of {STREAMS} ends were told");
+        let ends = arrivals.iter().filter(|one| matches!(one.outcome(), Outcome::End)).count();
+        assert_eq!(ends, some, "{name}, seed {seed}: {arrivals:?}");
+        ended += ends;
+    }
+}
+
+#[test]
+fn a_reader_never_sleeps_with_bytes_in_a_stream() {
+    let soak = std::env::var("SUPERPOLL_SOAK").ok().and_then(|seconds| seconds.parse().ok());
+    let soak = Duration::from_secs(soak.unwrap_or(0));
+    let begin = Instant::now();
+    let mut seed = 7;
+    loop {
+        for (name, reader) in readers() {
+            run(&name, reader, 1500, seed);
+        }
+        if begin.elapsed() >= soak {
+            return;
+        }
+        seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    }
+}
