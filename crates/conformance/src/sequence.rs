@@ -8,7 +8,8 @@
 //! with [`Mode::Auto`] may be reported as often as a level-triggered one and must be as often as an
 //! edge-triggered one, and edges may be repeated when the subject had to tell the kernel anew.
 //!
-//! A wait with a limit is compared over as many waits as what is ready needs.
+//! A wait with a limit is compared over as many waits as what is ready needs. A registration that was told to
+//! be ready and of which the kernel has something to say as well may be reported twice in these, or once for both.
 
 use std::collections::BTreeMap;
 
@@ -294,10 +295,17 @@ fn compare_waits(
     let expectation = model.expectation();
     let limit = if subject.has_limit() { limit } else { usize::MAX };
     let mut told = expectation.told.clone();
-    // What the caller told takes its turn beside what the kernel says of the same registration.
+    // What the caller told takes a turn of its own, before or after what the kernel says of the same
+    // registration. Between two turns of one each other one may have its turn, so the second of the two
+    // may come a whole round after the first.
+    let round = |reports: usize| match reports.div_ceil(limit) {
+        0 | 1 => 1,
+        waits if expectation.told.is_empty() => waits,
+        waits => 2 * waits,
+    };
     let gone = expectation.arrivals.iter().filter(|tag| !expectation.state.contains_key(tag));
     let reports = expectation.state.len() + gone.count() + told.len();
-    let mut waits = reports.div_ceil(limit).max(1);
+    let mut waits = round(reports);
     let wake = model.take_wake();
     let mut seen: BTreeMap<Tag, usize> = BTreeMap::new();
     let mut forgiven = false;
@@ -319,7 +327,7 @@ fn compare_waits(
             forgiven = true;
             // What is told once more takes its turn like everything else.
             let repeated = model.expectation().state.len() + told.len();
-            waits = wait + repeated.div_ceil(limit).max(1);
+            waits = wait + round(repeated);
         }
         let mut batch: Vec<Tag> = ready.iter().map(|event| event.0).collect();
         batch.sort_unstable();

@@ -1,6 +1,8 @@
 //! Random operation sequences: the model against the kernel, and every back-end against the model.
 
-use superpoll_conformance::sequence::{CASES, Limits, compare, decode, explore};
+use superpoll::{Interest, Mode, Watch};
+use superpoll_conformance::sequence::{CASES, Limits, Step, compare, decode, explore};
+use superpoll_conformance::subject::Kind;
 use superpoll_conformance::subject::poller::RigEngine;
 use superpoll_conformance::subject::raw_epoll::RawEpoll;
 use superpoll_conformance::subject::raw_poll::RawPoll;
@@ -84,6 +86,45 @@ fn adaptive_with_random_moves_agrees_with_the_model() {
 fn adaptive_with_random_moves_agrees_with_the_model_when_waits_are_cut_off() {
     for seed in 1..=8 {
         agrees(&bench::chaotic(seed), Limits::Tight);
+    }
+}
+
+/// A hang-up waits for its turn while what the caller told of the same registration has had one.
+#[test]
+fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {
+    let read_write = Interest::READABLE | Interest::WRITABLE;
+    let watch = |interest, mode| Watch::new(interest).mode(mode);
+    let level = || watch(Interest::READABLE, Mode::Level);
+    let steps = [
+        Step::OpenAndRegister(Kind::File, level()),
+        Step::OpenAndRegister(Kind::Pipe, level()),
+        Step::OpenAndRegister(Kind::Sockets, watch(read_write, Mode::Auto)),
+        Step::OpenAndRegister(Kind::Pipe, watch(read_write, Mode::Auto)),
+        Step::OpenAndRegister(Kind::Pipe, level()),
+        Step::Duplicate(50),
+        Step::Reregister(246, level()),
+        Step::Register(0, level()),
+        Step::OpenAndRegister(Kind::Sockets, watch(read_write, Mode::Level)),
+        Step::OpenAndRegister(Kind::Sockets, watch(Interest::ALL, Mode::Edge)),
+        Step::Close(171),
+        Step::Modify(132, watch(read_write, Mode::Level)),
+        Step::Duplicate(30),
+        Step::Modify(8, watch(Interest::READABLE, Mode::Edge)),
+        Step::Reregister(91, level()),
+        Step::Wait(64, false),
+        Step::Wait(3, false),
+        Step::Wait(1, false),
+        Step::Close(71),
+        Step::Close(63),
+        Step::Tell(10, Interest::READABLE),
+        Step::Wait(4, false),
+        Step::Wait(64, false),
+    ];
+    for bench in bench::all() {
+        let mut subject = Real::new(RigEngine::new(&bench));
+        if let Err(difference) = compare(&mut subject, bench.capabilities(), &steps) {
+            panic!("{}: {difference}", bench.name());
+        }
     }
 }
 

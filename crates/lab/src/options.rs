@@ -144,6 +144,39 @@ pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     Ok(chosen)
 }
 
+/// Those of `all` that a list with commas names, each once; `all` stands for those that are here. `nothing` is
+/// the beginning of what is said of an unknown name.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown.
+pub fn named<T: Copy>(
+    text: &str,
+    all: &[T],
+    name_of: impl Fn(&T) -> &'static str,
+    is_here: impl Fn(&T) -> bool,
+    nothing: &str,
+) -> Result<Vec<T>> {
+    let mut chosen: Vec<T> = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let named = |one: &&T| if name == "all" { is_here(one) } else { name_of(one) == name };
+        let named: Vec<&T> = all.iter().filter(named).collect();
+        if named.is_empty() {
+            let names: Vec<_> = all.iter().map(&name_of).collect();
+            return Err(Error::usage(format!(
+                "{nothing} is called {name:?}: choose among {} or all",
+                names.join(", ")
+            )));
+        }
+        for one in named {
+            if chosen.iter().all(|other| name_of(other) != name_of(one)) {
+                chosen.push(*one);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
 /// Numbers with commas.
 ///
 /// # Errors
@@ -171,6 +204,24 @@ mod tests {
         assert!(kinds("").is_err() && placements("end,,").is_err());
         assert_eq!(numbers("--active", "1, 20").unwrap(), [1, 20]);
         assert!(numbers("--active", "1,x").unwrap_err().to_string().contains("--active"));
+    }
+
+    #[test]
+    fn names_are_taken_once_and_all_are_those_that_are_here() {
+        let of = |text| {
+            named(text, &["poll", "epoll", "kqueue"], |one| one, |one| *one != "kqueue", "nothing")
+        };
+        assert_eq!(of("epoll, poll,epoll").unwrap(), ["epoll", "poll"]);
+        assert_eq!(of("epoll,all").unwrap(), ["epoll", "poll"]);
+        assert_eq!(of("kqueue").unwrap(), ["kqueue"]);
+        for bad in ["", "poll,iocp"] {
+            let error = of(bad).unwrap_err().to_string();
+            let name = bad.rsplit(',').next().unwrap();
+            assert!(
+                error.contains(&format!("nothing is called {name:?}: choose among poll")),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use superpoll::{Readiness, Watch};
 
@@ -19,19 +19,27 @@ const LOWEST: RawFd = 832;
 /// How many numbers a world has.
 pub const SPAN: usize = 20;
 
-static TAKEN: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+/// How many worlds there may be at a time: as many as select can watch, which ends at 1,023.
+const WORLDS: usize = (1024 - LOWEST as usize) / SPAN;
 
-/// A range of descriptor numbers that nobody else in the suite uses.
+static TAKEN: Mutex<[bool; WORLDS]> = Mutex::new([false; WORLDS]);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+fn taken() -> MutexGuard<'static, [bool; WORLDS]> {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A range of descriptor numbers that nobody else in the suite uses. Where many tests run at a time, those
+/// that find none wait for one; so nobody may have two.
 #[derive(Debug)]
 struct Range(usize);
 
 impl Range {
     fn take() -> Range {
-        let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let place = taken.iter().position(|taken| !taken).unwrap_or_else(|| {
-            taken.push(false);
-            taken.len() - 1
-        });
+        let mut taken = GIVEN_BACK
+            .wait_while(taken(), |taken| taken.iter().all(|&taken| taken))
+            .unwrap_or_else(PoisonError::into_inner);
+        let place = taken.iter().position(|taken| !taken).expect("one is free");
         taken[place] = true;
         Range(place)
     }
@@ -43,8 +51,8 @@ impl Range {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        taken[self.0] = false;
+        taken()[self.0] = false;
+        GIVEN_BACK.notify_one();
     }
 }
 
@@ -200,7 +208,15 @@ impl<E: Engine> Real<E> {
                 return Ok(Reply::Bytes(sys::read(self.range.raw(number), count)));
             }
             Op::Fill(number) => {
-                while matches!(sys::write(self.range.raw(number), 4096), Ok(1..)) {}
+                let end = loop {
+                    match sys::write(self.range.raw(number), 4096) {
+                        Ok(1..) => {}
+                        end => break end,
+                    }
+                };
+                if end != Err(libc::EAGAIN) && end != Err(libc::EPIPE) {
+                    return Err(format!("filling a socket ends with {end:?}"));
+                }
             }
             Op::Drain(number) => {
                 while matches!(sys::read(self.range.raw(number), 4096), Ok(1..)) {}

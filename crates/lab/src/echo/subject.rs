@@ -9,6 +9,7 @@ use crate::channel::Kind;
 use crate::echo::tokio;
 use crate::echo::{ours, poller, raw_epoll, raw_uring, reader};
 use crate::error::{Error, Result};
+use crate::options;
 use crate::server::Control;
 
 /// How many events each server takes from a wait at most.
@@ -132,25 +133,11 @@ impl Entry {
 ///
 /// [`Error::Usage`] if a name is unknown or not built in.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
-    let mut chosen: Vec<Entry> = vec![ALL[0]];
-    for name in names.unwrap_or("all").split(',').map(str::trim) {
-        let named: Vec<Entry> = match name {
-            "all" => ALL.iter().filter(|entry| entry.serve.is_some()).copied().collect(),
-            _ => ALL.iter().filter(|entry| entry.name == name).copied().collect(),
-        };
-        if named.is_empty() {
-            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
-            return Err(Error::usage(format!(
-                "no echo server is called {name:?}: choose among {} or all",
-                names.join(", ")
-            )));
-        }
-        for entry in named {
-            entry.serve()?;
-            if chosen.iter().all(|other| other.name != entry.name) {
-                chosen.push(entry);
-            }
-        }
+    let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
+    let built_in = |entry: &Entry| entry.serve.is_some();
+    let chosen = options::named(&names, ALL, |entry| entry.name, built_in, "no echo server")?;
+    for entry in &chosen {
+        entry.serve()?;
     }
     Ok(without_refused(chosen, |entry| (entry.refusal)()))
 }
@@ -176,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::channel;
-    use crate::echo::load::Load;
+    use crate::echo::load::load;
 
     #[test]
     fn every_server_sends_every_byte_back() {
@@ -189,7 +176,7 @@ mod tests {
                 let pairs = channel::socket_pairs(kind, count).unwrap();
                 let (sockets, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
                 let (line, their_line) = UnixStream::pair().unwrap();
-                let mut load = Load::new(entry.name, theirs, bytes).unwrap();
+                let mut load = load(entry.name, theirs, bytes).unwrap();
                 std::thread::scope(|scope| {
                     let server = scope.spawn(move || {
                         let connections = Connections { kind, sockets, room: 2 * bytes };

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use serde_json::{Map, Value, json};
 
 use crate::channel::{self, Kind};
-use crate::echo::load::Load;
+use crate::echo::load::{Connection, load};
 use crate::echo::subject::{self, Connections, Entry};
 use crate::echo::{Options, Ratio, Row};
 use crate::environment::Environment;
@@ -15,28 +15,18 @@ use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Record};
-use crate::server::rounds::{self, Slice};
-use crate::server::{Counts, Place, Server};
+use crate::server::generator::check_connections;
+use crate::server::processors::Processors;
+use crate::server::rounds::Slice;
+use crate::server::turns::{self, Runner};
+use crate::server::{Place, Server};
 use crate::statistics;
-use crate::sys::process;
 
 /// A request is no longer: every socket takes one at once.
 const LONGEST: usize = 4096;
 
 /// No buffer is smaller.
 const SMALLEST_BUFFER: usize = 512;
-
-/// A server, who asks it, and what it did.
-struct Runner {
-    load: Load,
-    server: Server,
-    /// A request in nanoseconds, from the pilot.
-    request_ns: f64,
-    before: Option<Counts>,
-    slices: Vec<Slice>,
-    /// The share of its processor that the generator used, round by round.
-    busy: Vec<f64>,
-}
 
 /// What is measured at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,18 +49,10 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     }
     let connections = if options.sweep { "1,10,100,1000" } else { options.connections.as_str() };
     let numbers = options::numbers("--connections", connections)?;
-    // One process holds the generator's ends of all, and while it starts a server that one's ends too.
-    let most = 2 * channel::most_pairs() / (servers + 1);
     let mut points = Vec::new();
     for kind in kinds {
         for &connections in &numbers {
-            if connections == 0 || connections > most {
-                return Err(Error::usage(format!(
-                    "--connections {connections} is not possible: give 1 to {most}, which is what the \
-                     limit of {} descriptors leaves with {servers} servers",
-                    superpoll::limits::descriptors().1
-                )));
-            }
+            check_connections(connections, servers)?;
             let point = Point { kind, connections };
             if !points.contains(&point) {
                 points.push(point);
@@ -89,17 +71,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     }
     // Before this thread keeps to one processor.
     let environment = Environment::here();
-    let processors = process::processors();
-    let (client, server) = (processors.first().copied(), processors.get(1).copied());
-    if server.is_none() {
-        output::note("there is one processor: servers and load generator take turns on it");
-    }
-    let pinned = client.is_some_and(|client| process::pin(&[client]).is_ok());
-    let measured = measure(options, &entries, &points, server.or(client));
-    if pinned {
-        // Where it cannot be undone, what follows runs on one processor.
-        let _ = process::pin(&processors);
-    }
+    let processors = Processors::here();
+    let measured = processors.apart(|server| measure(options, &entries, &points, server));
     let (rows, rounds, left_out) = measured?;
     pace::say_left_out(left_out);
     let parameters: Map<String, Value> = [
@@ -109,8 +82,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("kinds", json!(points.iter().map(|p| p.kind.name()).collect::<Vec<_>>())),
         ("bytes", json!(options.bytes)),
         ("rounds", json!(rounds)),
-        ("client_processor", json!(client)),
-        ("server_processor", json!(server)),
+        ("client_processor", json!(processors.client())),
+        ("server_processor", json!(processors.server())),
         ("quick", json!(options.output.quick)),
         ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
@@ -151,20 +124,9 @@ fn measure(
             runners.push(set_up(entry, point, options.bytes, place)?);
         }
         let budget_ns = budget * 1e9 / points.len() as f64;
-        let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
-        let requests = rounds::share(&request_ns, count, budget_ns).max(point.connections as u64);
-        for runner in &mut runners {
-            runner.before = runner.server.counts()?;
-        }
-        for round in 0..count {
-            for turn in 0..runners.len() {
-                // Each round starts elsewhere, so that nobody goes first every time.
-                let place = (turn + round) % runners.len();
-                let runner = &mut runners[place];
-                progress.step(format!("{} {name}", runner.server.name()));
-                runner.round(requests)?;
-            }
-        }
+        let requests = turns::take_turns(&mut runners, count, budget_ns, |server| {
+            progress.step(format!("{server} {name}"));
+        })?;
         let mut together = Vec::new();
         for runner in &mut runners {
             together.push(row(runner, point, options.bytes, requests)?);
@@ -177,7 +139,7 @@ fn measure(
 }
 
 /// Connects, starts a server with its ends, and sees how long a request takes.
-fn set_up(entry: Entry, point: Point, bytes: usize, place: Place) -> Result<Runner> {
+fn set_up(entry: Entry, point: Point, bytes: usize, place: Place) -> Result<Runner<Connection>> {
     let kind = point.kind;
     let pairs = channel::socket_pairs(kind, point.connections)?;
     let (sockets, own): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
@@ -187,57 +149,38 @@ fn set_up(entry: Entry, point: Point, bytes: usize, place: Place) -> Result<Runn
     let server = Server::start(entry.name, entry.counts, place, keeps, |control| {
         serve(Connections { kind, sockets, room }, control)
     })?;
-    let mut load = Load::new(entry.name, own, bytes)?;
-    let request_ns = rounds::pilot(point.connections, |requests| load.go(requests))?;
-    Ok(Runner { load, server, request_ns, before: None, slices: Vec::new(), busy: Vec::new() })
+    Runner::new(server, load(entry.name, own, bytes)?)
 }
 
-impl Runner {
-    fn round(&mut self, requests: u64) -> Result<()> {
-        let slice = rounds::round(&self.server, || self.load.go(requests))?;
-        self.busy.push(self.load.busy_ns() as f64 / slice.ns.max(1) as f64);
-        self.slices.push(slice);
-        Ok(())
-    }
-}
-
-fn row(runner: &mut Runner, point: Point, bytes: usize, requests: u64) -> Result<Row> {
-    let counted = runner.server.counts()?.zip(runner.before);
-    let rounds = runner.slices.len();
-    let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
-        runner.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
-    };
-    let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
-    let per_request = |count: u64| count as f64 / (requests * rounds as u64) as f64;
+fn row(runner: &mut Runner<Connection>, point: Point, bytes: usize, requests: u64) -> Result<Row> {
+    let figures = runner.figures(requests)?;
     Ok(Row {
-        subject: runner.server.name().to_owned(),
+        subject: runner.name().to_owned(),
         kind: point.kind.name().to_owned(),
         connections: point.connections,
         bytes,
         requests,
-        cpu_ns_per_request_min: statistics::minimum(&cpu),
-        cpu_ns_per_request_median: statistics::median(&cpu),
-        cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
-        requests_per_second: 1e9 / statistics::median(&times).max(1.0),
-        generator_busy: statistics::median(&runner.busy),
-        waits_per_request: counted.map(|(now, before)| per_request(now.waits - before.waits)),
-        epoll_ctl_per_request: counted
-            .map(|(now, before)| per_request(now.epoll_ctl - before.epoll_ctl)),
-        rounds,
+        cpu_ns_per_request_min: figures.cpu_ns_min,
+        cpu_ns_per_request_median: figures.cpu_ns_median,
+        cpu_spread: figures.cpu_spread,
+        requests_per_second: figures.requests_per_second,
+        generator_busy: figures.generator_busy,
+        waits_per_request: figures.waits,
+        epoll_ctl_per_request: figures.epoll_ctl,
+        rounds: figures.rounds,
         raw_epoll_ratio: None,
         tokio_ratio: None,
     })
 }
 
 /// Fills in the ratios within a point.
-fn relate(rows: &mut [Row], runners: &[Runner]) {
+fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
     let cpu = |name: &str| -> Option<&[Slice]> {
-        let runner = runners.iter().find(|runner| runner.server.name() == name)?;
-        Some(&runner.slices)
+        runners.iter().find(|runner| runner.name() == name).map(Runner::slices)
     };
     for (row, runner) in rows.iter_mut().zip(runners) {
-        row.raw_epoll_ratio = cpu("raw-epoll").and_then(|other| ratio(&runner.slices, other));
-        row.tokio_ratio = cpu("tokio").and_then(|other| ratio(&runner.slices, other));
+        row.raw_epoll_ratio = cpu("raw-epoll").and_then(|other| ratio(runner.slices(), other));
+        row.tokio_ratio = cpu("tokio").and_then(|other| ratio(runner.slices(), other));
     }
 }
 

@@ -4,8 +4,9 @@ use std::net::TcpListener;
 
 use superpoll::BackendKind;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::http::{ours, raw_epoll, tokio};
+use crate::options;
 use crate::server::Control;
 
 /// Serves for ever what arrives at a listener.
@@ -51,24 +52,10 @@ pub const ALL: &[Entry] = &[
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if a name is unknown.
+/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
 pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
-    let mut chosen: Vec<Entry> = Vec::new();
-    for name in names.unwrap_or("all").split(',').map(str::trim) {
-        let before = chosen.len();
-        for entry in ALL.iter().filter(|entry| name == "all" || entry.name == name) {
-            if chosen.iter().all(|other| other.name != entry.name) {
-                chosen.push(*entry);
-            }
-        }
-        if before == chosen.len() && ALL.iter().all(|entry| entry.name != name) && name != "all" {
-            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
-            return Err(Error::usage(format!(
-                "no HTTP server is called {name:?}: choose among {} or all",
-                names.join(", ")
-            )));
-        }
-    }
+    let names = names.unwrap_or("all");
+    let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no HTTP server")?;
     chosen.retain(|entry| !entry.rings || BackendKind::Uring.is_available());
     Ok(chosen)
 }

@@ -8,45 +8,24 @@ use serde_json::{Map, Value, json};
 use crate::channel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::http::load::Load;
+use crate::http::load::{Connection, load};
 use crate::http::subject::{self, Entry};
 use crate::http::{Options, Row};
 use crate::options;
-use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Record};
-use crate::server::rounds::{self, Slice};
-use crate::server::{Counts, Place, Server};
-use crate::statistics;
-use crate::sys::{process, socket};
-
-/// A server, who asks it, and what it did.
-struct Runner {
-    // Before the server, so that its connections are reset and not closed by the other side.
-    load: Load,
-    server: Server,
-    /// A request in nanoseconds, from the pilot.
-    request_ns: f64,
-    before: Option<Counts>,
-    slices: Vec<Slice>,
-}
+use crate::server::generator::check_connections;
+use crate::server::processors::Processors;
+use crate::server::turns::{self, Runner};
+use crate::server::{Place, Server};
+use crate::sys::socket;
 
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
-    // One process holds a client for each connection to each server.
-    let most = 2 * channel::most_pairs() / (servers + 1);
-    for &number in &numbers {
-        if number == 0 || number > most {
-            return Err(Error::usage(format!(
-                "--connections {number} is not possible: give 1 to {most}, which is what the limit of {} \
-                 descriptors leaves with {servers} servers",
-                superpoll::limits::descriptors().1
-            )));
-        }
-    }
     let mut different = Vec::new();
     for number in numbers {
+        check_connections(number, servers)?;
         if !different.contains(&number) {
             different.push(number);
         }
@@ -60,18 +39,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let points = connections(options, entries.len())?;
     // Before this thread keeps to one processor.
     let environment = Environment::here();
-    let processors = process::processors();
-    let (client, server) = (processors.first().copied(), processors.get(1).copied());
-    if server.is_none() {
-        output::note("there is one processor: servers and load generator take turns on it");
-    }
-    let pinned = client.is_some_and(|client| process::pin(&[client]).is_ok());
-    let outcome = measure(options, environment, &entries, &points, (client, server.or(client)));
-    if pinned {
-        // Where it cannot be undone, what follows runs on one processor.
-        let _ = process::pin(&processors);
-    }
-    outcome
+    let processors = Processors::here();
+    processors.apart(|server| measure(options, environment, &entries, &points, &processors, server))
 }
 
 fn measure(
@@ -79,7 +48,8 @@ fn measure(
     environment: Environment,
     entries: &[Entry],
     points: &[usize],
-    (client, server): (Option<usize>, Option<usize>),
+    processors: &Processors,
+    server: Option<usize>,
 ) -> Result<Record<Row>> {
     let repetitions =
         options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
@@ -100,21 +70,9 @@ fn measure(
             runners.push(set_up(entry, connections, Place { processor: server, second_thread })?);
         }
         let budget_ns = budget * 1e9 / points.len() as f64;
-        let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
-        let requests = rounds::share(&request_ns, count, budget_ns).max(connections as u64);
-        for runner in &mut runners {
-            runner.before = runner.server.counts()?;
-        }
-        for round in 0..count {
-            for turn in 0..runners.len() {
-                // Each round starts elsewhere, so that nobody goes first every time.
-                let place = (turn + round) % runners.len();
-                let runner = &mut runners[place];
-                progress.step(format!("{} {connections} connections", runner.server.name()));
-                let slice = runner.round(requests)?;
-                runner.slices.push(slice);
-            }
-        }
+        let requests = turns::take_turns(&mut runners, count, budget_ns, |server| {
+            progress.step(format!("{server} {connections} connections"));
+        })?;
         let mut point = Vec::new();
         for runner in &mut runners {
             point.push(row(runner, connections, requests)?);
@@ -129,7 +87,7 @@ fn measure(
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("connections", json!(points)),
         ("rounds", json!(repetitions)),
-        ("client_processor", json!(client)),
+        ("client_processor", json!(processors.client())),
         ("server_processor", json!(server)),
         ("seconds", json!(budget)),
         ("quick", json!(options.output.quick)),
@@ -145,7 +103,7 @@ fn measure(
 }
 
 /// Starts a server, connects to it, and sees how long a request takes.
-fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner> {
+fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner<Connection>> {
     let failed = |source| Error::system("listening for a server's connections", source);
     let listener = socket::listen(0, false).map_err(failed)?;
     // What it accepts inherits this.
@@ -155,37 +113,22 @@ fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner> {
     let server = Server::start(entry.name, entry.counts, place, keeps, |control| {
         (entry.serve)(TcpListener::from(listener), control)
     })?;
-    let mut load = Load::connect(entry.name, port, connections)?;
-    let request_ns = rounds::pilot(connections, |requests| load.go(requests))?;
-    Ok(Runner { load, server, request_ns, before: None, slices: Vec::new() })
+    Runner::new(server, load(entry.name, port, connections)?)
 }
 
-impl Runner {
-    fn round(&mut self, requests: u64) -> Result<Slice> {
-        rounds::round(&self.server, || self.load.go(requests))
-    }
-}
-
-fn row(runner: &mut Runner, connections: usize, requests: u64) -> Result<Row> {
-    let counted = runner.server.counts()?.zip(runner.before);
-    let rounds = runner.slices.len();
-    let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
-        runner.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
-    };
-    let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
-    let per_request = |count: u64| count as f64 / (requests * rounds as u64) as f64;
+fn row(runner: &mut Runner<Connection>, connections: usize, requests: u64) -> Result<Row> {
+    let figures = runner.figures(requests)?;
     Ok(Row {
-        subject: runner.server.name().to_owned(),
+        subject: runner.name().to_owned(),
         connections,
         requests,
-        cpu_ns_per_request_min: statistics::minimum(&cpu),
-        cpu_ns_per_request_median: statistics::median(&cpu),
-        cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
-        requests_per_second: 1e9 / statistics::median(&times).max(1.0),
-        waits_per_request: counted.map(|(now, before)| per_request(now.waits - before.waits)),
-        epoll_ctl_per_request: counted
-            .map(|(now, before)| per_request(now.epoll_ctl - before.epoll_ctl)),
-        rounds,
+        cpu_ns_per_request_min: figures.cpu_ns_min,
+        cpu_ns_per_request_median: figures.cpu_ns_median,
+        cpu_spread: figures.cpu_spread,
+        requests_per_second: figures.requests_per_second,
+        waits_per_request: figures.waits,
+        epoll_ctl_per_request: figures.epoll_ctl,
+        rounds: figures.rounds,
         tokio_ratio: None,
         tokio_ratio_min: None,
     })

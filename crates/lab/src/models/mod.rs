@@ -134,25 +134,7 @@ fn ways() -> Result<Vec<Way>> {
 }
 
 fn chosen(text: &str) -> Result<Vec<Way>> {
-    let all = ways()?;
-    let mut chosen: Vec<Way> = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let named: Vec<Way> =
-            all.iter().filter(|way| name == "all" || way.entry.name == name).copied().collect();
-        if named.is_empty() {
-            let names: Vec<&str> = all.iter().map(|way| way.entry.name).collect();
-            return Err(Error::usage(format!(
-                "no loop of lab models is called {name:?}: choose among {} or all",
-                names.join(", ")
-            )));
-        }
-        for way in named {
-            if !chosen.contains(&way) {
-                chosen.push(way);
-            }
-        }
-    }
-    Ok(chosen)
+    options::named(text, &ways()?, |way| way.entry.name, |_| true, "no loop of lab models")
 }
 
 /// One loop at one point.

@@ -5,7 +5,8 @@ use std::ops::Range;
 use superpoll::{BackendKind, Mode};
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::options;
 
 use super::{ours, raw_epoll, ring_epoll, ring_poll};
 
@@ -116,25 +117,11 @@ impl Entry {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if a name is unknown.
+/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
-    let mut chosen: Vec<Entry> = vec![ALL[0]];
-    for name in names.unwrap_or("all").split(',').map(str::trim) {
-        let named: Vec<Entry> =
-            ALL.iter().filter(|entry| name == "all" || entry.name == name).copied().collect();
-        if named.is_empty() {
-            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
-            return Err(Error::usage(format!(
-                "nothing that registers is called {name:?}: choose among {} or all",
-                names.join(", ")
-            )));
-        }
-        for entry in named {
-            if chosen.iter().all(|other| other.name != entry.name) {
-                chosen.push(entry);
-            }
-        }
-    }
+    let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
+    let chosen =
+        options::named(&names, ALL, |entry| entry.name, |_| true, "nothing that registers")?;
     Ok(without_refused(chosen, BackendKind::Uring.is_available()))
 }
 

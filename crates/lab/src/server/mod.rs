@@ -3,7 +3,8 @@
 //! The parent forks while it has one thread. The child keeps what it serves and the line, moves to its
 //! processor, and says that it is ready, or why it cannot be; after that it hears a byte on the line only if
 //! it is a server that counts, and answers with its counters. What a server takes is read off its process'
-//! clock from outside, round by round (`rounds.rs`).
+//! clock from outside, round by round (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own
+//! (`processors.rs`) asks the servers in turn (`turns.rs`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -15,7 +16,10 @@ use crate::error::{Error, Result};
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process};
 
+pub mod generator;
+pub mod processors;
 pub mod rounds;
+pub mod turns;
 
 /// What a server has done since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

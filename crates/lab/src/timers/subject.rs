@@ -1,6 +1,7 @@
 //! The runtimes, by name.
 
 use crate::error::{Error, Result};
+use crate::options;
 use crate::timers::load::{Ended, Order, Plan, Taken};
 use crate::timers::ours;
 #[cfg(feature = "rivals-rt")]
@@ -74,25 +75,10 @@ impl Entry {
 ///
 /// [`Error::Usage`] if a name is unknown or not built in.
 pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
-    let mut chosen: Vec<Entry> = Vec::new();
-    for name in names.unwrap_or("all").split(',').map(str::trim) {
-        let named: Vec<Entry> = match name {
-            "all" => ALL.iter().filter(|entry| entry.start.is_some()).copied().collect(),
-            _ => ALL.iter().filter(|entry| entry.name == name).copied().collect(),
-        };
-        if named.is_empty() {
-            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
-            return Err(Error::usage(format!(
-                "no runtime with timers is called {name:?}: choose among {} or all",
-                names.join(", ")
-            )));
-        }
-        for entry in named {
-            if chosen.iter().all(|other| other.name != entry.name) {
-                chosen.push(entry);
-            }
-        }
-    }
+    let names = names.unwrap_or("all");
+    let built_in = |entry: &Entry| entry.start.is_some();
+    let chosen =
+        options::named(names, ALL, |entry| entry.name, built_in, "no runtime with timers")?;
     match chosen.iter().find(|entry| entry.start.is_none()) {
         Some(absent) => absent.start().map(|_| Vec::new()),
         None => Ok(chosen),

@@ -1,0 +1,17 @@
+//! The built command, from the outside: what it writes, what it refuses, and how it says so.
+
+mod atr;
+mod doctor;
+mod echo;
+mod herd;
+mod http;
+mod mix;
+mod models;
+mod record;
+mod refusals;
+mod registrations;
+mod ring;
+mod start;
+mod timers;
+mod wake;
+mod without_io_uring;

@@ -1,0 +1,42 @@
+//! What experiments write, read back.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// A field of every row, and what it must be.
+pub type Field = (&'static str, fn(&Value) -> bool);
+
+/// What is measured of rounds.
+pub const FIGURES: [Field; 4] = [
+    ("ns_per_round_min", positive),
+    ("ns_per_round_median", positive),
+    ("write_ns_per_round_min", positive),
+    ("rounds", |v| v.as_u64().is_some_and(|rounds| rounds >= 1)),
+];
+
+/// The fields that every record has, of every experiment.
+pub fn check_record(record: &Value, experiment: &str, fields: &[Field]) {
+    let names: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(names, ["schema", "experiment", "environment", "parameters", "rows"]);
+    assert_eq!(record["experiment"], experiment);
+    assert!(record["schema"].is_u64() && record["parameters"].is_object());
+    assert!(record["environment"]["kernel"].as_str().unwrap().contains('.'));
+    let rows = record["rows"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    for row in rows {
+        for (field, fits) in fields {
+            assert!(fits(&row[field]), "{field} of {row}");
+        }
+    }
+}
+
+/// Whether it is a number above zero.
+pub fn positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number > 0.0)
+}
+
+/// The document in a file.
+pub fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}

@@ -1,0 +1,139 @@
+//! The load generator: connections to one server, with one request under way on each.
+//!
+//! It shares a machine with the server, so it does no more than it must: an epoll set, one read for an
+//! answer, one write for the next request. What a request is and what its answer must be is the
+//! connection's to know.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use crate::channel;
+use crate::error::{Error, Result};
+use crate::sys::{epoll, process};
+
+/// Whoever does not answer for so long has lost a request.
+const PATIENCE_MS: i32 = 10_000;
+
+/// Events that are taken from a wait at most.
+const EVENTS: usize = 1024;
+
+/// A connection to a server.
+pub trait Connection {
+    /// What all connections of a generator share: room to put a request together, and to read an answer.
+    type Room;
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be sent, in words.
+    fn ask(&mut self, room: &mut Self::Room) -> std::result::Result<(), String>;
+
+    /// Reads once; says whether an answer is complete.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the answer or the connection, in words.
+    fn read(&mut self, room: &mut Self::Room) -> std::result::Result<bool, String>;
+}
+
+/// The connections to one server.
+pub struct Generator<C: Connection> {
+    subject: &'static str,
+    set: OwnedFd,
+    connections: Vec<C>,
+    events: Vec<epoll::Raw>,
+    room: C::Room,
+    busy_ns: u64,
+}
+
+impl<C: Connection> Generator<C> {
+    /// Makes so many connections, each of which adds itself to the epoll set with its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if there is no epoll set to be had; otherwise what `connect` says.
+    pub fn new(
+        subject: &'static str,
+        count: usize,
+        room: C::Room,
+        mut connect: impl FnMut(&OwnedFd, u64) -> Result<C>,
+    ) -> Result<Generator<C>> {
+        let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+        let connections =
+            (0..count as u64).map(|number| connect(&set, number)).collect::<Result<Vec<C>>>()?;
+        let events = vec![epoll::Raw { events: 0, u64: 0 }; count.clamp(1, EVENTS)];
+        Ok(Generator { subject, set, connections, events, room, busy_ns: 0 })
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Asks so often in all, over all connections, and returns the nanoseconds from the first request to
+    /// the last answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Work`] if an answer is wrong or does not come.
+    pub fn go(&mut self, requests: u64) -> Result<u64> {
+        let subject = self.subject;
+        let wrong = |found: String| Error::Work { subject, found };
+        let (begun, cpu) = (Instant::now(), process::thread_time());
+        let first = self.connections.len().min(usize::try_from(requests).unwrap_or(usize::MAX));
+        for connection in &mut self.connections[..first] {
+            connection.ask(&mut self.room).map_err(wrong)?;
+        }
+        let (mut unasked, mut unanswered) = (requests - first as u64, requests);
+        while unanswered > 0 {
+            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, PATIENCE_MS);
+            let ready = match usize::try_from(ready) {
+                Ok(0) => return Err(wrong(format!("{unanswered} answers did not come in 10 s"))),
+                Ok(ready) => ready,
+                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {
+                    continue;
+                }
+                Err(_) => return Err(Error::last("waiting for answers")),
+            };
+            for event in &self.events[..ready] {
+                let connection = &mut self.connections[event.u64 as usize];
+                if connection.read(&mut self.room).map_err(wrong)? {
+                    unanswered = unanswered
+                        .checked_sub(1)
+                        .ok_or_else(|| wrong("an answer came that nobody asked for".to_owned()))?;
+                    if unasked > 0 {
+                        unasked -= 1;
+                        connection.ask(&mut self.room).map_err(wrong)?;
+                    }
+                }
+            }
+        }
+        self.busy_ns = process::thread_time() - cpu;
+        Ok(begun.elapsed().as_nanos() as u64)
+    }
+
+    /// The processor time that the generator used when it was last asked to [`go`](Generator::go).
+    pub fn busy_ns(&self) -> u64 {
+        self.busy_ns
+    }
+}
+
+/// Refuses a number of connections to each of some servers that the limit of descriptors does not allow.
+///
+/// # Errors
+///
+/// [`Error::Usage`].
+pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
+    // One process holds the generator's ends of all, and while it starts a server that one's ends too.
+    let most = 2 * channel::most_pairs() / (servers + 1);
+    if connections == 0 || connections > most {
+        return Err(Error::usage(format!(
+            "--connections {connections} is not possible: give 1 to {most}, which is what the limit of {} \
+             descriptors leaves with {servers} servers",
+            superpoll::limits::descriptors().1
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Who runs where: the load generator on one processor, each server on another.
+
+use crate::output;
+use crate::sys::process;
+
+/// The processors of an experiment with servers.
+#[derive(Debug)]
+pub struct Processors {
+    all: Vec<usize>,
+}
+
+impl Processors {
+    /// Those of this process. Says so if there is one only.
+    pub fn here() -> Processors {
+        let all = process::processors();
+        if all.len() < 2 {
+            output::note("there is one processor: servers and load generator take turns on it");
+        }
+        Processors { all }
+    }
+
+    /// The load generator's.
+    pub fn client(&self) -> Option<usize> {
+        self.all.first().copied()
+    }
+
+    /// One that is the servers' alone, if there is one.
+    pub fn server(&self) -> Option<usize> {
+        self.all.get(1).copied()
+    }
+
+    /// Measures with this thread on the load generator's processor. `measure` is told the servers'.
+    pub fn apart<T>(&self, measure: impl FnOnce(Option<usize>) -> T) -> T {
+        let pinned = self.client().is_some_and(|client| process::pin(&[client]).is_ok());
+        let measured = measure(self.server().or(self.client()));
+        if pinned {
+            // Where it cannot be undone, what follows runs on one processor.
+            let _ = process::pin(&self.all);
+        }
+        measured
+    }
+}

@@ -1,0 +1,126 @@
+//! Servers that take turns, each asked by its load generator, and what a request took.
+
+use crate::error::Result;
+use crate::server::generator::{Connection, Generator};
+use crate::server::rounds::{self, Slice};
+use crate::server::{Counts, Server};
+use crate::statistics;
+
+/// A server, who asks it, and what it did.
+pub struct Runner<C: Connection> {
+    // Before the server, so that its connections are reset and not closed by the other side.
+    load: Generator<C>,
+    server: Server,
+    /// A request in nanoseconds, from the pilot.
+    request_ns: f64,
+    before: Option<Counts>,
+    slices: Vec<Slice>,
+    /// The share of its processor that the generator used, round by round.
+    busy: Vec<f64>,
+}
+
+/// What a server took for a request, over all rounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Processor time of the server's process by request, in the round that took least.
+    pub cpu_ns_min: f64,
+    /// The same in the middle one.
+    pub cpu_ns_median: f64,
+    /// The dearest round less the cheapest.
+    pub cpu_spread: f64,
+    /// Answers in a second, in the middle round.
+    pub requests_per_second: f64,
+    /// The share of its processor that the load generator used, in the middle round.
+    pub generator_busy: f64,
+    /// Times the poller waited, if the server counts them.
+    pub waits: Option<f64>,
+    /// Calls of `epoll_ctl`, if the server counts them.
+    pub epoll_ctl: Option<f64>,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+impl<C: Connection> Runner<C> {
+    /// Sees how long a request takes.
+    ///
+    /// # Errors
+    ///
+    /// What the load generator says.
+    pub fn new(server: Server, mut load: Generator<C>) -> Result<Runner<C>> {
+        let request_ns = rounds::pilot(load.connections(), |requests| load.go(requests))?;
+        let (slices, busy) = (Vec::new(), Vec::new());
+        Ok(Runner { load, server, request_ns, before: None, slices, busy })
+    }
+
+    /// The server's name.
+    pub fn name(&self) -> &'static str {
+        self.server.name()
+    }
+
+    /// What each round took.
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
+    }
+
+    fn round(&mut self, requests: u64) -> Result<()> {
+        let slice = rounds::round(&self.server, || self.load.go(requests))?;
+        self.busy.push(self.load.busy_ns() as f64 / slice.ns.max(1) as f64);
+        self.slices.push(slice);
+        Ok(())
+    }
+
+    /// What it took for a request, in rounds of so many.
+    ///
+    /// # Errors
+    ///
+    /// Why the server does not say what it has counted.
+    pub fn figures(&mut self, requests: u64) -> Result<Figures> {
+        let counted = self.server.counts()?.zip(self.before);
+        let rounds = self.slices.len();
+        let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
+            self.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
+        };
+        let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
+        let per_request = |count: u64| count as f64 / (requests * rounds as u64) as f64;
+        Ok(Figures {
+            cpu_ns_min: statistics::minimum(&cpu),
+            cpu_ns_median: statistics::median(&cpu),
+            cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
+            requests_per_second: 1e9 / statistics::median(&times).max(1.0),
+            generator_busy: statistics::median(&self.busy),
+            waits: counted.map(|(now, before)| per_request(now.waits - before.waits)),
+            epoll_ctl: counted.map(|(now, before)| per_request(now.epoll_ctl - before.epoll_ctl)),
+            rounds,
+        })
+    }
+}
+
+/// Has the servers take turns for so many rounds, which fit into the time. `begins` is told whose turn it
+/// is. Returns how many requests each got in a round.
+///
+/// # Errors
+///
+/// What a load generator or a server says.
+pub fn take_turns<C: Connection>(
+    runners: &mut [Runner<C>],
+    rounds: usize,
+    budget_ns: f64,
+    mut begins: impl FnMut(&'static str),
+) -> Result<u64> {
+    let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
+    let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
+    let requests = rounds::share(&request_ns, rounds, budget_ns).max(connections as u64);
+    for runner in &mut *runners {
+        runner.before = runner.server.counts()?;
+    }
+    for round in 0..rounds {
+        for turn in 0..runners.len() {
+            // Each round starts elsewhere, so that nobody goes first every time.
+            let place = (turn + round) % runners.len();
+            let runner = &mut runners[place];
+            begins(runner.name());
+            runner.round(requests)?;
+        }
+    }
+    Ok(requests)
+}

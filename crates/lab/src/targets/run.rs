@@ -1,0 +1,120 @@
+//! Measures in one run what the targets are about.
+
+use serde::Serialize;
+use serde_json::{Map, json};
+use superpoll::BackendKind;
+
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::options::Output;
+use crate::record::{self, Record};
+use crate::targets::{Target, of_atr, of_echo, of_mix, of_registrations, of_wake};
+use crate::{atr, echo, mix, registrations, wake};
+
+/// Options of `lab targets`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// What the targets of a sweep need.
+const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive";
+
+/// Measures everything that a target is about: all kinds, totals and placements, mixed loads,
+/// wake-ups, registrations, echo servers, and sweeps and mixes once more with a second thread in
+/// the process. Takes about an hour; a quick run keeps to pipes and one placement. `between` is told
+/// what begins.
+///
+/// # Errors
+///
+/// As [`atr::run`].
+pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Target>> {
+    options.output.check()?;
+    let quick = options.output.quick;
+    let (kind, total, placement) =
+        if quick { ("pipe", "1000", "spread") } else { ("all", "1000,10000", "all") };
+    let mio = if cfg!(feature = "rival-mio") { ",mio" } else { "" };
+    let ring = if BackendKind::Uring.is_available() { ",uring" } else { "" };
+    // The report has room for one record of each experiment: the one without a second thread.
+    let output = |second_thread: bool, quick_seconds: f64, seconds: f64| Output {
+        json: None,
+        second_thread: second_thread || options.output.second_thread,
+        seconds: Some(options.output.budget(quick_seconds, seconds)),
+        paced: true,
+        ..options.output.clone()
+    };
+    let mut targets = Vec::new();
+    for second_thread in [false, true] {
+        let noted = |all: Vec<Target>| {
+            all.into_iter().map(move |target| Target {
+                at: target.at + if second_thread { ", second thread" } else { "" },
+                ..target
+            })
+        };
+        between(if second_thread { "sweeps, second thread" } else { "sweeps" });
+        let record = atr::run(&atr::Options {
+            total: total.to_owned(),
+            placement: placement.to_owned(),
+            kind: kind.to_owned(),
+            subjects: Some(format!("{SWEPT}{ring}{mio}")),
+            output: output(second_thread, 6.0, 600.0),
+            ..atr::Options::default()
+        })?;
+        targets.extend(noted(of_atr(&record.rows)));
+        if !second_thread {
+            report(&record, &options.output)?;
+        }
+        between(if second_thread { "mixed loads, second thread" } else { "mixed loads" });
+        let record = mix::run(&mix::Options {
+            kind: kind.to_owned(),
+            shift: if quick { "10,30,100" } else { "10,15,20,30,50,100,300,1000" }.to_owned(),
+            output: output(second_thread, 8.0, 240.0),
+            ..mix::Options::default()
+        })?;
+        targets.extend(noted(of_mix(&record.rows)));
+        if !second_thread {
+            report(&record, &options.output)?;
+        }
+    }
+    between("wake-ups");
+    let record = wake::run(&wake::Options {
+        kind: kind.to_owned(),
+        output: output(false, 1.0, 1.0),
+        ..wake::Options::default()
+    })?;
+    targets.extend(of_wake(&record.rows));
+    report(&record, &options.output)?;
+    between("registrations");
+    let record = registrations::run(&registrations::Options {
+        kind: kind.to_owned(),
+        output: output(false, 2.0, 40.0),
+        ..registrations::Options::default()
+    })?;
+    targets.extend(of_registrations(&record.rows));
+    report(&record, &options.output)?;
+    between("echo servers");
+    let record =
+        echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
+    targets.extend(of_echo(&record.rows));
+    report(&record, &options.output)?;
+    let mut parameters = Map::new();
+    parameters.insert("quick".to_owned(), json!(quick));
+    parameters.insert("seed".to_owned(), json!(options.output.seed));
+    Ok(Record {
+        schema: record::SCHEMA,
+        experiment: "targets".to_owned(),
+        environment: Environment::here(),
+        parameters,
+        rows: targets,
+    })
+}
+
+/// Takes an experiment into the report, if there is to be one.
+fn report<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()> {
+    if !output.no_report {
+        crate::output::write(record, &Output { json: None, ..output.clone() })?;
+    }
+    Ok(())
+}
