@@ -128,6 +128,32 @@ fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {
     }
 }
 
+/// One that waits for its turn is asked about again in its turn, though what was told left room for more.
+#[test]
+fn an_interest_that_was_changed_while_it_waited_for_its_turn_is_kept() {
+    let level = |interest| Watch::new(interest).mode(Mode::Level);
+    let read_write = Interest::READABLE | Interest::WRITABLE;
+    let steps = [
+        Step::OpenAndRegister(Kind::Pipe, level(Interest::READABLE)),
+        Step::Close(71),
+        Step::OpenAndRegister(Kind::Sockets, level(Interest::ALL)),
+        Step::OpenAndRegister(Kind::Sockets, level(read_write)),
+        Step::OpenAndRegister(Kind::Sockets, level(read_write)),
+        Step::Wait(2, false),
+        Step::Modify(38, level(Interest::READABLE | Interest::READ_CLOSED)),
+        Step::Close(36),
+        Step::Tell(7, Interest::READABLE),
+        Step::Wait(2, false),
+        Step::Wait(64, false),
+    ];
+    for bench in bench::all() {
+        let mut subject = Real::new(RigEngine::new(&bench));
+        if let Err(difference) = compare(&mut subject, bench.capabilities(), &steps) {
+            panic!("{}: {difference}", bench.name());
+        }
+    }
+}
+
 /// Sequences that a fuzzer found, in its own notation, each with the bench it failed on.
 #[test]
 fn what_fuzzing_found_stays_mended() {

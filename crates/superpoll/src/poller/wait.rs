@@ -123,7 +123,8 @@ impl Poller {
                 self.take_commands();
                 self.tell();
                 told = self.deliver_told(events);
-                if !self.delivery.backlog.is_empty() {
+                // What is found of those that were told is merged, which leaves room again.
+                while !self.delivery.backlog.is_empty() && events.list.len() < events.limit {
                     self.split_for(events).1.serve_backlog()?;
                     merge(&mut events.list, told);
                 }
