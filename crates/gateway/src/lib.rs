@@ -1,0 +1,5 @@
+//! A web server and proxy for idle and busy connections in one process.
+
+mod address;
+
+pub use address::{Address, AddressError};
