@@ -1,5 +1,7 @@
 //! A web server and proxy for idle and busy connections in one process.
 
 mod address;
+pub mod config;
 
 pub use address::{Address, AddressError};
+pub use config::{Config, ConfigError};
