@@ -2,6 +2,7 @@
 
 mod address;
 pub mod config;
+pub mod files;
 
 pub use address::{Address, AddressError};
 pub use config::{Config, ConfigError};
