@@ -1,0 +1,289 @@
+//! The configuration of the gateway: TOML with nothing left unchecked.
+//!
+//! An operator who made three mistakes wants to hear of three. serde stops at the first, so a mistake is taken out of
+//! the parsed text, which leaves the default in its place, and the rest is read again. Then what types cannot say is
+//! checked: names that must be known, addresses that must differ. A table that a mistake was taken out of is a hole:
+//! nobody is told that it lacks what has just been called wrong.
+//!
+//! Each mistake is one line, `FILE:LINE:COLUMN: what is wrong, what is expected`, in the order of the file, which is
+//! what editors and terminals make a link of. Lines and columns count from 1, columns in characters.
+
+mod check;
+mod model;
+mod raw;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use self::check::{Check, Found};
+pub use self::model::{
+    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, LogFormat,
+    Metrics, Proxy, Redirect, Relay, Route, Server, Slow, Timeouts, Tls, Upstream,
+};
+use crate::Address;
+
+/// The most mistakes of one file that are told, as each costs another reading of the whole.
+const MOST_MISTAKES: usize = 100;
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 16 << 20;
+
+/// One thing that is wrong with a configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mistake {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong and what is expected, in one line.
+    pub what: String,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The text is wrong.
+    Wrong {
+        /// The file, or what stands for it.
+        name: String,
+        /// What is wrong, in the order of the text; at least one.
+        mistakes: Vec<Mistake>,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    /// Writes a line for each mistake, without a line end after the last.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Unreadable { path, error } => {
+                write!(f, "cannot read the configuration {}: {error}", path.display())
+            }
+            ConfigError::Wrong { name, mistakes } => {
+                for (index, Mistake { line, column, what }) in mistakes.iter().enumerate() {
+                    let end = if index == 0 { "" } else { "\n" };
+                    write!(f, "{end}{name}:{line}:{column}: {what}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads a configuration from a file.
+    ///
+    /// Paths in it stay as they are written.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or what it says is wrong.
+    pub fn read(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
+        let path = path.as_ref();
+        let text = read_text(path)
+            .map_err(|error| ConfigError::Unreadable { path: path.to_path_buf(), error })?;
+        Config::parse(&path.display().to_string(), &text)
+    }
+
+    /// Reads a configuration from a text; errors call it `name`.
+    ///
+    /// ```
+    /// use superpoll_gateway::Config;
+    ///
+    /// let error = Config::parse("a.toml", "[[listeners]]\naddress = \"here\"\n").unwrap_err();
+    /// assert!(error.to_string().starts_with("a.toml:2:11: \"here\" is no address"));
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with the text.
+    pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
+        let wrong = |mut found: Vec<Found>| {
+            found.sort_by_key(|(place, _)| place.start);
+            found.dedup();
+            let mistakes = found.into_iter().map(|(place, what)| locate(text, place, &what));
+            Err(ConfigError::Wrong { name: name.to_owned(), mistakes: mistakes.collect() })
+        };
+        let (mut tree, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            let errors = errors.iter().take(MOST_MISTAKES);
+            return wrong(
+                errors.map(|error| (error.span().unwrap_or(0..0), said(error))).collect(),
+            );
+        }
+        let upstreams = match tree.get_ref().get("upstreams").map(Spanned::get_ref) {
+            Some(DeValue::Table(table)) => {
+                table.keys().map(|name| name.get_ref().to_string()).collect()
+            }
+            _ => BTreeSet::new(),
+        };
+        let mut holes = BTreeSet::new();
+        let mut found = Vec::new();
+        let raw = loop {
+            match raw::Config::deserialize(toml::Deserializer::from(tree.clone())) {
+                Ok(raw) => break raw,
+                Err(error) => {
+                    let place = error.span().unwrap_or(0..0);
+                    found.push((place.clone(), said(&error)));
+                    let hole = take_out(tree.get_mut(), &place, check::ROOT);
+                    match hole {
+                        Some(hole) if found.len() < MOST_MISTAKES => holes.insert(hole),
+                        _ => return wrong(found),
+                    };
+                }
+            }
+        };
+        let mut check = Check { upstreams: &upstreams, holes: &holes, found };
+        let config = check.config(raw);
+        if check.found.is_empty() { Ok(config) } else { wrong(check.found) }
+    }
+
+    /// The built-in configuration: the demonstration on port 8080 of the loopback address.
+    #[must_use]
+    pub fn demo() -> Config {
+        Config::of(Action::Demo)
+    }
+
+    /// A configuration that serves a folder on port 8080 of the loopback address.
+    #[must_use]
+    pub fn folder(folder: impl Into<PathBuf>) -> Config {
+        Config::of(Action::Files(Files { root: folder.into(), ..Files::default() }))
+    }
+
+    fn of(action: Action) -> Config {
+        let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port: 8080 };
+        let route = Route { path: "/".to_owned(), action };
+        Config {
+            listeners: vec![Listener { address, tls: None, proxy_protocol: false, relay: None }],
+            hosts: vec![Host { names: Vec::new(), default: true, routes: vec![route] }],
+            upstreams: std::collections::BTreeMap::new(),
+            timeouts: Timeouts::default(),
+            limits: Limits::default(),
+            access_log: None,
+            metrics: None,
+        }
+    }
+
+    /// The host that answers for a name, which may have a port: the one with that name, else the one with the longest
+    /// wildcard for it, else the default host.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        let name = match name.rfind(':') {
+            Some(colon) if !name[colon..].contains(']') => &name[..colon],
+            _ => name,
+        };
+        let name = name.trim_start_matches('[').trim_end_matches([']', '.']).to_ascii_lowercase();
+        let mut best: Option<(usize, &Host)> = None;
+        for host in &self.hosts {
+            for pattern in &host.names {
+                let length = match pattern.strip_prefix('*') {
+                    // A name beats each wildcard that fits it, as that is shorter.
+                    None if *pattern == name => usize::MAX,
+                    Some(rest) if name.len() > rest.len() && name.ends_with(rest) => rest.len(),
+                    _ => continue,
+                };
+                if best.is_none_or(|(most, _)| length > most) {
+                    best = Some((length, host));
+                }
+            }
+        }
+        best.map(|(_, host)| host).or_else(|| self.hosts.iter().find(|host| host.default))
+    }
+}
+
+impl Host {
+    /// The route with the longest path that `path` is, or is below.
+    #[must_use]
+    pub fn route(&self, path: &str) -> Option<&Route> {
+        let fits = |route: &&Route| {
+            let rest = path.strip_prefix(route.path.as_str());
+            rest.is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
+            })
+        };
+        self.routes.iter().filter(fits).max_by_key(|route| route.path.len())
+    }
+}
+
+fn read_text(path: &Path) -> std::io::Result<String> {
+    use std::io::{Error, ErrorKind, Read};
+
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Error::new(ErrorKind::FileTooLarge, "it has more than 16 MiB"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::new(ErrorKind::InvalidData, format!("byte {at} is not UTF-8"))
+    })
+}
+
+/// What an error says, in one line and in the words of operators.
+fn said(error: &toml::de::Error) -> String {
+    error.message().replace("unknown field", "unknown key").replace(['\n', '\r'], " ")
+}
+
+/// Takes the key, value or element out that is at a place, and tells where the table or array begins that had it.
+fn take_out(table: &mut DeTable<'_>, place: &Range<usize>, start: usize) -> Option<usize> {
+    for (_, value) in table.iter_mut() {
+        if let Some(hole) = take_out_below(value, place) {
+            return Some(hole);
+        }
+    }
+    let is_it =
+        |key: &Spanned<_>, value: &Spanned<_>| key.span() == *place || value.span() == *place;
+    let key = table.iter().find(|(key, value)| is_it(key, value)).map(|(key, _)| key.clone())?;
+    table.remove(key.get_ref().as_ref());
+    Some(start)
+}
+
+fn take_out_below(value: &mut Spanned<DeValue<'_>>, place: &Range<usize>) -> Option<usize> {
+    let start = value.span().start;
+    match value.get_mut() {
+        DeValue::Table(table) => take_out(table, place, start),
+        DeValue::Array(array) => {
+            let hole = array.as_mut().iter_mut().find_map(|element| take_out_below(element, place));
+            if hole.is_some() {
+                return hole;
+            }
+            let before = array.len();
+            let rest = array.iter().filter(|element| element.span() != *place).cloned();
+            *array = rest.collect();
+            (array.len() < before).then_some(start)
+        }
+        _ => None,
+    }
+}
+
+/// The line and column of a place, which need not be on a boundary of characters.
+fn locate(text: &str, place: Range<usize>, what: &str) -> Mistake {
+    let mut at = place.start.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let before = &text[..at];
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    Mistake {
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        what: what.to_owned(),
+    }
+}

@@ -1,0 +1,96 @@
+//! The configuration as it is written: every key optional, and each value that a check can find wrong together with
+//! its place.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::model::{AccessLog, Balance, Channel, Files, Health, Limits, Metrics, Timeouts};
+use super::scalar::AddressText;
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Config {
+    pub(super) listeners: Vec<Spanned<Listener>>,
+    pub(super) hosts: Vec<Spanned<Host>>,
+    pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,
+    pub(super) timeouts: Timeouts,
+    pub(super) limits: Limits,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) metrics: Option<Spanned<Metrics>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Listener {
+    pub(super) address: Option<Spanned<AddressText>>,
+    pub(super) tls: Option<Spanned<Tls>>,
+    pub(super) proxy_protocol: bool,
+    pub(super) relay: Option<Spanned<Relay>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Tls {
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Relay {
+    pub(super) to: Option<AddressText>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Host {
+    pub(super) names: Vec<Spanned<String>>,
+    pub(super) default: Option<Spanned<bool>>,
+    pub(super) routes: Vec<Spanned<Route>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Route {
+    pub(super) path: Option<Spanned<String>>,
+    pub(super) files: Option<Spanned<Files>>,
+    pub(super) redirect: Option<Spanned<Redirect>>,
+    pub(super) channel: Option<Spanned<Channel>>,
+    pub(super) proxy: Option<Spanned<Proxy>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Redirect {
+    pub(super) to: Option<Spanned<String>>,
+    pub(super) status: Option<Spanned<u16>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Proxy {
+    pub(super) upstream: Option<Spanned<String>>,
+    pub(super) strip_path: bool,
+    pub(super) retries: Option<u32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Upstream {
+    pub(super) servers: Vec<Spanned<Server>>,
+    pub(super) balance: Balance,
+    pub(super) health: Option<Spanned<Health>>,
+    pub(super) proxy_protocol: bool,
+    pub(super) keep_alive: Option<usize>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Server {
+    pub(super) address: Option<Spanned<AddressText>>,
+    pub(super) weight: Option<NonZeroU32>,
+}

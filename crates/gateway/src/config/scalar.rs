@@ -1,0 +1,99 @@
+//! Values that TOML has no type for: durations, sizes and addresses.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+use crate::Address;
+
+/// The longest duration: some clocks overflow beyond it.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+fn read_duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration.is_zero() => {
+            Err(format!("the duration {text:?} is zero, expected at least 1ms"))
+        }
+        Ok(duration) if duration > LONGEST => {
+            Err(format!("the duration {text:?} is longer than ten years"))
+        }
+        Ok(duration) => Ok(duration),
+        Err(_) => Err(format!("{text:?} is no duration, expected one as \"30s\" or \"500ms\"")),
+    }
+}
+
+fn read_size(text: &str) -> Result<u64, String> {
+    let size = text.parse::<ByteSize>().map(|size| size.as_u64());
+    size.map_err(|_| format!("{text:?} is no size, expected one as \"64KiB\" or \"16MB\""))
+}
+
+struct DurationText;
+
+impl Visitor<'_> for DurationText {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration as \"30s\" or \"500ms\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        read_duration(text).map_err(E::custom)
+    }
+}
+
+struct SizeText;
+
+impl Visitor<'_> for SizeText {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size as \"64KiB\", or a number of bytes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        read_size(text).map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
+        u64::try_from(bytes).map_err(|_| E::custom(format!("the size {bytes} is negative")))
+    }
+}
+
+pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    deserializer.deserialize_any(DurationText)
+}
+
+pub(super) fn some_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}
+
+pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_any(SizeText)
+}
+
+/// An address as a value of TOML.
+pub(super) struct AddressText(pub(super) Address);
+
+impl<'de> Deserialize<'de> for AddressText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AddressText, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = AddressText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<AddressText, E> {
+                text.parse().map(AddressText).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
+}
