@@ -1,7 +1,7 @@
 //! `superpoll proxy`: relays connections from one address to another until it is told to end.
 
 use std::error::Error;
-use std::io::{Write, stdout};
+use std::io::{Write, stderr, stdout};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -67,7 +67,10 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         idle_timeout: options.idle_timeout,
         max_connections: options.max_connections.map(NonZeroUsize::get),
     };
-    let report = |failure: &relay::Failure| eprintln!("superpoll: {failure}");
+    let report = |failure: &relay::Failure| {
+        // In one write, so that the lines of several engines are not mixed.
+        let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
+    };
     let relay = Relay::start(&runtime, &options.listen, &options.to, settings, report)?;
     let mut output = stdout().lock();
     writeln!(output, "superpoll: relaying from {} to {}", relay.listening(), options.to)?;
