@@ -18,7 +18,7 @@ use std::time::Instant;
 use superpoll_rt::time::{Sleep, sleep, sleep_until};
 
 use super::flow::{Broken, Flow, Moved};
-use super::shared::Member;
+use super::shared::{Member, Options};
 use super::stream::Stream;
 
 /// A direction and how far its end is.
@@ -77,7 +77,9 @@ impl Pair {
             member,
         };
         if pair.connecting {
-            pair.timer = Some(sleep(pair.member.shared.options.connect_timeout));
+            // A connection on which nobody speaks shows only when it is looked for.
+            let Options { connect_timeout, idle_timeout, .. } = pair.member.shared.options;
+            pair.timer = Some(sleep(idle_timeout.unwrap_or(connect_timeout).min(connect_timeout)));
         } else {
             pair.watch_idleness();
         }
@@ -91,7 +93,8 @@ impl Pair {
     fn connected(&mut self) {
         if self.connecting {
             self.connecting = false;
-            self.watch_idleness();
+            let idle = self.member.shared.options.idle_timeout;
+            self.timer = idle.map(|limit| sleep_until(self.active + limit));
         }
     }
 
@@ -102,6 +105,7 @@ impl Pair {
             match Stream::begin(address) {
                 Ok(upstream) => {
                     self.upstream = upstream;
+                    self.active = Instant::now();
                     self.timer = Some(sleep(self.member.shared.options.connect_timeout));
                     return Step::On;
                 }
@@ -181,6 +185,11 @@ impl Pair {
         }
         if self.connecting {
             if !self.upstream.is_connected() {
+                let due = self.active + self.member.shared.options.connect_timeout;
+                if Instant::now() < due {
+                    self.timer = Some(sleep_until(due));
+                    return Poll::Ready(Step::On);
+                }
                 let seconds = self.member.shared.options.connect_timeout.as_secs_f64();
                 let text = format!("no answer within {seconds} s");
                 let error = io::Error::new(io::ErrorKind::TimedOut, text);
