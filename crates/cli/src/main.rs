@@ -1,6 +1,7 @@
 //! The `superpoll` command.
 
 mod doctor;
+mod proxy;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,8 @@ enum Command {
     /// Experiments that compare ways to watch descriptors
     #[command(subcommand)]
     Lab(Box<Lab>),
+    /// Relay connections from one address to another, TCP or Unix
+    Proxy(proxy::Options),
     /// What works on this machine, and what watching costs here
     Doctor(doctor::Options),
 }
@@ -90,10 +93,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn run(command: Command) -> superpoll_lab::Result<()> {
+fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
     match command {
-        Command::Doctor(options) => doctor::run(&options),
-        Command::Lab(lab) => experiment(*lab),
+        Command::Doctor(options) => Ok(doctor::run(&options)?),
+        Command::Lab(lab) => Ok(experiment(*lab)?),
+        Command::Proxy(options) => proxy::run(&options),
     }
 }
 

@@ -1,8 +1,11 @@
 //! A web server and proxy for idle and busy connections in one process.
 
+#![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
 mod address;
 pub mod config;
 pub mod files;
+pub mod relay;
 
 pub use address::{Address, AddressError};
 pub use config::{Config, ConfigError};

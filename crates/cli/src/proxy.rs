@@ -1,0 +1,93 @@
+//! `superpoll proxy`: relays connections from one address to another until it is told to end.
+
+use std::error::Error;
+use std::io::{Write, stderr, stdout};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use superpoll::BackendKind;
+use superpoll_gateway::Address;
+use superpoll_gateway::relay::{self, Relay};
+use superpoll_rt::Runtime;
+use superpoll_rt::signal::{SignalKind, signal};
+
+/// Options of `proxy`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Where clients connect: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; port 0 lets the kernel choose
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Address,
+    /// Where they are relayed to, written alike
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: Address,
+    /// Threads that relay
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub workers: NonZeroUsize,
+    /// The I/O manager [default: that of SUPERPOLL_BACKEND, else adaptive]
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<BackendKind>,
+    /// How long the upstream may take to accept a connection
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub connect_timeout: Duration,
+    /// Close a pair after so long without a byte [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub idle_timeout: Option<Duration>,
+    /// The most connections at a time, further ones wait [default: as many as there are descriptors for]
+    #[arg(long, value_name = "N")]
+    pub max_connections: Option<NonZeroUsize>,
+    /// How long connections may go on after SIGTERM or SIGINT
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
+    pub drain: Duration,
+}
+
+/// A time that passes.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match patience(text)? {
+        Duration::ZERO => Err("it must be more than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    let number = text.parse().map_err(|_| "write a number of seconds, such as 2.5".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
+}
+
+/// Relays until SIGTERM or SIGINT.
+pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let mut builder = Runtime::builder().workers(options.workers);
+    if let Some(backend) = options.backend {
+        builder = builder.backend(backend);
+    }
+    let runtime = builder.build()?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let settings = relay::Options {
+        connect_timeout: options.connect_timeout,
+        idle_timeout: options.idle_timeout,
+        max_connections: options.max_connections.map(NonZeroUsize::get),
+    };
+    let report = |failure: &relay::Failure| {
+        // In one write, so that the lines of several engines are not mixed.
+        let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
+    };
+    let relay = Relay::start(&runtime, &options.listen, &options.to, settings, report)?;
+    let mut output = stdout().lock();
+    writeln!(output, "superpoll: relaying from {} to {}", relay.listening(), options.to)?;
+    output.flush()?;
+    drop(output);
+    let left = runtime.block_on(async {
+        futures_lite::future::or(terminate.recv(), interrupt.recv()).await?;
+        relay.stop();
+        // Who is asked a second time ends at once.
+        let asked = async {
+            let _ = futures_lite::future::or(terminate.recv(), interrupt.recv()).await;
+            relay.counters().active
+        };
+        std::io::Result::Ok(futures_lite::future::or(relay.drained(options.drain), asked).await)
+    })??;
+    if left > 0 {
+        eprintln!("superpoll: closing {left} connections that did not end in time");
+    }
+    Ok(())
+}
