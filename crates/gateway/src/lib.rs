@@ -3,9 +3,22 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod address;
+mod body;
 pub mod config;
+mod exchange;
 pub mod files;
+mod listen;
+pub mod metrics;
+mod park;
+mod proxy_protocol;
 pub mod relay;
+mod reply;
+mod seats;
+pub mod serve;
+mod tally;
+mod transport;
+mod upload;
 
 pub use address::{Address, AddressError};
+pub use body::Body;
 pub use config::{Config, ConfigError};

@@ -267,6 +267,9 @@ pub struct Timeouts {
     /// For the next request on a connection. Default: 75 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub idle: Duration,
+    /// Until a quiet connection is parked, which frees all it has but its descriptor. Default: 1 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub park: Duration,
     /// For a connection to a server. Default: 5 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub connect: Duration,
@@ -281,6 +284,7 @@ impl Default for Timeouts {
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
             idle: Duration::from_secs(75),
+            park: Duration::from_secs(1),
             connect: Duration::from_secs(5),
             drain: Duration::from_secs(30),
         }
