@@ -35,7 +35,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::Address;
 use crate::config::{self, Config};
 use crate::exchange::Peer;
-use crate::listen::{Bound, Listener};
+use crate::listen::{Bound, Inherited, Listener};
 use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::{self, Relay};
@@ -115,6 +115,8 @@ pub struct Server {
     fronts: Vec<Front>,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
+    /// What was passed on and is not used yet.
+    inherited: RefCell<Inherited>,
     report: Report,
 }
 
@@ -153,6 +155,20 @@ impl Server {
         config: &Config,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
+        Server::start_with(runtime, config, Inherited::default(), report)
+    }
+
+    /// As [`start`](Server::start), on sockets that listen already where the configuration has their address.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start).
+    pub fn start_with(
+        runtime: &Runtime,
+        config: &Config,
+        inherited: Inherited,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
         let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
@@ -163,6 +179,7 @@ impl Server {
             fronts: Vec::new(),
             seats: Arc::default(),
             engines,
+            inherited: RefCell::new(inherited),
             report: Arc::new(report),
         };
         server.change(runtime, config)?;
@@ -281,16 +298,45 @@ impl Server {
             }
             None => {
                 let cannot = |error| cannot_listen(address, error);
-                let bound = Bound::new(address).map_err(cannot)?;
+                let bound = match self.inherited.borrow_mut().at(address) {
+                    Some(bound) => bound,
+                    None => Bound::new(address).map_err(cannot)?,
+                };
                 (bound.address(address).map_err(cannot)?, Kind::Http(Arc::new(bound)))
             }
         };
         Ok(Front { asked: asked.clone(), listening, kind })
     }
 
+    /// Says whether what a configuration names can be opened, without listening.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start) but for the listeners.
+    pub fn check(config: &Config) -> Result<(), Error> {
+        Blueprint::new(&Arc::new(config.clone())).map_err(failed)?;
+        for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+            tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// The addresses that it listens on, in the order of the configuration, with the ports that the kernel has chosen.
     pub fn listening(&self) -> impl Iterator<Item = &Address> {
         self.fronts.iter().map(|front| &front.listening)
+    }
+
+    /// The same as users write them: as URLs, where HTTP is spoken.
+    pub fn fronts(&self) -> impl Iterator<Item = String> {
+        self.fronts.iter().map(|front| {
+            let address = &front.listening;
+            match (&front.asked.relay, address, &front.asked.tls) {
+                (Some(relay), ..) => format!("{address}, relayed to {}", relay.to),
+                (None, Address::Unix(_), _) => format!("HTTP on {address}"),
+                (None, _, None) => format!("http://{address}/"),
+                (None, _, Some(_)) => format!("https://{address}/"),
+            }
+        })
     }
 
     /// What each engine counts.
