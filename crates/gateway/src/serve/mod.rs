@@ -277,10 +277,11 @@ impl Server {
     /// The front of a listener: the one that there is, or a new one.
     fn front(&self, runtime: &Runtime, asked: &config::Listener) -> Result<Front, Error> {
         let address = &asked.address;
-        let kept = self
-            .fronts
-            .iter()
-            .find(|front| front.asked.address == *address && front.asked.relay == asked.relay);
+        let kept = self.fronts.iter().find(|front| {
+            // A port that the kernel has chosen may be asked for by its number.
+            let is_there = [&front.asked.address, &front.listening].contains(&address);
+            is_there && front.asked.relay == asked.relay
+        });
         if let Some(front) = kept {
             let (listening, kind) = (front.listening.clone(), front.kind.clone());
             return Ok(Front { asked: asked.clone(), listening, kind });
