@@ -1,0 +1,84 @@
+//! The body of a response.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+/// The body of a response: in memory, or made while it is sent.
+pub struct Body(Inner);
+
+type Stream = Pin<Box<dyn http_body::Body<Data = Bytes, Error = io::Error>>>;
+
+enum Inner {
+    /// Empty once it was given out.
+    Memory(Bytes),
+    Stream(Stream),
+}
+
+impl Body {
+    /// No bytes.
+    #[must_use]
+    pub const fn empty() -> Body {
+        Body(Inner::Memory(Bytes::new()))
+    }
+
+    /// A body that is made while it is sent. It lives on the engine that sends it.
+    pub fn stream(stream: impl http_body::Body<Data = Bytes, Error = io::Error> + 'static) -> Body {
+        Body(Inner::Stream(Box::pin(stream)))
+    }
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::empty()
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Body {
+        Body(Inner::Memory(bytes.into()))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Inner::Memory(bytes) => f.debug_tuple("Memory").field(&bytes.len()).finish(),
+            Inner::Stream(stream) => f.debug_tuple("Stream").field(&stream.size_hint()).finish(),
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut self.get_mut().0 {
+            Inner::Memory(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Inner::Memory(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Inner::Stream(stream) => stream.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Memory(bytes) => bytes.is_empty(),
+            Inner::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Memory(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Stream(stream) => stream.size_hint(),
+        }
+    }
+}
