@@ -26,8 +26,7 @@ fn no_descriptor_left_is_503_and_what_is_cached_goes_on() {
     assert_eq!(ask(&site, "/small.txt"), (200, 5));
 
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(0), ..limit.clone() })
-        .unwrap();
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(0), ..limit }).unwrap();
     let cached = ask(&site, "/small.txt");
     let other = ask(&site, "/other.txt");
     setrlimit(Resource::Nofile, limit).unwrap();

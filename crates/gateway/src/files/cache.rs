@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::resource::Resource;
 use super::version::Stamp;
@@ -34,7 +34,7 @@ pub(super) struct Entry {
 struct Slot {
     key: Rc<str>,
     entry: Entry,
-    checked: Cell<Instant>,
+    checked: Cell<Duration>,
     is_used: Cell<bool>,
     bytes: usize,
 }
@@ -72,10 +72,10 @@ impl Cache {
     }
 
     /// What is found without a look at the file.
-    pub(super) fn fresh(&self, key: &str, now: Instant) -> Option<&Rc<Resource>> {
+    pub(super) fn fresh(&self, key: &str, now: Duration) -> Option<&Rc<Resource>> {
         let slot = self.slot(key)?;
         slot.is_used.set(true);
-        let is_fresh = now.saturating_duration_since(slot.checked.get()) < CHECK;
+        let is_fresh = now.saturating_sub(slot.checked.get()) < CHECK;
         is_fresh.then_some(&slot.entry.resource)
     }
 
@@ -84,7 +84,7 @@ impl Cache {
         &self,
         key: &str,
         stamps: &[Option<Stamp>; 3],
-        now: Instant,
+        now: Duration,
     ) -> Option<&Rc<Resource>> {
         let slot = self.slot(key)?;
         if slot.entry.is_young || slot.entry.stamps != *stamps {
@@ -94,12 +94,17 @@ impl Cache {
         Some(&slot.entry.resource)
     }
 
+    /// What is there, of whatever version.
+    pub(super) fn stale(&self, key: &str) -> Option<&Rc<Resource>> {
+        Some(&self.slot(key)?.entry.resource)
+    }
+
     fn slot(&self, key: &str) -> Option<&Slot> {
         self.slots[*self.places.get(key)?].as_ref()
     }
 
     /// Keeps an entry in place of that of the same path, unless it alone is too much.
-    pub(super) fn insert(&mut self, key: &str, entry: Entry, now: Instant) {
+    pub(super) fn insert(&mut self, key: &str, entry: Entry, now: Duration) {
         self.remove(key);
         let bytes = entry.resource.bytes() + key.len() + OVERHEAD;
         if bytes > self.limit {
@@ -191,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_stays_and_the_rest_goes() {
-        let now = Instant::now();
+        let now = Duration::from_secs(9);
         let mut cache = Cache::new(10 * (OVERHEAD + 1002));
         for index in 0..10 {
             cache.insert(&format!("/{index}"), entry(1000), now);
@@ -207,7 +212,7 @@ mod tests {
 
     #[test]
     fn an_entry_counts_for_a_second_and_longer_when_it_is_checked() {
-        let now = Instant::now();
+        let now = Duration::from_secs(9);
         let mut cache = Cache::new(1 << 20);
         cache.insert("/a", entry(1), now);
         assert!(cache.fresh("/a", now + CHECK - Duration::from_nanos(1)).is_some());
@@ -223,7 +228,7 @@ mod tests {
         fn the_bytes_are_those_of_what_is_there(
             steps in prop::collection::vec((0..8_u8, 0..4_u8, 0..9_000_usize), 0..60),
         ) {
-            let now = Instant::now();
+            let now = Duration::from_secs(9);
             let mut cache = Cache::new(30_000);
             for (key, what, size) in steps {
                 let key = format!("/{key}");

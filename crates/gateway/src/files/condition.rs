@@ -6,8 +6,17 @@ use headers::{
     ETag, HeaderMapExt, IfMatch, IfModifiedSince, IfNoneMatch, IfRange, IfUnmodifiedSince,
     LastModified,
 };
-use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
+use http::header::{
+    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+};
 use http::{HeaderMap, StatusCode};
+
+/// Whether a request may have another answer than the whole, by one look at its fields.
+pub(super) fn has_conditions(headers: &HeaderMap) -> bool {
+    let names =
+        [&RANGE, &IF_MATCH, &IF_MODIFIED_SINCE, &IF_NONE_MATCH, &IF_RANGE, &IF_UNMODIFIED_SINCE];
+    headers.keys().any(|name| names.contains(&name))
+}
 
 /// What conditions are compared with.
 #[derive(Clone, Debug)]

@@ -4,7 +4,9 @@
 //! that with some taken off.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
 
-use super::condition::Validators;
+use super::condition::{Validators, has_conditions};
 use super::encoding::Coding;
 use super::pieces::{Piece, Pieces};
 use super::plain;
@@ -35,6 +37,33 @@ impl Source {
             Source::Memory(bytes) => bytes.len() as u64,
             Source::Disk(file) => file.length(),
         }
+    }
+}
+
+/// What parts of a body are cut from.
+trait Cut {
+    fn part(&self, part: Range<u64>) -> Piece;
+    fn whole(self, length: u64) -> Body;
+}
+
+impl Cut for Bytes {
+    fn part(&self, part: Range<u64>) -> Piece {
+        // It is in bounds, and what is in memory is no longer than an address.
+        Piece::Memory(self.slice(part.start as usize..part.end as usize))
+    }
+
+    fn whole(self, _: u64) -> Body {
+        Body::from(self)
+    }
+}
+
+impl Cut for Arc<File> {
+    fn part(&self, part: Range<u64>) -> Piece {
+        Piece::File(Arc::clone(self), part)
+    }
+
+    fn whole(self, length: u64) -> Body {
+        Body::stream(Pieces::new([Piece::File(self, 0..length)]))
     }
 }
 
@@ -113,33 +142,50 @@ impl Representation {
         }
     }
 
+    /// Answers a GET or HEAD, if no file has to be opened for it.
+    pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
+        match &self.source {
+            Source::Memory(bytes) => Some(self.respond_with(head, Bytes::clone(bytes))),
+            Source::Disk(_) if head.method == Method::HEAD => {
+                Some(self.respond_with(head, Bytes::new()))
+            }
+            Source::Disk(_) => None,
+        }
+    }
+
     /// Answers a GET or HEAD; none where the file is another by now.
     pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
-        if let Some(status) = self.validators.condition(&head.headers) {
-            return Some(self.refusal(status, &head.method));
+        match (self.respond_now(head), &self.source) {
+            (None, Source::Disk(file)) => {
+                let file = file.open().await?;
+                Some(self.respond_with(head, file))
+            }
+            (response, _) => response,
         }
+    }
+
+    fn respond_with(&self, head: &request::Parts, from: impl Cut) -> Response<Body> {
         let is_head = head.method == Method::HEAD;
         let length = self.source.length();
-        match if is_head { Wanted::Whole } else { self.wanted(&head.headers, length) } {
-            Wanted::Unsatisfiable => {
-                let mut response = self.refusal(StatusCode::RANGE_NOT_SATISFIABLE, &head.method);
-                set(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{length}"));
-                Some(response)
+        if has_conditions(&head.headers) {
+            if let Some(status) = self.validators.condition(&head.headers) {
+                return self.refusal(status, &head.method);
             }
-            Wanted::Whole => {
-                let body = match &self.source {
-                    _ if is_head || length == 0 => Body::empty(),
-                    Source::Memory(bytes) => Body::from(bytes.clone()),
-                    Source::Disk(file) => {
-                        Body::stream(Pieces::new([Piece::File(file.open().await?, 0..length)]))
-                    }
-                };
-                let mut response = Response::new(body);
-                *response.headers_mut() = self.fields.clone();
-                Some(response)
+            match if is_head { Wanted::Whole } else { self.wanted(&head.headers, length) } {
+                Wanted::Whole => {}
+                Wanted::Parts(parts) => return self.parts(parts, length, from),
+                Wanted::Unsatisfiable => {
+                    let mut response =
+                        self.refusal(StatusCode::RANGE_NOT_SATISFIABLE, &head.method);
+                    set(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{length}"));
+                    return response;
+                }
             }
-            Wanted::Parts(parts) => self.parts(parts, length).await,
         }
+        let body = if is_head || length == 0 { Body::empty() } else { from.whole(length) };
+        let mut response = Response::new(body);
+        *response.headers_mut() = self.fields.clone();
+        response
     }
 
     /// Which parts are asked for, which is all where If-Range names another version.
@@ -171,26 +217,15 @@ impl Representation {
         response
     }
 
-    async fn parts(&self, mut parts: Vec<Range<u64>>, length: u64) -> Option<Response<Body>> {
+    fn parts(&self, mut parts: Vec<Range<u64>>, length: u64, from: impl Cut) -> Response<Body> {
         let mut fields = self.fields.clone();
         let content_range =
             |part: &Range<u64>| format!("bytes {}-{}/{length}", part.start, part.end - 1);
-        let file = match &self.source {
-            Source::Memory(_) => None,
-            Source::Disk(file) => Some(file.open().await?),
-        };
-        let piece = |part: Range<u64>| match (&self.source, &file) {
-            (Source::Memory(bytes), _) => {
-                // It is in bounds, and what is in memory is no longer than an address.
-                Some(Piece::Memory(bytes.slice(part.start as usize..part.end as usize)))
-            }
-            (_, file) => file.clone().map(|file| Piece::File(file, part)),
-        };
         let mut pieces = VecDeque::new();
         if parts.len() == 1 {
             let part = parts.remove(0);
             set(&mut fields, CONTENT_RANGE, &content_range(&part));
-            pieces.push_back(piece(part)?);
+            pieces.push_back(from.part(part));
         } else {
             let kind = fields.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
             let boundary = boundary();
@@ -200,7 +235,7 @@ impl Representation {
                     "\r\n--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: {range}\r\n\r\n"
                 );
                 pieces.push_back(Piece::Memory(text.into()));
-                pieces.push_back(piece(part)?);
+                pieces.push_back(from.part(part));
             }
             pieces.push_back(Piece::Memory(format!("\r\n--{boundary}--\r\n").into()));
             let kind = format!("multipart/byteranges; boundary={boundary}");
@@ -215,7 +250,7 @@ impl Representation {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         *response.headers_mut() = fields;
-        Some(response)
+        response
     }
 }
 

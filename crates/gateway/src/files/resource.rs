@@ -34,9 +34,15 @@ enum Made {
     #[default]
     Not,
     UnderWay,
-    /// It would not be shorter.
+    /// It would not be shorter, or the file cannot be read any more.
     Useless,
     Ready(Rc<Representation>),
+}
+
+/// What is to be sent.
+enum Choice {
+    Ready(Rc<Representation>),
+    ToMake(Coding, Levels),
 }
 
 /// What is behind a path.
@@ -119,17 +125,30 @@ impl Resource {
         self.grown.take()
     }
 
+    /// Answers a GET or HEAD, if nothing has to be opened or compressed for it.
+    pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
+        match self.choose(&head.headers) {
+            Choice::Ready(chosen) => chosen.respond_now(head),
+            Choice::ToMake(..) => None,
+        }
+    }
+
     /// Answers a GET or HEAD; none where the file is another by now.
     pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
-        if !self.varies || !head.headers.contains_key(ACCEPT_ENCODING) {
-            return self.identity.respond(head).await;
+        loop {
+            match self.choose(&head.headers) {
+                Choice::Ready(chosen) => return chosen.respond(head).await,
+                Choice::ToMake(coding, levels) => self.make(coding, levels).await,
+            }
         }
-        self.chosen(&head.headers).await.respond(head).await
     }
 
     /// The representation that a client wants most of those there are. Where it wants two alike, what is stored comes
     /// first, then Brotli.
-    async fn chosen(&self, headers: &HeaderMap) -> Rc<Representation> {
+    fn choose(&self, headers: &HeaderMap) -> Choice {
+        if !self.varies || !headers.contains_key(ACCEPT_ENCODING) {
+            return Choice::Ready(Rc::clone(&self.identity));
+        }
         let accepted = Accepted::of(headers);
         let mut codings = Coding::ALL;
         let is_made = |coding: Coding| self.siblings[coding as usize].is_none();
@@ -138,18 +157,19 @@ impl Resource {
         let levels = self.levels.filter(|_| !headers.contains_key(RANGE));
         for coding in codings.into_iter().filter(|coding| accepted.weight(*coding) > 0) {
             if let Some(sibling) = &self.siblings[coding as usize] {
-                return Rc::clone(sibling);
+                return Choice::Ready(Rc::clone(sibling));
             }
-            if let Some(levels) = levels
-                && let Some(made) = self.made(coding, levels).await
-            {
-                return made;
+            match (&*self.made[coding as usize].borrow(), levels) {
+                (Made::Ready(made), Some(_)) => return Choice::Ready(Rc::clone(made)),
+                (Made::Not, Some(levels)) => return Choice::ToMake(coding, levels),
+                _ => {}
             }
         }
-        Rc::clone(&self.identity)
+        Choice::Ready(Rc::clone(&self.identity))
     }
 
-    async fn made(&self, coding: Coding, levels: Levels) -> Option<Rc<Representation>> {
+    /// Compresses it, after which there is something or is known that there is nothing.
+    async fn make(&self, coding: Coding, levels: Levels) {
         /// Lets another try where this one ends early.
         struct Attempt<'a>(&'a RefCell<Made>, Made);
 
@@ -159,33 +179,23 @@ impl Resource {
             }
         }
 
-        let place = &self.made[coding as usize];
-        match &*place.borrow() {
-            Made::Ready(made) => return Some(Rc::clone(made)),
-            Made::UnderWay | Made::Useless => return None,
-            Made::Not => {}
-        }
-        *place.borrow_mut() = Made::UnderWay;
-        let mut attempt = Attempt(place, Made::Not);
-        let bytes = Box::pin(self.compress(coding, levels)).await.ok()?;
-        let Some(bytes) = bytes else {
-            attempt.1 = Made::Useless;
-            return None;
-        };
-        let length = bytes.len();
-        let made = Rc::new(Representation::new(Parts {
-            source: Source::Memory(Bytes::from(bytes)),
-            kind: &self.kind.field,
-            coding: Some(coding),
-            tag: &format!("{}-{}", self.tag, coding.name()),
-            is_weak: true,
-            modified: self.modified,
-            varies: true,
-            max_age: self.max_age.as_ref(),
-        })?);
-        self.grown.set(self.grown.get() + length);
-        attempt.1 = Made::Ready(Rc::clone(&made));
-        Some(made)
+        let mut attempt = Attempt(&self.made[coding as usize], Made::Not);
+        *attempt.0.borrow_mut() = Made::UnderWay;
+        let bytes = self.compress(coding, levels).await;
+        let made = bytes.ok().flatten().and_then(|bytes| {
+            self.grown.set(self.grown.get() + bytes.len());
+            Representation::new(Parts {
+                source: Source::Memory(Bytes::from(bytes)),
+                kind: &self.kind.field,
+                coding: Some(coding),
+                tag: &format!("{}-{}", self.tag, coding.name()),
+                is_weak: true,
+                modified: self.modified,
+                varies: true,
+                max_age: self.max_age.as_ref(),
+            })
+        });
+        attempt.1 = made.map_or(Made::Useless, |made| Made::Ready(Rc::new(made)));
     }
 
     async fn compress(&self, coding: Coding, levels: Levels) -> io::Result<Option<Vec<u8>>> {

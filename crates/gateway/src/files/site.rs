@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
@@ -81,9 +81,7 @@ impl Site {
     pub fn new(folder: Folder, options: Files) -> Site {
         let limit = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
         let levels = Levels { gzip: options.gzip_level, brotli: options.brotli_level };
-        let age = |age: std::time::Duration| {
-            HeaderValue::try_from(format!("max-age={}", age.as_secs())).ok()
-        };
+        let age = |age: Duration| HeaderValue::try_from(format!("max-age={}", age.as_secs())).ok();
         Site {
             folder: Arc::new(folder),
             levels: options.compress.then_some(levels),
@@ -98,7 +96,7 @@ impl Site {
     ///
     /// Cancel safe: what has been found by then is kept.
     pub async fn answer(&self, head: &request::Parts, path: &str) -> Response<Body> {
-        self.answer_at(head, path, Instant::now()).await
+        self.answer_at(head, path, clock()).await
     }
 
     /// [`answer`](Site::answer) at a time that no earlier one was after.
@@ -106,19 +104,35 @@ impl Site {
         &self,
         head: &request::Parts,
         path: &str,
-        now: Instant,
+        now: Duration,
     ) -> Response<Body> {
         if head.method != Method::GET && head.method != Method::HEAD {
             return not_allowed(&head.method);
         }
-        let found = self.cache.borrow().fresh(path, now).map(Rc::clone);
-        if let Some(resource) = found
-            && let Some(response) = resource.respond(head).await
+        if let Some(resource) = self.cache.borrow().fresh(path, now)
+            && let Some(response) = resource.respond_now(head)
         {
-            self.count(path, &resource);
             return response;
         }
-        Box::pin(self.look_up(head, path, now)).await
+        Box::pin(self.answer_later(head, path, now)).await
+    }
+
+    /// Answers where a file has to be opened, found or compressed.
+    async fn answer_later(
+        &self,
+        head: &request::Parts,
+        path: &str,
+        now: Duration,
+    ) -> Response<Body> {
+        let found = self.cache.borrow().fresh(path, now).map(Rc::clone);
+        if let Some(resource) = found {
+            let response = resource.respond(head).await;
+            self.count(path, &resource);
+            if let Some(response) = response {
+                return response;
+            }
+        }
+        self.look_up(head, path, now).await
     }
 
     /// What a resource has grown by is the cache's to limit.
@@ -130,13 +144,22 @@ impl Site {
     }
 
     /// Answers with what the path leads to now.
-    async fn look_up(&self, head: &request::Parts, path: &str, now: Instant) -> Response<Body> {
+    async fn look_up(&self, head: &request::Parts, path: &str, now: Duration) -> Response<Body> {
         let place = match path::relative(path, self.options.hidden) {
             Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, &head.method),
             Err(Refusal::Hidden) => return plain(StatusCode::NOT_FOUND, &head.method),
             Ok(relative) => self.locate(&relative).await,
         };
-        if !matches!(place, Ok(Place::File(_))) {
+        // While the process lacks descriptors or memory, what is known is better than nothing.
+        let is_short = |error: &io::Error| status_of(error) == StatusCode::SERVICE_UNAVAILABLE;
+        if place.as_ref().err().is_some_and(is_short) {
+            let stale = self.cache.borrow().stale(path).map(Rc::clone);
+            if let Some(resource) = stale
+                && let Some(response) = resource.respond(head).await
+            {
+                return response;
+            }
+        } else if !matches!(place, Ok(Place::File(_))) {
             self.cache.borrow_mut().remove(path);
         }
         let answer = match place {
@@ -189,7 +212,7 @@ impl Site {
         head: &request::Parts,
         key: &str,
         mut located: Located,
-        now: Instant,
+        now: Duration,
     ) -> io::Result<Response<Body>> {
         let known = self.cache.borrow().checked(key, &located.stamps(), now).map(Rc::clone);
         let resource = match known {
@@ -291,6 +314,14 @@ impl Content {
     fn new(source: Source, stamp: &Stamp) -> Content {
         Content { source, tag: stamp.tag(), modified: stamp.modified() }
     }
+}
+
+/// The time since some start. It goes by milliseconds, for which it costs a tenth of [`Instant`](std::time::Instant).
+fn clock() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// To the same path with `/` at its end. Slashes at its start become one: two would name another host.

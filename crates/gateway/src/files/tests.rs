@@ -1,6 +1,6 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_lite::future::block_on;
 use http::{Request, request};
@@ -12,6 +12,9 @@ use super::*;
 use crate::config::Files;
 
 type Answer = Response<Vec<u8>>;
+
+/// When the tests begin by their own clock.
+const START: Duration = Duration::from_secs(1000);
 
 const SECRET: &[u8] = b"outside";
 
@@ -54,7 +57,7 @@ fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> request::Parts {
 }
 
 /// The answer with its whole body, whose length is what the head says.
-fn ask_at(site: &Site, method: &str, path: &str, fields: &[(&str, &str)], now: Instant) -> Answer {
+fn ask_at(site: &Site, method: &str, path: &str, fields: &[(&str, &str)], now: Duration) -> Answer {
     let head = head(method, path, fields);
     let (parts, body) = block_on(site.answer_at(&head, path, now)).into_parts();
     let expected = http_body::Body::size_hint(&body).exact().unwrap();
@@ -64,7 +67,7 @@ fn ask_at(site: &Site, method: &str, path: &str, fields: &[(&str, &str)], now: I
 }
 
 fn ask(site: &Site, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
-    ask_at(site, method, path, fields, Instant::now())
+    ask_at(site, method, path, fields, START)
 }
 
 fn text(response: &Answer) -> Vec<u8> {
@@ -294,7 +297,7 @@ fn what_is_cached_is_asked_for_again_after_a_second() {
     let world = world();
     let file = world.path().join("www/a.txt");
     let site = Site::open(options(world.path())).unwrap();
-    let start = Instant::now();
+    let start = START;
     let body = |path: &str, now| text(&ask_at(&site, "GET", path, &[], now));
     assert_eq!(body("/a.txt", start), b"0123456789");
     assert!(site.cache().contains("/a.txt"));
@@ -322,7 +325,7 @@ fn a_sibling_and_an_index_that_come_later_are_found() {
         ..options(world.path())
     })
     .unwrap();
-    let start = Instant::now();
+    let start = START;
     let gzip = &[("accept-encoding", "gzip")];
     assert_eq!(text(&ask_at(&site, "GET", "/sub/", gzip, start)), b"<h1>");
     std::fs::write(root.join("sub/index.html.gz"), b"packed").unwrap();
@@ -350,7 +353,7 @@ fn a_large_file_is_read_while_it_is_sent() {
     let bytes = noise(1_000_003);
     std::fs::write(&file, &bytes).unwrap();
     let site = Site::open(options(world.path())).unwrap();
-    let start = Instant::now();
+    let start = START;
     for _ in 0..2 {
         assert!(text(&ask_at(&site, "GET", "/large.bin", &[], start)) == bytes);
         assert_eq!(text(&ask_at(&site, "HEAD", "/large.bin", &[], start)), b"");
@@ -494,7 +497,7 @@ fn who_comes_while_it_is_compressed_gets_the_file_as_it_is() {
     std::fs::write(world.path().join("www/b.txt"), "text ".repeat(10_000)).unwrap();
     let site = Site::open(options(world.path())).unwrap();
     let request = head("GET", "/b.txt", &[("accept-encoding", "gzip")]);
-    let start = Instant::now();
+    let start = START;
     ask_at(&site, "GET", "/b.txt", &[], start);
     let coding = |response: Response<Body>| response.headers().contains_key("content-encoding");
     block_on(async {
