@@ -11,6 +11,7 @@
 pub mod atr;
 mod atr_plot;
 pub mod atr_table;
+mod by_name;
 pub mod channel;
 pub mod echo;
 pub mod environment;
