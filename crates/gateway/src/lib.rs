@@ -5,9 +5,23 @@
 mod address;
 mod body;
 pub mod config;
+mod exchange;
 pub mod files;
+mod listen;
+mod log;
+pub mod metrics;
+mod park;
+mod proxy_protocol;
 pub mod relay;
+mod reply;
+mod seats;
+pub mod serve;
+mod status;
+mod tally;
+mod transport;
+mod upload;
 
 pub use address::{Address, AddressError};
 pub use body::Body;
 pub use config::{Config, ConfigError};
+pub use listen::Inherited;

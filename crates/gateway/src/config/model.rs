@@ -42,6 +42,14 @@ pub struct Listener {
     pub relay: Option<Relay>,
 }
 
+impl Listener {
+    /// One that speaks HTTP as it comes.
+    #[must_use]
+    pub fn plain(address: Address) -> Listener {
+        Listener { address, tls: None, proxy_protocol: false, relay: None }
+    }
+}
+
 /// A certificate and its key, both as PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
@@ -281,6 +289,9 @@ pub struct Timeouts {
     /// For the next request on a connection. Default: 75 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub idle: Duration,
+    /// Until a quiet connection is parked, which frees all it has but its descriptor. Default: 1 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub park: Duration,
     /// For a connection to a server. Default: 5 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub connect: Duration,
@@ -295,6 +306,7 @@ impl Default for Timeouts {
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
             idle: Duration::from_secs(75),
+            park: Duration::from_secs(1),
             connect: Duration::from_secs(5),
             drain: Duration::from_secs(30),
         }

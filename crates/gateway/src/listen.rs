@@ -1,0 +1,229 @@
+//! Where clients come in: addresses bound once, and each engine's listener there.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::task::{Context, Poll};
+
+use listenfd::ListenFd;
+use socket2::SockRef;
+use superpoll_rt::net::unix::UnixListener;
+use superpoll_rt::net::{ListenOptions, TcpListener};
+
+use crate::Address;
+use crate::transport::{Plain, Socket};
+
+/// An address that is bound, for all engines.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// One engine's part of it.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// The addresses of a name; without one, all of this machine.
+fn look_up(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match host {
+        Some(host) => Ok((host, port).to_socket_addrs()?.collect()),
+        // Both families, where there is the newer one.
+        None => Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), ([0, 0, 0, 0], port).into()]),
+    }
+}
+
+impl Bound {
+    /// Listens on an address. A socket file takes the place of one that nobody listens on any more.
+    pub(crate) fn new(address: &Address) -> io::Result<Bound> {
+        match address {
+            Address::Unix(path) => Bound::unix(path),
+            Address::Tcp { host, port } => Bound::tcp(&look_up(host.as_deref(), *port)?),
+        }
+    }
+
+    /// Binds to the first address that can be had.
+    fn tcp(addresses: &[SocketAddr]) -> io::Result<Bound> {
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for &address in addresses {
+            match ListenOptions::new().bind_addr(address) {
+                Ok(listener) => return Bound::of_tcp(listener.into_std()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn of_tcp(listener: std::net::TcpListener) -> io::Result<Bound> {
+        // Connections inherit it, which costs nothing for each.
+        SockRef::from(&listener).set_tcp_nodelay(true)?;
+        Ok(Bound::Tcp(listener))
+    }
+
+    fn unix(path: &Path) -> io::Result<Bound> {
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left(path) => {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)
+            }
+            outcome => outcome,
+        };
+        Ok(Bound::Unix(listener?.into_std()))
+    }
+
+    /// The address, with the port that the kernel has chosen.
+    pub(crate) fn address(&self, asked: &Address) -> io::Result<Address> {
+        match (self, asked) {
+            (Bound::Tcp(listener), Address::Tcp { host, .. }) => {
+                let local = listener.local_addr()?;
+                let host = host.as_ref().map(|_| local.ip().to_string());
+                Ok(Address::Tcp { host, port: local.port() })
+            }
+            _ => Ok(asked.clone()),
+        }
+    }
+
+    /// Whether it is that address.
+    fn is(&self, address: &Address) -> bool {
+        match (self, address) {
+            (Bound::Tcp(listener), Address::Tcp { host, port }) => {
+                let found = look_up(host.as_deref(), *port).unwrap_or_default();
+                listener.local_addr().is_ok_and(|local| found.contains(&local))
+            }
+            (Bound::Unix(listener), Address::Unix(path)) => {
+                listener.local_addr().is_ok_and(|local| local.as_pathname() == Some(path))
+            }
+            _ => false,
+        }
+    }
+
+    /// The same for one of the engines; if that is `exclusive`, a connection wakes one of them.
+    pub(crate) fn listener(&self, exclusive: bool) -> io::Result<Listener> {
+        match self {
+            Bound::Tcp(listener) => {
+                let options = ListenOptions::new().exclusive(exclusive);
+                Ok(Listener::Tcp(options.adopt(listener.try_clone()?)?))
+            }
+            Bound::Unix(listener) => {
+                Ok(Listener::Unix(UnixListener::from_std(listener.try_clone()?)?))
+            }
+        }
+    }
+}
+
+/// Sockets that listen already, as a service manager passes them on (`sd_listen_fds(3)`).
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<Bound>);
+
+impl Inherited {
+    /// Takes the sockets that the environment names, once per process.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is no stream socket that listens.
+    pub fn take() -> io::Result<Inherited> {
+        let mut passed = ListenFd::from_env();
+        let mut all = Vec::new();
+        for index in 0..passed.len() {
+            let bound = match passed.take_tcp_listener(index) {
+                Ok(Some(listener)) => {
+                    listener.set_nonblocking(true)?;
+                    Some(Bound::of_tcp(listener)?)
+                }
+                Ok(None) => None,
+                Err(_) => match passed.take_unix_listener(index)? {
+                    Some(listener) => {
+                        listener.set_nonblocking(true)?;
+                        Some(Bound::Unix(listener))
+                    }
+                    None => None,
+                },
+            };
+            all.extend(bound);
+        }
+        Ok(Inherited(all))
+    }
+
+    /// Where they listen.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `InvalidInput` for a socket of the Unix domain without a path.
+    pub fn addresses(&self) -> io::Result<Vec<Address>> {
+        let address = |bound: &Bound| match bound {
+            Bound::Tcp(listener) => {
+                let local = listener.local_addr()?;
+                Ok(Address::Tcp { host: Some(local.ip().to_string()), port: local.port() })
+            }
+            Bound::Unix(listener) => match listener.local_addr()?.as_pathname() {
+                Some(path) => Ok(Address::Unix(path.to_path_buf())),
+                None => {
+                    let what = "an inherited socket of the Unix domain has no path";
+                    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+                }
+            },
+        };
+        self.0.iter().map(address).collect()
+    }
+
+    /// The one that listens on an address.
+    pub(crate) fn at(&mut self, address: &Address) -> Option<Bound> {
+        let index = self.0.iter().position(|bound| bound.is(address))?;
+        Some(self.0.swap_remove(index))
+    }
+}
+
+/// Whether it is a socket file that nobody listens on.
+fn is_left(path: &Path) -> bool {
+    let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refused)
+}
+
+impl Listener {
+    /// Accepts, and tells the client's address if it has one.
+    pub(crate) fn poll_accept(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(Plain, Option<SocketAddr>)>> {
+        match self {
+            Listener::Tcp(listener) => listener
+                .poll_accept(cx)
+                .map_ok(|(stream, address)| (Plain::Tcp(stream), Some(address))),
+            Listener::Unix(listener) => {
+                listener.poll_accept(cx).map_ok(|(stream, _)| (Plain::Unix(stream), None))
+            }
+        }
+    }
+
+    /// How many connections were closed at once for lack of descriptors.
+    pub(crate) fn shed(&self) -> u64 {
+        match self {
+            Listener::Tcp(listener) => listener.shed(),
+            Listener::Unix(listener) => listener.shed(),
+        }
+    }
+
+    /// Ends it, and tells what it has accepted that nobody has asked for yet.
+    pub(crate) fn into_accepted(self) -> Vec<(Plain, Option<SocketAddr>)> {
+        let plain = |socket| Plain::new(socket).ok();
+        match self {
+            Listener::Tcp(listener) => {
+                let (_, kept) = listener.into_parts();
+                let with_address = |stream: std::net::TcpStream| {
+                    let address = stream.peer_addr().ok();
+                    Some((plain(Socket::Tcp(stream))?, address))
+                };
+                kept.into_iter().filter_map(with_address).collect()
+            }
+            Listener::Unix(listener) => {
+                let (_, kept) = listener.into_parts();
+                let streams = kept.into_iter().filter_map(|stream| plain(Socket::Unix(stream)));
+                streams.map(|stream| (stream, None)).collect()
+            }
+        }
+    }
+}

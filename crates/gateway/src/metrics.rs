@@ -1,0 +1,54 @@
+//! What the gateway counts.
+//!
+//! Each engine has counters of its own, which nobody else writes, so that counting is a load and a store; whoever
+//! wants to know adds them up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread changes and all may read.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds to it; only its own thread may.
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
+    }
+
+    /// Sets it; only its own thread may.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one engine has done.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Engine {
+    /// Connections accepted.
+    pub accepted: Count,
+    /// Connections closed at once, for lack of descriptors or because of a limit.
+    pub refused: Count,
+    /// Connections that have a task now.
+    pub active: Count,
+    /// Connections that are parked now.
+    pub parked: Count,
+    /// Times a connection was parked.
+    pub parkings: Count,
+    /// Requests by the first digit of their response's status, 1 to 5.
+    pub responses: [Count; 5],
+    /// Requests under way now.
+    pub running: Count,
+    /// Bytes of responses' bodies.
+    pub body_bytes: Count,
+    /// Connections closed because they took too long.
+    pub timed_out: Count,
+    /// Connections that broke, or on which something else than HTTP was spoken.
+    pub broken: Count,
+}

@@ -1,0 +1,308 @@
+//! The parking lot: connections on which nothing happens.
+//!
+//! A parked connection is a descriptor, who is at its other end, and a few bytes of state. It owns no task, no buffer
+//! and no object of a protocol; those are made again when it stirs. Each engine has one lot, which is a poller
+//! nested in the engine's: ten thousand idle connections are one descriptor to the engine, and cost it nothing
+//! while they are idle.
+//!
+//! Whoever parks a connection is its [`Guest`] and gets it back, once, when the peer has sent something, has hung up, or
+//! when its time is over. Time is told to the second, so that a deadline is four bytes and no timer.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Response;
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
+use superpoll_rt::{AsyncFd, spawn, time};
+
+use crate::body::Body;
+use crate::exchange::Peer;
+use crate::transport::Socket;
+
+/// How many connections are called back in one go before other tasks have their turn.
+const BATCH: usize = 256;
+
+/// Why a connection is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// It is readable, or the peer has hung up, whichever a read tells.
+    Ready,
+    /// Its time is over.
+    TimedOut,
+    /// The server is about to end.
+    Draining,
+}
+
+/// Who parks connections.
+pub trait Guest {
+    /// Takes one back.
+    fn called(self: Rc<Self>, parked: Parked, why: Why);
+}
+
+/// What ends a stay, beside time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// Bytes, or a hang-up.
+    Readable,
+    /// A hang-up; bytes stay where they are.
+    HungUp,
+}
+
+/// A connection as it is parked.
+pub struct Parked {
+    /// The stream; it is non-blocking.
+    pub socket: Socket,
+    /// Who is at its other end.
+    pub peer: Rc<Peer>,
+    /// What the guest knows it by.
+    pub token: u64,
+    /// Where it goes on with HTTP, if it does.
+    pub(crate) resume: Option<Resume>,
+}
+
+/// Who sends the response of a waiting request and goes on with its connection.
+pub(crate) trait Resumes {
+    fn answer(self: Rc<Self>, parked: Parked, resume: Resume, response: Response<Body>);
+}
+
+/// What the response of a waiting request needs to know of the request.
+pub(crate) struct Resume {
+    pub(crate) by: Rc<dyn Resumes>,
+    pub(crate) form: Form,
+    /// What was read of the requests that follow, which is rarely anything.
+    pub(crate) before: Option<Box<Bytes>>,
+    /// What is to be written down with the response, if anything is.
+    pub(crate) note: Option<Box<dyn Any>>,
+}
+
+/// What a response depends on in its request, of which nothing else is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Form {
+    /// HTTP/1.0 rather than 1.1.
+    pub(crate) is_1_0: bool,
+    /// The connection is closed after the response.
+    pub(crate) closes: bool,
+}
+
+/// A request whose answer may take its time, without hyper and without a task.
+pub struct Waiting {
+    /// The connection, to be parked until it hangs up or there is an answer.
+    pub parked: Parked,
+}
+
+impl Waiting {
+    /// Answers the request; the connection goes on after that.
+    pub fn answer(mut self, response: Response<Body>) {
+        if let Some(resume) = self.parked.resume.take() {
+            resume.by.clone().answer(self.parked, resume, response);
+        }
+    }
+}
+
+struct Place {
+    parked: Parked,
+    guest: Rc<dyn Guest>,
+    key: Key,
+    /// In seconds since the lot was opened; zero: none.
+    deadline: u32,
+}
+
+/// A lot that is not on an engine yet.
+#[derive(Debug)]
+pub struct Prepared {
+    poller: Poller,
+    nested: OwnedFd,
+}
+
+/// What is parked on one engine.
+pub struct Lot {
+    poller: RefCell<Poller>,
+    places: RefCell<Vec<Option<Place>>>,
+    parked: Cell<usize>,
+    opened: Instant,
+    /// The deadline that comes first, or one that came before it; zero: none.
+    soonest: Cell<u32>,
+    draining: Cell<bool>,
+}
+
+impl Lot {
+    /// Makes what can fail to be made, on any thread.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of another epoll object.
+    pub fn prepare() -> io::Result<Prepared> {
+        let mut poller = Poller::builder().backend(BackendKind::Epoll).build()?;
+        let nested = poller.nest()?.try_clone_to_owned()?;
+        Ok(Prepared { poller, nested })
+    }
+
+    /// Opens a lot on the engine of this thread.
+    #[must_use]
+    pub fn open(prepared: Prepared) -> Rc<Lot> {
+        let Prepared { poller, nested } = prepared;
+        let lot = Rc::new(Lot {
+            poller: RefCell::new(poller),
+            places: RefCell::default(),
+            parked: Cell::new(0),
+            opened: Instant::now(),
+            soonest: Cell::new(0),
+            draining: Cell::new(false),
+        });
+        spawn(lot.clone().watch(AsyncFd::nonblocking(nested))).detach();
+        spawn(lot.clone().keep_time()).detach();
+        lot
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parked.get()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn now(&self) -> u32 {
+        u32::try_from(self.opened.elapsed().as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case.
+    ///
+    /// # Errors
+    ///
+    /// The connection, where it cannot be watched.
+    pub fn park(
+        &self,
+        parked: Parked,
+        guest: Rc<dyn Guest>,
+        until: Until,
+        limit: Option<Duration>,
+    ) -> Result<Key, (Parked, io::Error)> {
+        if self.draining.get() {
+            return Err((parked, io::Error::other("the server is about to end")));
+        }
+        let interest = match until {
+            Until::Readable => Interest::READABLE,
+            Until::HungUp => Interest::READ_CLOSED,
+        };
+        let mut poller = self.poller.borrow_mut();
+        let key = match poller.register(&parked.socket, Watch::new(interest).mode(Mode::Level)) {
+            Ok(key) => key,
+            Err(error) => return Err((parked, error.into())),
+        };
+        let deadline = match limit {
+            None => 0,
+            Some(limit) => {
+                let seconds = limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0));
+                let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+                self.now().saturating_add(seconds).saturating_add(1)
+            }
+        };
+        if deadline > 0 && (self.soonest.get() == 0 || deadline < self.soonest.get()) {
+            self.soonest.set(deadline);
+        }
+        let mut places = self.places.borrow_mut();
+        let index = key.index() as usize;
+        if places.len() <= index {
+            places.resize_with(index + 1, || None);
+        }
+        places[index] = Some(Place { parked, guest, key, deadline });
+        self.parked.set(self.parked.get() + 1);
+        Ok(key)
+    }
+
+    /// Takes a connection back; none if it has been given back already.
+    pub fn take(&self, key: Key) -> Option<Parked> {
+        self.remove(key).map(|place| place.parked)
+    }
+
+    /// Looks at a parked connection; none if it has been given back already.
+    pub fn look<R>(&self, key: Key, at: impl FnOnce(&Parked) -> R) -> Option<R> {
+        let places = self.places.borrow();
+        let place = places.get(key.index() as usize)?.as_ref()?;
+        (place.key == key).then(|| at(&place.parked))
+    }
+
+    fn remove(&self, key: Key) -> Option<Place> {
+        let mut places = self.places.borrow_mut();
+        let slot = places.get_mut(key.index() as usize)?;
+        if slot.as_ref().is_none_or(|place| place.key != key) {
+            return None;
+        }
+        let place = slot.take()?;
+        self.parked.set(self.parked.get() - 1);
+        // Cannot fail: the key is one of a place.
+        let _ = self.poller.borrow_mut().deregister(key);
+        Some(place)
+    }
+
+    fn call(&self, key: Key, why: Why) {
+        if let Some(Place { parked, guest, .. }) = self.remove(key) {
+            guest.called(parked, why);
+        }
+    }
+
+    /// Gives everything back, and takes nothing any more.
+    pub fn drain(&self) {
+        self.draining.set(true);
+        let keys: Vec<Key> = self.places.borrow().iter().flatten().map(|place| place.key).collect();
+        for key in keys {
+            self.call(key, Why::Draining);
+        }
+    }
+
+    async fn watch(self: Rc<Lot>, nested: AsyncFd<OwnedFd>) {
+        let mut events = Events::with_limit(BATCH);
+        loop {
+            let Ok(ready) = nested.readable().await else { return };
+            let outcome = self.poller.borrow_mut().wait(&mut events, Some(Duration::ZERO));
+            if matches!(outcome, Ok(count) if count < BATCH) {
+                // Level-triggered by epoll's own rule: what comes after this is told anew.
+                ready.clear();
+            }
+            for event in &events {
+                self.call(event.key(), Why::Ready);
+            }
+            superpoll_rt::yield_now().await;
+        }
+    }
+
+    async fn keep_time(self: Rc<Lot>) {
+        loop {
+            time::sleep(Duration::from_secs(1)).await;
+            let now = self.now();
+            if self.soonest.get() == 0 || self.soonest.get() > now {
+                continue;
+            }
+            let mut due = Vec::new();
+            let mut soonest = 0;
+            for place in self.places.borrow().iter().flatten() {
+                if place.deadline > 0 && place.deadline <= now {
+                    due.push(place.key);
+                } else if place.deadline > 0 && (soonest == 0 || place.deadline < soonest) {
+                    soonest = place.deadline;
+                }
+            }
+            self.soonest.set(soonest);
+            for key in due {
+                self.call(key, Why::TimedOut);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Lot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lot").field("parked", &self.parked.get()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,243 @@
+//! The PROXY protocol, versions 1 and 2: who the client is, told ahead of the stream by a proxy in front
+//! (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>).
+//!
+//! The header is parsed by the `ppp` crate. Here it is read from a stream, at most as much of it as there may be, and
+//! put ahead of one.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_io::{AsyncRead, AsyncWrite};
+use ppp::{HeaderResult, PartialResult, v1, v2};
+
+/// The longest header of version 1, which is text (section 2.1).
+const LONGEST_TEXT: usize = 107;
+
+/// The longest one of version 2 that is taken. It may have 64 KiB of extensions, but senders keep to a few hundred bytes.
+const LONGEST: usize = 4096;
+
+/// What version 1 begins with.
+const TEXT: &[u8] = b"PROXY ";
+
+/// What version 2 begins with.
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// What a header said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// The client and the address that it connected to; none where the sender speaks for itself.
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
+    /// What was read behind the header.
+    pub rest: Bytes,
+}
+
+/// Which version to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+type Addresses = Option<(SocketAddr, SocketAddr)>;
+
+/// What the bytes are: a header and its length, too few, or none.
+fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
+    let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    let begins = |with: &[u8]| {
+        let count = bytes.len().min(with.len());
+        bytes[..count] == with[..count]
+    };
+    let is_text = begins(TEXT);
+    if !is_text && !begins(SIGNATURE) {
+        return refuse("it does not begin with a header of the PROXY protocol".to_owned());
+    }
+    let limit = if is_text { LONGEST_TEXT } else { LONGEST };
+    let result = HeaderResult::parse(bytes);
+    if result.is_incomplete() {
+        return match bytes.len() {
+            length if length >= limit => {
+                refuse(format!("the header of the PROXY protocol has more than {limit} bytes"))
+            }
+            _ => Ok(None),
+        };
+    }
+    match result {
+        HeaderResult::V1(Ok(header)) => {
+            let addresses = match header.addresses {
+                v1::Addresses::Unknown => None,
+                v1::Addresses::Tcp4(of) => Some((
+                    (of.source_address, of.source_port).into(),
+                    (of.destination_address, of.destination_port).into(),
+                )),
+                v1::Addresses::Tcp6(of) => Some((
+                    (of.source_address, of.source_port).into(),
+                    (of.destination_address, of.destination_port).into(),
+                )),
+            };
+            Ok(Some((addresses, header.header.len())))
+        }
+        HeaderResult::V2(Ok(header)) => {
+            let addresses = match header.addresses {
+                // A proxy's own connection, such as a health check.
+                _ if header.command == v2::Command::Local => None,
+                v2::Addresses::IPv4(of) => Some((
+                    (of.source_address, of.source_port).into(),
+                    (of.destination_address, of.destination_port).into(),
+                )),
+                v2::Addresses::IPv6(of) => Some((
+                    (of.source_address, of.source_port).into(),
+                    (of.destination_address, of.destination_port).into(),
+                )),
+                v2::Addresses::Unspecified | v2::Addresses::Unix(_) => None,
+            };
+            Ok(Some((addresses, header.len())))
+        }
+        HeaderResult::V1(Err(error)) => refuse(error.to_string()),
+        HeaderResult::V2(Err(error)) => refuse(error.to_string()),
+    }
+}
+
+/// Reads the header that a stream begins with.
+///
+/// # Errors
+///
+/// What reading says; `UnexpectedEof` where the stream ends within it; `InvalidData` where it begins with something else.
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Said> {
+    let mut bytes = BytesMut::new();
+    loop {
+        let mut room = [0; 512];
+        match poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut room)).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => bytes.extend_from_slice(&room[..count]),
+        }
+        if let Some((addresses, length)) = parse(&bytes)? {
+            bytes.advance(length);
+            return Ok(Said { addresses, rest: bytes.freeze() });
+        }
+    }
+}
+
+/// The header that tells of a client. Where its address is not known, or the two are not of one kind, it says so.
+#[must_use]
+pub(crate) fn header(
+    version: Version,
+    client: Option<SocketAddr>,
+    local: Option<SocketAddr>,
+) -> Vec<u8> {
+    let pair = client.zip(local).filter(|(client, local)| client.is_ipv4() == local.is_ipv4());
+    match version {
+        Version::V1 => match pair {
+            None => b"PROXY UNKNOWN\r\n".to_vec(),
+            Some((client, local)) => {
+                let kind = if client.is_ipv4() { "TCP4" } else { "TCP6" };
+                let (from, to) = (client.ip(), local.ip());
+                let (from_port, to_port) = (client.port(), local.port());
+                format!("PROXY {kind} {from} {to} {from_port} {to_port}\r\n").into_bytes()
+            }
+        },
+        Version::V2 => {
+            let addresses = pair.map_or(v2::Addresses::Unspecified, v2::Addresses::from);
+            let protocol = match addresses {
+                v2::Addresses::Unspecified => v2::Protocol::Unspecified,
+                _ => v2::Protocol::Stream,
+            };
+            let version = v2::Version::Two | v2::Command::Proxy;
+            let builder = v2::Builder::with_addresses(version, protocol, addresses);
+            // It fails where the extensions are too long, of which there are none.
+            builder.build().unwrap_or_default()
+        }
+    }
+}
+
+/// A stream of which something was read already.
+#[derive(Debug)]
+pub(crate) struct Rest<T> {
+    before: Bytes,
+    stream: T,
+}
+
+impl<T> Rest<T> {
+    pub(crate) fn new(before: Bytes, stream: T) -> Rest<T> {
+        Rest { before, stream }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Rest<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.before.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(cx, room);
+        }
+        let count = this.before.len().min(room.len());
+        this.before.copy_to_slice(&mut room[..count]);
+        Poll::Ready(Ok(count))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rest<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_close(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses() -> [(Option<SocketAddr>, Option<SocketAddr>); 3] {
+        let parse = |text: &str| Some(text.parse().unwrap());
+        [
+            (parse("192.0.2.7:4711"), parse("198.51.100.1:443")),
+            (parse("[2001:db8::7]:4711"), parse("[2001:db8::1]:443")),
+            (None, parse("198.51.100.1:443")),
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_however_it_is_cut() {
+        for version in [Version::V1, Version::V2] {
+            for (client, local) in addresses() {
+                let bytes = header(version, client, local);
+                for cut in 0..bytes.len() {
+                    assert!(parse(&bytes[..cut]).unwrap().is_none(), "{version:?} {cut}");
+                }
+                let mut more = bytes.clone();
+                more.extend_from_slice(b"GET /");
+                let (found, length) = parse(&more).unwrap().unwrap();
+                assert_eq!(length, bytes.len());
+                assert_eq!(found, client.zip(local));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused_as_soon_as_it_shows() {
+        let endless = [TEXT, &[b'x'; 200]].concat();
+        let long = [SIGNATURE, &[0x21, 0x11, 0xff, 0xff], &[0; LONGEST]].concat();
+        for bytes in [b"G".as_slice(), b"PROXX", b"\r\n\r\n\0\r\nQUIX", &endless, &long] {
+            assert!(parse(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

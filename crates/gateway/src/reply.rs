@@ -1,0 +1,23 @@
+//! Responses that the gateway makes itself.
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+
+use crate::body::Body;
+
+/// A status, told in words as well.
+pub(crate) fn status(status: StatusCode) -> Response<Body> {
+    text(status, format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("")))
+}
+
+/// A status and a text.
+pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let text = text.into();
+    let length = HeaderValue::from(text.len());
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_LENGTH, length);
+    response
+}

@@ -1,0 +1,135 @@
+//! How many connections there may be, of all clients and of one.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the engines of a server share of it. Limits may change while it is in use; who has a seat keeps it.
+#[derive(Debug, Default)]
+pub(crate) struct Seats {
+    taken: AtomicU32,
+    /// Zero: as many as there are descriptors for.
+    most: AtomicU32,
+    /// Zero: no limit, and nobody is counted.
+    most_of_one: AtomicU32,
+    clients: Mutex<HashMap<IpAddr, u32>>,
+}
+
+/// Why there is no seat.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    All,
+    Client,
+}
+
+/// A connection's seat, left on drop.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    seats: Arc<Seats>,
+    counted: Option<IpAddr>,
+}
+
+/// Who counts as one client: an address, or a network of the newer kind, of which one subscriber has 2^64 addresses.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & !u128::from(u64::MAX);
+            Ipv6Addr::from(network).into()
+        }
+        address => address,
+    }
+}
+
+impl Seats {
+    pub(crate) fn limit(&self, all: Option<NonZeroU32>, of_one: Option<NonZeroU32>) {
+        self.most.store(all.map_or(0, NonZeroU32::get), Ordering::Relaxed);
+        self.most_of_one.store(of_one.map_or(0, NonZeroU32::get), Ordering::Relaxed);
+    }
+
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// A seat for a connection of a client, who is unknown in the Unix domain.
+    pub(crate) fn take(self: &Arc<Seats>, address: Option<IpAddr>) -> Result<Seat, Full> {
+        let most = self.most.load(Ordering::Relaxed);
+        let before = self.taken.fetch_add(1, Ordering::Relaxed);
+        // From here on the count is given back by the seat's end.
+        let mut seat = Seat { seats: self.clone(), counted: None };
+        if most > 0 && before >= most {
+            return Err(Full::All);
+        }
+        seat.count(address)?;
+        Ok(seat)
+    }
+}
+
+impl Seat {
+    /// Counts the seat as that of a client, as soon as it is known who it is.
+    pub(crate) fn count(&mut self, address: Option<IpAddr>) -> Result<(), Full> {
+        let most = self.seats.most_of_one.load(Ordering::Relaxed);
+        let Some(address) = address.map(client).filter(|_| most > 0 && self.counted.is_none())
+        else {
+            return Ok(());
+        };
+        // No code that can panic runs under the lock.
+        let mut clients = self.seats.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = clients.entry(address).or_insert(0);
+        if *count >= most {
+            return Err(Full::Client);
+        }
+        *count += 1;
+        self.counted = Some(address);
+        Ok(())
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.taken.fetch_sub(1, Ordering::Relaxed);
+        let Some(address) = self.counted else { return };
+        let mut clients = self.seats.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = clients.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_free_again_when_it_was_left() {
+        let seats = Arc::new(Seats::default());
+        seats.limit(NonZeroU32::new(3), NonZeroU32::new(2));
+        let one = Some(IpAddr::from([192, 0, 2, 1]));
+        let first = seats.take(one).unwrap();
+        let _second = seats.take(one).unwrap();
+        assert_eq!(seats.take(one).unwrap_err(), Full::Client);
+        let third = seats.take(Some(IpAddr::from([192, 0, 2, 2]))).unwrap();
+        assert_eq!(seats.take(None).unwrap_err(), Full::All);
+        assert_eq!(seats.taken(), 3);
+        drop(first);
+        let again = seats.take(one).unwrap();
+        drop((third, again));
+        assert_eq!(seats.taken(), 1);
+        assert_eq!(seats.clients.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_network_of_the_newer_kind_is_one_client() {
+        let seats = Arc::new(Seats::default());
+        seats.limit(None, NonZeroU32::new(1));
+        let _seat = seats.take(Some("2001:db8::1".parse().unwrap())).unwrap();
+        assert!(seats.take(Some("2001:db8::ffff:2".parse().unwrap())).is_err());
+        assert!(seats.take(Some("2001:db8:0:1::1".parse().unwrap())).is_ok());
+        let _mapped = seats.take(Some("::ffff:192.0.2.1".parse().unwrap())).unwrap();
+        assert!(seats.take(Some("192.0.2.1".parse().unwrap())).is_err());
+    }
+}

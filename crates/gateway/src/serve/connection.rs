@@ -1,0 +1,496 @@
+//! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken over.
+//!
+//! hyper does the protocol. What is done here is what hyper leaves to others: time. One timer of the connection
+//! ticks a few times within the shortest of its limits, and looks what has happened since: so a request costs no timer,
+//! and a limit is kept to a quarter of the shortest one.
+//!
+//! A connection on which nothing happens for a while is taken from hyper and parked, see [`park`](crate::park). Whether
+//! hyper has nothing of it is known from what it did with the transport, see [`Watched`]; should the beginning of
+//! another request be among what it gives back, the connection goes on with that instead.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use futures_io::{AsyncRead, AsyncWrite};
+use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
+use http::{Request, Response, Version};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use superpoll_rt::time::{sleep, timeout};
+
+use super::home::Home;
+use super::watched::Watched;
+use crate::body::Body;
+use crate::exchange::{Exchange, Peer, Plan};
+use crate::log::{Pad, Record};
+use crate::park::{Form, Parked, Resume, Resumes, Waiting};
+use crate::tally::Tally;
+use crate::transport::{Plain, Transport};
+use crate::upload::Upload;
+
+/// How much of a request that nobody wants is read after its response, so that the response is not lost with a reset.
+const LINGER_BYTES: usize = 1 << 20;
+
+/// For how long it is read.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What is told to who takes too long to say what they want.
+const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// What the requests of a connection have in common.
+pub(super) struct Line {
+    pub home: Rc<Home>,
+    pub peer: Rc<Peer>,
+    pub tally: Rc<Tally>,
+    pub plan: Rc<RefCell<Option<Plan>>>,
+    /// Whether there is a socket without state of ours below.
+    can_park: bool,
+    can_take_over: bool,
+    /// Requests under way.
+    pub running: Cell<u32>,
+    /// Requests so far.
+    pub requests: Cell<u32>,
+    form: Cell<Form>,
+    /// The answer to the first request, where it is known already.
+    first: RefCell<Option<Response<Body>>>,
+    /// What is to be written down of the request under way, where there is one at a time.
+    entry: RefCell<Option<Box<Entry>>>,
+}
+
+impl Line {
+    pub fn new(home: Rc<Home>, peer: Rc<Peer>, allowed: (bool, bool)) -> Line {
+        Line {
+            home,
+            peer,
+            tally: Rc::default(),
+            plan: Rc::default(),
+            can_park: allowed.0,
+            can_take_over: allowed.1,
+            running: Cell::new(0),
+            requests: Cell::new(0),
+            form: Cell::new(Form { is_1_0: false, closes: false }),
+            first: RefCell::new(None),
+            entry: RefCell::new(None),
+        }
+    }
+}
+
+/// A request that has not been answered to the end.
+struct Running(Rc<Line>);
+
+impl Running {
+    fn new(line: &Rc<Line>) -> Running {
+        line.running.set(line.running.get() + 1);
+        line.requests.set(line.requests.get().wrapping_add(1));
+        let running = &line.home.worker.counters.running;
+        running.set(running.get() + 1);
+        Running(line.clone())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.set(self.0.running.get() - 1);
+        let running = &self.0.home.worker.counters.running;
+        running.set(running.get() - 1);
+    }
+}
+
+/// The body of a response, which knows when it is over.
+pub(super) struct Answer {
+    body: Body,
+    running: Running,
+    bytes: u64,
+    entry: Option<Box<Entry>>,
+}
+
+/// What is to be written down when it is over.
+pub(super) struct Entry {
+    pad: Rc<Pad>,
+    record: Record,
+    begun: Instant,
+}
+
+impl Entry {
+    fn new(pad: Rc<Pad>, line: &Line, request: &Request<Incoming>) -> Entry {
+        let field = |name| request.headers().get(name).cloned();
+        let record = Record {
+            at: SystemTime::now(),
+            client: line.peer.client,
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            host: field(HOST),
+            referer: field(REFERER),
+            agent: field(USER_AGENT),
+            status: 0,
+            bytes: 0,
+            is_whole: false,
+            took: Duration::ZERO,
+        };
+        Entry { pad, record, begun: Instant::now() }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.running.0.home.worker.counters.body_bytes.add(self.bytes);
+        if let Some(entry) = &mut self.entry {
+            entry.record.bytes = self.bytes;
+            entry.record.is_whole = self.body.is_end_stream();
+            entry.record.took = entry.begun.elapsed();
+            entry.pad.write(&entry.record);
+        }
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.bytes += data.len() as u64;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What its response depends on, of a request.
+fn form(request: &Request<Incoming>) -> Form {
+    let is_1_0 = request.version() == Version::HTTP_10;
+    let says = |token: &str| {
+        let fields = request.headers().get_all(CONNECTION).into_iter();
+        let mut tokens = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
+        tokens.any(|said| said.trim().eq_ignore_ascii_case(token))
+    };
+    Form { is_1_0, closes: if is_1_0 { !says("keep-alive") } else { says("close") } }
+}
+
+/// Answers one request.
+pub(super) async fn serve_one(
+    line: Rc<Line>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    let running = Running::new(&line);
+    let worker = &line.home.worker;
+    let first = line.first.take();
+    let limits = worker.limits.get();
+    if line.can_park {
+        line.form.set(form(&request));
+    }
+    // A request that waits takes its entry along.
+    let pad = worker.pad().filter(|_| first.is_none());
+    let mut entry = pad.map(|pad| Box::new(Entry::new(pad, &line, &request)));
+    if line.can_park && first.is_none() {
+        line.entry.replace(entry.take());
+    }
+    let response = match first {
+        Some(response) => {
+            line.tally.unused.set(false);
+            response
+        }
+        None => {
+            let can_wait = line.can_park && request.body().is_end_stream();
+            let exchange = Exchange {
+                peer: line.peer.clone(),
+                can_take_over: line.can_take_over && request.version() == Version::HTTP_11,
+                can_wait,
+                plan: line.plan.clone(),
+            };
+            let tally = line.can_park.then(|| line.tally.clone());
+            let patience = worker.timeouts.get().body;
+            let request = request.map(|body| Upload::new(body, limits.body_bytes, patience, tally));
+            worker.router().respond(request, exchange).await
+        }
+    };
+    let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
+    worker.counters.responses[class - 1].add(1);
+    if line.can_park {
+        entry = line.entry.take();
+    }
+    if let Some(entry) = &mut entry {
+        entry.record.status = response.status().as_u16();
+    }
+    Ok(response.map(|body| Answer { body, running, bytes: 0, entry }))
+}
+
+/// Why a connection leaves hyper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// It is over, or broken.
+    Closed,
+    /// The service has taken it over.
+    TakenOver,
+    /// Its request waits without a task.
+    Waits,
+    /// Nothing happens on it.
+    Idle,
+    /// A request's head did not come in time.
+    TooSlow,
+    /// The client does not read.
+    Stalled,
+}
+
+/// What a connection's timer has seen.
+pub(super) struct Clock {
+    moved: u32,
+    requests: u32,
+    /// When something was last seen to have happened, give or take a tick.
+    since: Instant,
+    /// When the head that is being read was first seen.
+    head: Option<Instant>,
+}
+
+impl Clock {
+    pub fn new(line: &Line) -> Clock {
+        let (moved, requests) = (line.tally.moved.get(), line.requests.get());
+        Clock { moved, requests, since: Instant::now(), head: None }
+    }
+
+    /// Looks what has happened since the last time.
+    pub fn tick(&mut self, line: &Line, now: Instant) -> Option<End> {
+        let timeouts = line.home.worker.timeouts.get();
+        let tally = &line.tally;
+        if (tally.moved.get(), line.requests.get()) != (self.moved, self.requests) {
+            if line.requests.get() != self.requests {
+                self.head = None;
+            }
+            (self.moved, self.requests) = (tally.moved.get(), line.requests.get());
+            self.since = now;
+        }
+        let quiet = now.saturating_duration_since(self.since);
+        if tally.stuck.get() && quiet >= timeouts.body {
+            return Some(End::Stalled);
+        }
+        if line.running.get() > 0 || tally.stuck.get() {
+            self.head = None;
+            return None;
+        }
+        if tally.unused.get() || tally.unflushed.get() {
+            let head = *self.head.get_or_insert(now);
+            let took = now.saturating_duration_since(head);
+            return (took >= timeouts.header).then_some(End::TooSlow);
+        }
+        self.head = None;
+        let limit = limit_of_idleness(line);
+        if line.can_park && quiet >= timeouts.park && tally.waits.get() {
+            return Some(End::Idle);
+        }
+        (quiet >= limit).then_some(End::Closed)
+    }
+}
+
+/// For how long nothing may happen now.
+fn limit_of_idleness(line: &Line) -> Duration {
+    let timeouts = line.home.worker.timeouts.get();
+    if line.requests.get() == 0 { timeouts.header } else { timeouts.idle }
+}
+
+/// Speaks HTTP/1 with a client. `before` was read already; `first` answers the first request.
+pub(super) async fn serve(
+    home: Rc<Home>,
+    mut transport: Transport,
+    peer: Rc<Peer>,
+    mut before: Bytes,
+    first: Option<(Response<Body>, Option<Box<Entry>>)>,
+) {
+    let working = home.worker.begin();
+    let can_park = matches!(transport, Transport::Plain(_));
+    let line = Rc::new(Line::new(home.clone(), peer, (can_park, true)));
+    if let Some((response, entry)) = first {
+        line.first.replace(Some(response));
+        line.entry.replace(entry);
+    }
+    loop {
+        line.tally.unused.set(!before.is_empty());
+        let service = {
+            let line = line.clone();
+            // hyper can give back only what can be moved, which a boxed future can.
+            service_fn(move |request| Box::pin(serve_one(line.clone(), request)))
+        };
+        let io = Watched { transport, before, tally: line.tally.clone() };
+        let mut connection = home.http1.serve_connection(io, service);
+        let mut clock = Clock::new(&line);
+        let period = home.worker.tick();
+        let mut timer = pin!(sleep(period));
+        let mut drains = false;
+        let end = poll_fn(|cx| {
+            if home.worker.is_draining() && !drains {
+                drains = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
+                let taken = matches!(*line.plan.borrow(), Some(Plan::TakeOver(_)));
+                if outcome.is_err() {
+                    home.worker.counters.broken.add(1);
+                }
+                return Poll::Ready(if outcome.is_ok() && taken {
+                    End::TakenOver
+                } else {
+                    End::Closed
+                });
+            }
+            working.remember(cx.waker());
+            let tally = &line.tally;
+            let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
+            if waits && tally.waits.get() && !tally.unflushed.get() && !tally.stuck.get() {
+                return Poll::Ready(End::Waits);
+            }
+            while timer.as_mut().poll(cx).is_ready() {
+                let now = Instant::now();
+                if let Some(end) = clock.tick(&line, now) {
+                    return Poll::Ready(end);
+                }
+                timer.as_mut().get_mut().reset(now + period);
+            }
+            Poll::Pending
+        })
+        .await;
+        let parts = connection.into_parts();
+        let Watched { transport: below, before: rest, .. } = parts.io;
+        let read = joined(parts.read_buf, rest);
+        match (end, below) {
+            (End::TakenOver, below) => {
+                if let Some(Plan::TakeOver(then)) = line.plan.take() {
+                    // The task of the connection goes on as that of the other protocol.
+                    drop(parts.service);
+                    then(below, read).await;
+                }
+                return;
+            }
+            (End::Waits, Transport::Plain(plain)) => {
+                let Some(Plan::Wait(then)) = line.plan.take() else { return };
+                let (socket, ahead) = plain.into_parts();
+                let before = joined(read, ahead.into());
+                let before = (!before.is_empty()).then(|| Box::new(before));
+                let note = line.entry.take().map(|entry| entry as Box<dyn Any>);
+                let resume = Some(Resume { by: home, form: line.form.get(), before, note });
+                let peer = line.peer.clone();
+                then(Waiting { parked: Parked { socket, peer, token: 0, resume } });
+                return;
+            }
+            (End::Idle, Transport::Plain(plain)) if read.is_empty() => {
+                let (socket, ahead) = plain.into_parts();
+                if ahead.is_empty() {
+                    let quiet = clock.since.elapsed();
+                    let limit = limit_of_idleness(&line).saturating_sub(quiet);
+                    let peer = line.peer.clone();
+                    home.park(Parked { socket, peer, token: 0, resume: None }, limit);
+                    return;
+                }
+                let Ok(plain) = Plain::new(socket) else { return };
+                transport = Transport::Plain(plain);
+                before = ahead.into();
+            }
+            (End::Idle, below) => {
+                transport = below;
+                before = read;
+            }
+            (End::TooSlow, below) => {
+                home.worker.counters.timed_out.add(1);
+                return too_slow(below).await;
+            }
+            (End::Stalled, _) => return home.worker.counters.timed_out.add(1),
+            (End::Closed | End::Waits, below) => return close(below, &line.tally).await,
+        }
+    }
+}
+
+/// One after the other, without a copy where one of them is empty.
+fn joined(first: Bytes, second: Bytes) -> Bytes {
+    if first.is_empty() {
+        return second;
+    }
+    if second.is_empty() {
+        return first;
+    }
+    let mut all = BytesMut::with_capacity(first.len() + second.len());
+    all.extend_from_slice(&first);
+    all.extend_from_slice(&second);
+    all.freeze()
+}
+
+async fn too_slow(mut transport: Transport) {
+    // It may not be read either, so this is one try.
+    let write = poll_fn(|cx| match Pin::new(&mut transport).poll_write(cx, TOO_SLOW) {
+        Poll::Pending => Poll::Ready(Ok(0)),
+        outcome => outcome,
+    });
+    let _ = write.await;
+    let _ = timeout(LINGER, linger(transport)).await;
+}
+
+/// Closes a connection so that the last response arrives.
+async fn close(mut transport: Transport, tally: &Tally) {
+    if tally.unused.get() {
+        // Closing with bytes unread resets the connection, and the client's kernel throws away what it has not read.
+        let _ = timeout(LINGER, linger(transport)).await;
+    } else if let Transport::Tls(_) = transport {
+        let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
+        let _ = timeout(LINGER, closed).await;
+    }
+}
+
+async fn linger(mut transport: Transport) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut transport).poll_close(cx)).await?;
+    let mut room = [0; 4096];
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        match poll_fn(|cx| Pin::new(&mut transport).poll_read(cx, &mut room)).await? {
+            0 => break,
+            count => left = left.saturating_sub(count),
+        }
+    }
+    Ok(())
+}
+
+/// Heads of requests that have the same effect on their response as the ones that waited for it.
+fn stand_in(form: Form) -> &'static [u8] {
+    match form {
+        Form { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        Form { is_1_0: false, closes: true } => {
+            b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        }
+        Form { is_1_0: true, closes: false } => b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
+        Form { is_1_0: true, closes: true } => b"GET / HTTP/1.0\r\n\r\n",
+    }
+}
+
+impl Resumes for Home {
+    /// hyper is given a request like the one that was taken from it, and the response at once.
+    fn answer(self: Rc<Home>, parked: Parked, resume: Resume, response: Response<Body>) {
+        let Resume { form, before, note, .. } = resume;
+        let Parked { socket, peer, .. } = parked;
+        let Ok(plain) = Plain::new(socket) else { return };
+        let head = Bytes::from_static(stand_in(form));
+        let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
+        let transport = Transport::Plain(plain);
+        let first = Some((response, note.and_then(|note| note.downcast().ok())));
+        superpoll_rt::spawn(serve(self, transport, peer, before, first)).detach();
+    }
+}

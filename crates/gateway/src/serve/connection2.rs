@@ -1,0 +1,72 @@
+//! A connection on which HTTP/2 is spoken.
+//!
+//! Its state (windows, header compression, streams) is hyper's and cannot be parked; and it is one connection where
+//! HTTP/1 has six. Requests are tasks of their own, so this one looks after the connection: it ends it when it was
+//! idle or stuck for too long, and lets it finish what it has when the server is about to end.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::service::service_fn;
+use superpoll_rt::time::sleep;
+
+use super::connection::{Clock, End, Line, serve_one};
+use super::home::Home;
+use super::watched::Watched;
+use crate::exchange::Peer;
+use crate::transport::Transport;
+
+/// Speaks HTTP/2 with a client.
+pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) {
+    let working = home.worker.begin();
+    let line = Rc::new(Line::new(home.clone(), peer, (false, false)));
+    let service = {
+        let line = line.clone();
+        service_fn(move |request| serve_one(line.clone(), request))
+    };
+    let io = Watched { transport, before: Bytes::new(), tally: line.tally.clone() };
+    let mut connection = pin!(home.http2.serve_connection(io, service));
+    let mut clock = Clock::new(&line);
+    let period = home.worker.tick();
+    let mut timer = pin!(sleep(period));
+    let mut ends = false;
+    let is_broken = poll_fn(|cx| {
+        if home.worker.is_draining() && !ends {
+            ends = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if let Poll::Ready(outcome) = connection.as_mut().poll(cx) {
+            return Poll::Ready(outcome.is_err());
+        }
+        working.remember(cx.waker());
+        while timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            // Frames come and go without being requests.
+            line.tally.unused.set(false);
+            line.tally.unflushed.set(false);
+            match clock.tick(&line, now) {
+                // Who does not take the end of an idle connection does not get a second one.
+                Some(End::Closed) if !ends => {
+                    ends = true;
+                    connection.as_mut().graceful_shutdown();
+                    cx.waker().wake_by_ref();
+                }
+                Some(_) => {
+                    home.worker.counters.timed_out.add(1);
+                    return Poll::Ready(false);
+                }
+                None => {}
+            }
+            timer.as_mut().get_mut().reset(now + period);
+        }
+        Poll::Pending
+    })
+    .await;
+    if is_broken {
+        home.worker.counters.broken.add(1);
+    }
+}

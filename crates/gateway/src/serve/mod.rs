@@ -1,0 +1,508 @@
+//! The web server: listeners, connections and routes on the engines of a runtime.
+//!
+//! Every engine accepts and serves on its own: it has its routes, its parking lot and its counters, and nothing that a
+//! request needs is shared with another engine. What a configuration names is opened and checked on the thread that
+//! starts the server or changes it, so that either all of it takes effect or nothing does; the engines are then handed
+//! what they need.
+//!
+//! A listener is a socket bound once and a task on each engine. A new configuration keeps the sockets of addresses that
+//! it has as well, and so no connection is refused meanwhile; connections go on whatever happens to their listener, and
+//! ask for the routes anew with each request.
+
+mod connection;
+mod connection2;
+mod home;
+mod router;
+mod tls;
+mod watched;
+mod worker;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use futures_rustls::TlsAcceptor;
+use superpoll_rt::{Handle, Runtime, spawn, time};
+
+use crate::Address;
+use crate::config::{self, Config};
+use crate::exchange::Peer;
+use crate::listen::{Bound, Inherited, Listener};
+use crate::log::{self, Log, Pad};
+use crate::metrics::Engine;
+use crate::park::Lot;
+use crate::relay::{self, Relay};
+use crate::seats::Seats;
+use crate::status::Overview;
+use crate::transport::Plain;
+use home::Home;
+use router::Blueprint;
+use worker::Worker;
+
+/// How long a listener pauses when there is no descriptor to be had, not even to shed with.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Why a server did not start, or did not take on another configuration.
+#[derive(Debug)]
+pub struct Error {
+    what: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn failed(what: impl Into<String>) -> Error {
+    Error { what: what.into() }
+}
+
+/// What goes wrong while a server runs. It goes on all the same.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A listener has failed for good.
+    Accept {
+        /// Where it listened.
+        on: Address,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// A listener that relays says so.
+    Relay(String),
+    /// The access log says so.
+    Log(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Accept { on, error } => write!(f, "accepting on {on}: {error}"),
+            Failure::Relay(what) | Failure::Log(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+type Report = Arc<dyn Fn(&Failure) + Send + Sync>;
+
+/// An address that is served.
+struct Front {
+    asked: config::Listener,
+    listening: Address,
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Http(Arc<Bound>),
+    Relay(Arc<Relay>),
+}
+
+/// A server at work. Dropping it stops listening; connections go on as long as the runtime does.
+pub struct Server {
+    number: u64,
+    handle: Handle,
+    on_epoll: bool,
+    fronts: Vec<Front>,
+    seats: Arc<Seats>,
+    engines: Vec<Arc<Engine>>,
+    overview: Arc<Overview>,
+    /// What was passed on and is not used yet.
+    inherited: RefCell<Inherited>,
+    report: Report,
+}
+
+/// What an engine keeps of one server.
+struct Local {
+    worker: Rc<Worker>,
+    /// Set to true, the tasks that accept end.
+    closed: RefCell<Rc<Cell<bool>>>,
+}
+
+thread_local! {
+    static SERVERS: RefCell<HashMap<u64, Rc<Local>>> = RefCell::default();
+}
+
+fn local(server: u64) -> Option<Rc<Local>> {
+    SERVERS.with(|servers| servers.borrow().get(&server).cloned())
+}
+
+/// What an engine is given for a listener.
+struct Opening {
+    listener: Listener,
+    on: Address,
+    tls: Option<TlsAcceptor>,
+    proxy_protocol: bool,
+}
+
+impl Server {
+    /// Starts to serve what a configuration says, on all engines of a runtime and as long as it runs. `report` is told
+    /// what fails later, on the engine where it does, and must not block.
+    ///
+    /// # Errors
+    ///
+    /// If something that the configuration names cannot be opened or listened on, or if the runtime has ended.
+    pub fn start(
+        runtime: &Runtime,
+        config: &Config,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
+        Server::start_with(runtime, config, Inherited::default(), report)
+    }
+
+    /// As [`start`](Server::start), on sockets that listen already where the configuration has their address.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start).
+    pub fn start_with(
+        runtime: &Runtime,
+        config: &Config,
+        inherited: Inherited,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let handle = runtime.handle();
+        let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
+        let seats: Arc<Seats> = Arc::default();
+        let overview =
+            Overview::new(handle.clone(), runtime.backend(), engines.clone(), seats.clone());
+        let overview = Arc::new(overview);
+        let mut server = Server {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            handle,
+            on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
+            fronts: Vec::new(),
+            seats,
+            engines,
+            overview,
+            inherited: RefCell::new(inherited),
+            report: Arc::new(report),
+        };
+        server.change(runtime, config)?;
+        Ok(server)
+    }
+
+    /// Takes on another configuration without closing a connection. If there is anything wrong with it, all stays as it
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start).
+    pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
+        let shared = Arc::new(config.clone());
+        let mut parts = Vec::new();
+        for _ in &self.engines {
+            let blueprint = Blueprint::new(&shared, &self.overview).map_err(failed)?;
+            let lot = Lot::prepare().map_err(|error| {
+                failed(format!("making an epoll object for idle connections: {error}"))
+            })?;
+            parts.push((blueprint, lot, Vec::new()));
+        }
+        let mut fronts = Vec::new();
+        for asked in &config.listeners {
+            let front = self.front(runtime, asked)?;
+            if let Kind::Http(bound) = &front.kind {
+                let cannot = |error| cannot_listen(&asked.address, error);
+                let tls = match &asked.tls {
+                    Some(tls) => {
+                        Some(tls::acceptor(tls).map_err(|error| failed(error.to_string()))?)
+                    }
+                    None => None,
+                };
+                for (_, _, openings) in &mut parts {
+                    let exclusive = self.engines.len() > 1 && self.on_epoll;
+                    openings.push(Opening {
+                        listener: bound.listener(exclusive).map_err(cannot)?,
+                        on: front.listening.clone(),
+                        tls: tls.clone(),
+                        proxy_protocol: asked.proxy_protocol,
+                    });
+                }
+            }
+            fronts.push(front);
+        }
+        let log =
+            match &config.access_log {
+                Some(wanted) => {
+                    let report = self.report.clone();
+                    let report: log::Report =
+                        Arc::new(move |failure| report(&Failure::Log(failure.to_string())));
+                    let path = wanted.path.display();
+                    let opened = Log::open(wanted, report);
+                    Some(Arc::new(opened.map_err(|error| {
+                        failed(format!("opening the access log {path}: {error}"))
+                    })?))
+                }
+                None => None,
+            };
+        self.seats.limit(config.limits.connections, config.limits.connections_per_client);
+        for (index, (blueprint, lot, openings)) in parts.into_iter().enumerate() {
+            let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
+            let seats = self.seats.clone();
+            let counters = self.engines[index].clone();
+            let report = self.report.clone();
+            let log = log.clone();
+            let begin = move || {
+                let pad = log.map(Pad::new);
+                let router = blueprint.build();
+                let local = match local(number) {
+                    Some(local) => {
+                        local.worker.change(router, pad, timeouts, limits);
+                        local
+                    }
+                    None => {
+                        let lot = Lot::open(lot);
+                        let worker = Worker::new(lot, router, pad, counters, timeouts, limits);
+                        let (worker, closed) = (Rc::new(worker), RefCell::default());
+                        let local = Rc::new(Local { worker, closed });
+                        SERVERS.with(|servers| servers.borrow_mut().insert(number, local.clone()));
+                        local
+                    }
+                };
+                let closed = Rc::new(Cell::new(false));
+                local.closed.replace(closed.clone()).set(true);
+                local.worker.wake();
+                for opening in openings {
+                    let accepting = Accepting {
+                        on: opening.on,
+                        worker: local.worker.clone(),
+                        home: Rc::new(Home::new(
+                            local.worker.clone(),
+                            opening.tls,
+                            opening.proxy_protocol,
+                        )),
+                        closed: closed.clone(),
+                        seats: seats.clone(),
+                        report: report.clone(),
+                    };
+                    spawn(accepting.run(opening.listener)).detach();
+                }
+            };
+            self.handle
+                .call_on(index, begin)
+                .map_err(|error| failed(format!("starting the server: {error}")))?;
+        }
+        self.fronts = fronts;
+        Ok(())
+    }
+
+    /// The front of a listener: the one that there is, or a new one.
+    fn front(&self, runtime: &Runtime, asked: &config::Listener) -> Result<Front, Error> {
+        let address = &asked.address;
+        let kept = self.fronts.iter().find(|front| {
+            // A port that the kernel has chosen may be asked for by its number.
+            let is_there = [&front.asked.address, &front.listening].contains(&address);
+            is_there && front.asked.relay == asked.relay
+        });
+        if let Some(front) = kept {
+            let (listening, kind) = (front.listening.clone(), front.kind.clone());
+            return Ok(Front { asked: asked.clone(), listening, kind });
+        }
+        let (listening, kind) = match &asked.relay {
+            Some(to) => {
+                let report = self.report.clone();
+                let report = move |failure: &relay::Failure| {
+                    report(&Failure::Relay(failure.to_string()));
+                };
+                let options = relay::Options::default();
+                let relay = Relay::start(runtime, address, &to.to, options, report)
+                    .map_err(|error| failed(error.to_string()))?;
+                (relay.listening().clone(), Kind::Relay(Arc::new(relay)))
+            }
+            None => {
+                let cannot = |error| cannot_listen(address, error);
+                let bound = match self.inherited.borrow_mut().at(address) {
+                    Some(bound) => bound,
+                    None => Bound::new(address).map_err(cannot)?,
+                };
+                (bound.address(address).map_err(cannot)?, Kind::Http(Arc::new(bound)))
+            }
+        };
+        Ok(Front { asked: asked.clone(), listening, kind })
+    }
+
+    /// Says whether what a configuration names can be opened, without listening.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start) but for the listeners.
+    pub fn check(config: &Config) -> Result<(), Error> {
+        router::open(config).map_err(failed)?;
+        for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+            tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// The addresses that it listens on, in the order of the configuration, with the ports that the kernel has chosen.
+    pub fn listening(&self) -> impl Iterator<Item = &Address> {
+        self.fronts.iter().map(|front| &front.listening)
+    }
+
+    /// The same as users write them: as URLs, where HTTP is spoken.
+    pub fn fronts(&self) -> impl Iterator<Item = String> {
+        self.fronts.iter().map(|front| {
+            let address = &front.listening;
+            match (&front.asked.relay, address, &front.asked.tls) {
+                (Some(relay), ..) => format!("{address}, relayed to {}", relay.to),
+                (None, Address::Unix(_), _) => format!("HTTP on {address}"),
+                (None, _, None) => format!("http://{address}/"),
+                (None, _, Some(_)) => format!("https://{address}/"),
+            }
+        })
+    }
+
+    /// What each engine counts.
+    #[must_use]
+    pub fn engines(&self) -> &[Arc<Engine>] {
+        &self.engines
+    }
+
+    /// How many connections there are, parked ones included.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        let relayed = self.fronts.iter().map(|front| match &front.kind {
+            Kind::Relay(relay) => relay.counters().active,
+            Kind::Http(_) => 0,
+        });
+        u64::from(self.seats.taken()) + relayed.sum::<u64>()
+    }
+
+    /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
+    pub fn stop(&self) {
+        self.overview.end();
+        for front in &self.fronts {
+            match &front.kind {
+                Kind::Relay(relay) => relay.stop(),
+                Kind::Http(_) => {
+                    if let Address::Unix(path) = &front.listening {
+                        let _ = std::fs::remove_file(path);
+                    }
+                }
+            }
+        }
+        for engine in 0..self.engines.len() {
+            let number = self.number;
+            let stop = move || {
+                if let Some(local) = local(number) {
+                    local.closed.borrow().set(true);
+                    local.worker.drain();
+                }
+            };
+            // An engine that has ended serves nobody.
+            let _ = self.handle.call_on(engine, stop);
+        }
+    }
+
+    /// Waits until there are no connections left, for at most so long; says how many there are.
+    pub async fn drained(&self, patience: Duration) -> u64 {
+        let end = Instant::now() + patience;
+        let mut nap = Duration::from_millis(1);
+        loop {
+            let left = self.connections();
+            let now = Instant::now();
+            if left == 0 || now >= end {
+                return left;
+            }
+            time::sleep(nap.min(end - now)).await;
+            nap = (nap * 2).min(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("listening", &self.listening().collect::<Vec<_>>())
+            .field("connections", &self.connections())
+            .finish_non_exhaustive()
+    }
+}
+
+fn cannot_listen(address: &Address, error: io::Error) -> Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; choose another address, or end the program that listens there"
+        }
+        io::ErrorKind::PermissionDenied => "; choose another address, or get the permission",
+        _ => "",
+    };
+    failed(format!("listening on {address}: {error}{advice}"))
+}
+
+/// A listener on one engine.
+struct Accepting {
+    on: Address,
+    worker: Rc<Worker>,
+    home: Rc<Home>,
+    closed: Rc<Cell<bool>>,
+    seats: Arc<Seats>,
+    report: Report,
+}
+
+impl Accepting {
+    async fn run(self, listener: Listener) {
+        let waits = self.worker.wait();
+        let counters = &self.worker.counters;
+        let mut shed = 0;
+        loop {
+            let accepted = poll_fn(|cx| {
+                waits.remember(cx.waker());
+                if self.closed.get() {
+                    return Poll::Ready(None);
+                }
+                listener.poll_accept(cx).map(Some)
+            });
+            let accepted = accepted.await;
+            counters.refused.add(listener.shed() - shed);
+            shed = listener.shed();
+            match accepted {
+                None => break,
+                Some(Ok((plain, client))) => self.begin(plain, client),
+                Some(Err(error)) if is_limit(&error) => time::sleep(PAUSE).await,
+                Some(Err(error)) => {
+                    return (self.report)(&Failure::Accept { on: self.on, error });
+                }
+            }
+        }
+        for (plain, client) in listener.into_accepted() {
+            self.begin(plain, client);
+        }
+    }
+
+    fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
+        let counters = &self.worker.counters;
+        counters.accepted.add(1);
+        // With the PROXY protocol the client is not the one who connects.
+        let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
+        let Ok(seat) = self.seats.take(counted) else { return counters.refused.add(1) };
+        let local = plain.local_address();
+        let peer = Peer { client, local, is_encrypted: false, seat: Some(seat) };
+        spawn(self.home.clone().begin(plain, peer)).detach();
+    }
+}
+
+fn is_limit(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
+}

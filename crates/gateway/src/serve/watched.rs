@@ -1,0 +1,93 @@
+//! A transport that remembers what hyper has done with it, which tells whether hyper has anything in its hands.
+//!
+//! hyper can be asked to give a connection back at any time, and what it holds is then lost. It holds nothing when no
+//! request is under way, no byte has come since the last one began, all that was written was flushed, and it waits
+//! for more. What it may still have is the beginning of a next request that came together with the last one, and that
+//! it does give back.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use futures_io::AsyncWrite;
+use hyper::rt::{Read, ReadBufCursor, Write};
+
+use crate::tally::Tally;
+use crate::transport::Transport;
+
+/// A transport, what was read of it before, and what happens on it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub transport: Transport,
+    pub before: Bytes,
+    pub tally: std::rc::Rc<Tally>,
+}
+
+impl Read for Watched {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut room: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = room.remaining();
+        if !this.before.is_empty() {
+            let count = this.before.len().min(before);
+            room.put_slice(&this.before[..count]);
+            this.before.advance(count);
+            this.tally.unused.set(true);
+            this.tally.waits.set(false);
+            return Poll::Ready(Ok(()));
+        }
+        let outcome = Pin::new(&mut this.transport).poll_read(cx, room);
+        this.tally.waits.set(outcome.is_pending());
+        if matches!(outcome, Poll::Ready(Ok(()))) {
+            // An end counts as well: it is no longer idle.
+            this.tally.unused.set(true);
+            this.tally.count();
+        }
+        outcome
+    }
+}
+
+impl Write for Watched {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.transport).poll_write(cx, bytes);
+        this.tally.wrote(&outcome);
+        outcome
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.transport).poll_write_vectored(cx, parts);
+        this.tally.wrote(&outcome);
+        outcome
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.transport).poll_flush(cx);
+        if outcome.is_ready() {
+            this.tally.unflushed.set(false);
+        }
+        outcome
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().transport).poll_close(cx)
+    }
+}

@@ -1,0 +1,155 @@
+//! What an engine of the server has: its parking lot, its routes, and who is at work on it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use slab::Slab;
+
+use crate::config::{Limits, Timeouts};
+use crate::log::Pad;
+use crate::metrics::Engine;
+use crate::park::Lot;
+
+use super::router::Router;
+
+/// One engine's part of a server.
+pub(super) struct Worker {
+    pub lot: Rc<Lot>,
+    pub counters: Arc<Engine>,
+    /// Exchanged as a whole when the configuration is read again; a request keeps the one that it began with.
+    router: RefCell<Rc<Router>>,
+    /// Where requests are written down, if they are.
+    pad: RefCell<Option<Rc<Pad>>>,
+    pub timeouts: Cell<Timeouts>,
+    pub limits: Cell<Limits>,
+    draining: Cell<bool>,
+    /// The tasks of connections and listeners, to be told when the server changes or is about to end.
+    tasks: RefCell<Slab<Waker>>,
+    /// How many of them are connections.
+    active: Cell<u64>,
+}
+
+/// A task that wants to be told.
+pub(super) struct Waits {
+    worker: Rc<Worker>,
+    index: usize,
+}
+
+/// A connection with a task.
+pub(super) struct Working(Waits);
+
+impl Worker {
+    pub fn new(
+        lot: Rc<Lot>,
+        router: Router,
+        pad: Option<Rc<Pad>>,
+        counters: Arc<Engine>,
+        timeouts: Timeouts,
+        limits: Limits,
+    ) -> Worker {
+        Worker {
+            lot,
+            counters,
+            router: RefCell::new(Rc::new(router)),
+            pad: RefCell::new(pad),
+            timeouts: Cell::new(timeouts),
+            limits: Cell::new(limits),
+            draining: Cell::new(false),
+            tasks: RefCell::default(),
+            active: Cell::new(0),
+        }
+    }
+
+    pub fn router(&self) -> Rc<Router> {
+        self.router.borrow().clone()
+    }
+
+    pub fn pad(&self) -> Option<Rc<Pad>> {
+        self.pad.borrow().clone()
+    }
+
+    /// From now on requests are served by what another configuration says.
+    pub fn change(&self, router: Router, pad: Option<Rc<Pad>>, timeouts: Timeouts, limits: Limits) {
+        let _old = self.pad.replace(pad);
+        self.timeouts.set(timeouts);
+        self.limits.set(limits);
+        // What the old one has is dropped only after the new one is in its place.
+        let _old = self.router.replace(Rc::new(router));
+    }
+
+    /// How often a connection's task looks at the time.
+    pub fn tick(&self) -> Duration {
+        let timeouts = self.timeouts.get();
+        let shortest = timeouts.park.min(timeouts.idle).min(timeouts.header).min(timeouts.body);
+        (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Has idle connections closed, and others as soon as they have answered.
+    pub fn drain(&self) {
+        self.draining.set(true);
+        self.lot.drain();
+        self.wake();
+    }
+
+    /// Has all tasks look what has changed.
+    pub fn wake(&self) {
+        let wakers: Vec<Waker> =
+            self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Counts a task in.
+    pub fn wait(self: &Rc<Worker>) -> Waits {
+        let index = self.tasks.borrow_mut().insert(Waker::noop().clone());
+        Waits { worker: self.clone(), index }
+    }
+
+    /// Counts a connection that has a task.
+    pub fn begin(self: &Rc<Worker>) -> Working {
+        self.count(self.active.get() + 1);
+        Working(self.wait())
+    }
+
+    fn count(&self, active: u64) {
+        self.active.set(active);
+        self.counters.active.set(active);
+    }
+}
+
+impl Waits {
+    /// Has this task woken when there is something to be told.
+    pub fn remember(&self, waker: &Waker) {
+        if let Some(known) = self.worker.tasks.borrow_mut().get_mut(self.index)
+            && !known.will_wake(waker)
+        {
+            *known = waker.clone();
+        }
+    }
+}
+
+impl Working {
+    /// As [`Waits::remember`].
+    pub fn remember(&self, waker: &Waker) {
+        self.0.remember(waker);
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.worker.tasks.borrow_mut().remove(self.index);
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let worker = &self.0.worker;
+        worker.count(worker.active.get() - 1);
+    }
+}

@@ -1,0 +1,218 @@
+//! The stream below HTTP: TCP or Unix, encrypted or not.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_io::{AsyncRead, AsyncWrite};
+use futures_rustls::server::TlsStream;
+use hyper::rt::ReadBufCursor;
+use superpoll_rt::hyper::FuturesIo;
+use superpoll_rt::net::TcpStream;
+use superpoll_rt::net::unix::UnixStream;
+
+use crate::proxy_protocol::Rest;
+
+/// A stream socket that no engine knows of.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP.
+    Tcp(std::net::TcpStream),
+    /// The Unix domain.
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// A stream socket of an engine.
+#[derive(Debug)]
+pub enum Plain {
+    /// TCP.
+    Tcp(TcpStream),
+    /// The Unix domain.
+    Unix(UnixStream),
+}
+
+impl Plain {
+    /// Gives a socket, which must be non-blocking, to the engine of this thread.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says of it.
+    pub fn new(socket: Socket) -> io::Result<Plain> {
+        match socket {
+            Socket::Tcp(stream) => TcpStream::from_std(stream).map(Plain::Tcp),
+            Socket::Unix(stream) => UnixStream::from_std(stream).map(Plain::Unix),
+        }
+    }
+
+    /// The address that the client has connected to; none in the Unix domain.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Plain::Tcp(stream) => stream.local_addr().ok(),
+            Plain::Unix(_) => None,
+        }
+    }
+
+    /// Takes the socket from its engine, and what that has read of it already.
+    #[must_use]
+    pub fn into_parts(self) -> (Socket, Vec<u8>) {
+        match self {
+            Plain::Tcp(stream) => {
+                let (stream, read) = stream.into_parts();
+                (Socket::Tcp(stream), read)
+            }
+            Plain::Unix(stream) => {
+                let (stream, read) = stream.into_parts();
+                (Socket::Unix(stream), read)
+            }
+        }
+    }
+}
+
+/// Calls a method of whichever stream it is.
+macro_rules! of {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match $self.get_mut() {
+            Plain::Tcp(stream) => Pin::new(stream).$method($($argument),*),
+            Plain::Unix(stream) => Pin::new(stream).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        of!(self.poll_read(cx, room))
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        of!(self.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        of!(self.poll_write_vectored(cx, parts))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of!(self.poll_flush(cx))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of!(self.poll_close(cx))
+    }
+}
+
+impl hyper::rt::Read for Plain {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Plain::Tcp(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
+            Plain::Unix(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
+        }
+    }
+}
+
+/// A stream with a client.
+#[derive(Debug)]
+pub enum Transport {
+    /// As it comes.
+    Plain(Plain),
+    /// Encrypted. Its keys are in this process, so it cannot be parked or handed on.
+    Tls(Box<FuturesIo<TlsStream<Rest<Plain>>>>),
+}
+
+impl hyper::rt::Read for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Transport::Plain(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
+            Transport::Tls(stream) => hyper::rt::Read::poll_read(Pin::new(&mut **stream), cx, room),
+        }
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Transport::Plain(stream) => AsyncRead::poll_read(Pin::new(stream), cx, room),
+            Transport::Tls(stream) => AsyncRead::poll_read(Pin::new(stream.get_mut()), cx, room),
+        }
+    }
+}
+
+/// Writes to whichever stream it is.
+macro_rules! write {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match $self.get_mut() {
+            Transport::Plain(stream) => AsyncWrite::$method(Pin::new(stream), $($argument),*),
+            Transport::Tls(stream) => AsyncWrite::$method(Pin::new(stream.get_mut()), $($argument),*),
+        }
+    };
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        write!(self.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        write!(self.poll_write_vectored(cx, parts))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        write!(self.poll_flush(cx))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        write!(self.poll_close(cx))
+    }
+}
+
+impl Transport {
+    /// Whether vectored writes pay: encryption copies in any case.
+    pub(crate) fn is_write_vectored(&self) -> bool {
+        matches!(self, Transport::Plain(_))
+    }
+}

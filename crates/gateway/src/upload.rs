@@ -1,0 +1,159 @@
+//! The body of a request, within limits of size and time.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use superpoll_rt::time::{Sleep, sleep};
+
+use crate::tally::Tally;
+
+/// Why a request's body did not arrive in full.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum UploadError {
+    /// It is larger than it may be.
+    TooLarge {
+        /// The most that is allowed, in bytes.
+        limit: u64,
+    },
+    /// No more of it came for so long.
+    TimedOut(Duration),
+    /// The connection ended, or what came over it is not HTTP.
+    Broken(hyper::Error),
+}
+
+impl fmt::Display for UploadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UploadError::TooLarge { limit } => {
+                write!(f, "the body of the request has more than {limit} bytes")
+            }
+            UploadError::TimedOut(limit) => {
+                write!(f, "no more of the request's body came for {limit:?}")
+            }
+            UploadError::Broken(error) => write!(f, "reading the request's body: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for UploadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            UploadError::Broken(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<UploadError> for io::Error {
+    fn from(error: UploadError) -> io::Error {
+        let kind = match error {
+            UploadError::TooLarge { .. } => io::ErrorKind::FileTooLarge,
+            UploadError::TimedOut(_) => io::ErrorKind::TimedOut,
+            UploadError::Broken(_) => io::ErrorKind::ConnectionAborted,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// The body of a request.
+///
+/// It is an error for it to be larger than it may be, and to make no progress for too long while somebody waits for it.
+#[derive(Debug)]
+pub struct Upload {
+    incoming: Incoming,
+    limit: u64,
+    left: u64,
+    patience: Duration,
+    /// None until it had to be waited for.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Told when all of it was read, if somebody wants to know.
+    tally: Option<Rc<Tally>>,
+}
+
+impl Upload {
+    pub(crate) fn new(
+        incoming: Incoming,
+        limit: u64,
+        patience: Duration,
+        tally: Option<Rc<Tally>>,
+    ) -> Upload {
+        let mut upload = Upload { incoming, limit, left: limit, patience, timer: None, tally };
+        if upload.incoming.is_end_stream() {
+            upload.ended();
+        }
+        upload
+    }
+
+    /// What was read so far has been made use of.
+    fn ended(&mut self) {
+        if let Some(tally) = self.tally.take() {
+            tally.unused.set(false);
+        }
+    }
+
+    /// Whether it is known beforehand to be larger than it may be.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.incoming.size_hint().lower() > self.left
+    }
+
+    fn waits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+        timer.as_mut().poll(cx)
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        let this = self.get_mut();
+        let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) else {
+            ready!(this.waits(cx));
+            return Poll::Ready(Some(Err(UploadError::TimedOut(this.patience))));
+        };
+        if let Some(timer) = &mut this.timer {
+            timer.reset(Instant::now() + this.patience);
+        }
+        let frame = match frame {
+            None => {
+                this.ended();
+                return Poll::Ready(None);
+            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(UploadError::Broken(error)))),
+            Some(Ok(frame)) => frame,
+        };
+        let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+        match this.left.checked_sub(length) {
+            None => Poll::Ready(Some(Err(UploadError::TooLarge { limit: this.limit }))),
+            Some(left) => {
+                this.left = left;
+                if this.incoming.is_end_stream() {
+                    this.ended();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
