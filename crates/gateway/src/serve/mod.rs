@@ -33,6 +33,7 @@ use futures_rustls::TlsAcceptor;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
+use crate::channel::Registry;
 use crate::config::{self, Config};
 use crate::exchange::Peer;
 use crate::listen::{Bound, Listener};
@@ -113,6 +114,7 @@ pub struct Server {
     handle: Handle,
     on_epoll: bool,
     fronts: Vec<Front>,
+    channels: Registry,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
     report: Report,
@@ -161,6 +163,7 @@ impl Server {
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
+            channels: Registry::default(),
             seats: Arc::default(),
             engines,
             report: Arc::new(report),
@@ -177,9 +180,10 @@ impl Server {
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let shared = Arc::new(config.clone());
+        let channels = self.channels.next(config);
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint = Blueprint::new(&shared).map_err(failed)?;
+            let blueprint = Blueprint::new(&shared, &channels).map_err(failed)?;
             let lot = Lot::prepare().map_err(|error| {
                 failed(format!("making an epoll object for idle connections: {error}"))
             })?;
@@ -208,6 +212,8 @@ impl Server {
             }
             fronts.push(front);
         }
+        channels.apply(config);
+        self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
         for (index, (blueprint, lot, openings)) in parts.into_iter().enumerate() {
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
@@ -215,14 +221,16 @@ impl Server {
             let counters = self.engines[index].clone();
             let report = self.report.clone();
             let begin = move || {
-                let router = blueprint.build();
                 let local = match local(number) {
                     Some(local) => {
+                        let before = local.worker.router();
+                        let router = blueprint.build(&local.worker.lot, Some(&before));
                         local.worker.change(router, timeouts, limits);
                         local
                     }
                     None => {
                         let lot = Lot::open(lot);
+                        let router = blueprint.build(&lot, None);
                         let worker = Worker::new(lot, router, counters, timeouts, limits);
                         let (worker, closed) = (Rc::new(worker), RefCell::default());
                         let local = Rc::new(Local { worker, closed });
