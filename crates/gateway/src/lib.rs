@@ -23,3 +23,4 @@ mod upload;
 pub use address::{Address, AddressError};
 pub use body::Body;
 pub use config::{Config, ConfigError};
+pub use listen::Inherited;

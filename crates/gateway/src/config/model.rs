@@ -42,6 +42,14 @@ pub struct Listener {
     pub relay: Option<Relay>,
 }
 
+impl Listener {
+    /// One that speaks HTTP as it comes.
+    #[must_use]
+    pub fn plain(address: Address) -> Listener {
+        Listener { address, tls: None, proxy_protocol: false, relay: None }
+    }
+}
+
 /// A certificate and its key, both as PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {

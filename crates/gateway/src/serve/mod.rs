@@ -36,7 +36,7 @@ use crate::Address;
 use crate::channel::Registry;
 use crate::config::{self, Config};
 use crate::exchange::Peer;
-use crate::listen::{Bound, Listener};
+use crate::listen::{Bound, Inherited, Listener};
 use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::{self, Relay};
@@ -117,6 +117,8 @@ pub struct Server {
     channels: Registry,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
+    /// What was passed on and is not used yet.
+    inherited: RefCell<Inherited>,
     report: Report,
 }
 
@@ -155,6 +157,20 @@ impl Server {
         config: &Config,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
+        Server::start_with(runtime, config, Inherited::default(), report)
+    }
+
+    /// As [`start`](Server::start), on sockets that listen already where the configuration has their address.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start).
+    pub fn start_with(
+        runtime: &Runtime,
+        config: &Config,
+        inherited: Inherited,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
         let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
@@ -166,6 +182,7 @@ impl Server {
             channels: Registry::default(),
             seats: Arc::default(),
             engines,
+            inherited: RefCell::new(inherited),
             report: Arc::new(report),
         };
         server.change(runtime, config)?;
@@ -268,10 +285,11 @@ impl Server {
     /// The front of a listener: the one that there is, or a new one.
     fn front(&self, runtime: &Runtime, asked: &config::Listener) -> Result<Front, Error> {
         let address = &asked.address;
-        let kept = self
-            .fronts
-            .iter()
-            .find(|front| front.asked.address == *address && front.asked.relay == asked.relay);
+        let kept = self.fronts.iter().find(|front| {
+            // A port that the kernel has chosen may be asked for by its number.
+            let is_there = [&front.asked.address, &front.listening].contains(&address);
+            is_there && front.asked.relay == asked.relay
+        });
         if let Some(front) = kept {
             let (listening, kind) = (front.listening.clone(), front.kind.clone());
             return Ok(Front { asked: asked.clone(), listening, kind });
@@ -289,16 +307,45 @@ impl Server {
             }
             None => {
                 let cannot = |error| cannot_listen(address, error);
-                let bound = Bound::new(address).map_err(cannot)?;
+                let bound = match self.inherited.borrow_mut().at(address) {
+                    Some(bound) => bound,
+                    None => Bound::new(address).map_err(cannot)?,
+                };
                 (bound.address(address).map_err(cannot)?, Kind::Http(Arc::new(bound)))
             }
         };
         Ok(Front { asked: asked.clone(), listening, kind })
     }
 
+    /// Says whether what a configuration names can be opened, without listening.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start) but for the listeners.
+    pub fn check(config: &Config) -> Result<(), Error> {
+        Blueprint::new(&Arc::new(config.clone())).map_err(failed)?;
+        for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+            tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// The addresses that it listens on, in the order of the configuration, with the ports that the kernel has chosen.
     pub fn listening(&self) -> impl Iterator<Item = &Address> {
         self.fronts.iter().map(|front| &front.listening)
+    }
+
+    /// The same as users write them: as URLs, where HTTP is spoken.
+    pub fn fronts(&self) -> impl Iterator<Item = String> {
+        self.fronts.iter().map(|front| {
+            let address = &front.listening;
+            match (&front.asked.relay, address, &front.asked.tls) {
+                (Some(relay), ..) => format!("{address}, relayed to {}", relay.to),
+                (None, Address::Unix(_), _) => format!("HTTP on {address}"),
+                (None, _, None) => format!("http://{address}/"),
+                (None, _, Some(_)) => format!("https://{address}/"),
+            }
+        })
     }
 
     /// What each engine counts.
