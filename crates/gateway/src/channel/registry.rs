@@ -51,7 +51,8 @@ impl Registry {
         names(host).find_map(|name| self.find(name, path))
     }
 
-    fn find(&self, name: &str, path: &str) -> Option<&Arc<Hub>> {
+    /// The channel that a name has at a path.
+    pub(crate) fn find(&self, name: &str, path: &str) -> Option<&Arc<Hub>> {
         self.0.get(&(name.to_owned(), path.to_owned()))
     }
 }

@@ -33,7 +33,7 @@ use futures_rustls::TlsAcceptor;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
-use crate::channel::Registry;
+use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Peer;
 use crate::listen::{Bound, Inherited, Listener};
@@ -246,7 +246,7 @@ impl Server {
                         local
                     }
                     None => {
-                        let lot = Lot::open(lot);
+                        let lot = Lot::open(lot, counters.clone());
                         let router = blueprint.build(&lot, None);
                         let worker = Worker::new(lot, router, counters, timeouts, limits);
                         let (worker, closed) = (Rc::new(worker), RefCell::default());
@@ -323,7 +323,7 @@ impl Server {
     ///
     /// As [`start`](Server::start) but for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
-        Blueprint::new(&Arc::new(config.clone())).map_err(failed)?;
+        Blueprint::new(&Arc::new(config.clone()), &Registry::default()).map_err(failed)?;
         for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
             tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
         }
@@ -346,6 +346,12 @@ impl Server {
                 (None, _, Some(_)) => format!("https://{address}/"),
             }
         })
+    }
+
+    /// The channel that a host has at a path; the empty name is that of a host without names.
+    #[must_use]
+    pub fn channel(&self, host: &str, path: &str) -> Option<&Arc<Hub>> {
+        self.channels.find(host, path)
     }
 
     /// What each engine counts.
