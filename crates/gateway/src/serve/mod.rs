@@ -37,10 +37,12 @@ use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Peer;
 use crate::listen::{Bound, Inherited, Listener};
+use crate::log::{self, Log, Pad};
 use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::{self, Relay};
 use crate::seats::Seats;
+use crate::status::Overview;
 use crate::transport::Plain;
 use home::Home;
 use router::Blueprint;
@@ -80,13 +82,15 @@ pub enum Failure {
     },
     /// A listener that relays says so.
     Relay(String),
+    /// The access log says so.
+    Log(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Accept { on, error } => write!(f, "accepting on {on}: {error}"),
-            Failure::Relay(what) => f.write_str(what),
+            Failure::Relay(what) | Failure::Log(what) => f.write_str(what),
         }
     }
 }
@@ -117,6 +121,7 @@ pub struct Server {
     channels: Registry,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
+    overview: Arc<Overview>,
     /// What was passed on and is not used yet.
     inherited: RefCell<Inherited>,
     report: Report,
@@ -174,14 +179,19 @@ impl Server {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
         let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
+        let seats: Arc<Seats> = Arc::default();
+        let overview =
+            Overview::new(handle.clone(), runtime.backend(), engines.clone(), seats.clone());
+        let overview = Arc::new(overview);
         let mut server = Server {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
             channels: Registry::default(),
-            seats: Arc::default(),
+            seats,
             engines,
+            overview,
             inherited: RefCell::new(inherited),
             report: Arc::new(report),
         };
@@ -200,7 +210,7 @@ impl Server {
         let channels = self.channels.next(config);
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint = Blueprint::new(&shared, &channels).map_err(failed)?;
+            let blueprint = Blueprint::new(&shared, &self.overview, &channels).map_err(failed)?;
             let lot = Lot::prepare().map_err(|error| {
                 failed(format!("making an epoll object for idle connections: {error}"))
             })?;
@@ -229,6 +239,20 @@ impl Server {
             }
             fronts.push(front);
         }
+        let log =
+            match &config.access_log {
+                Some(wanted) => {
+                    let report = self.report.clone();
+                    let report: log::Report =
+                        Arc::new(move |failure| report(&Failure::Log(failure.to_string())));
+                    let path = wanted.path.display();
+                    let opened = Log::open(wanted, report);
+                    Some(Arc::new(opened.map_err(|error| {
+                        failed(format!("opening the access log {path}: {error}"))
+                    })?))
+                }
+                None => None,
+            };
         channels.apply(config);
         self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
@@ -237,18 +261,20 @@ impl Server {
             let seats = self.seats.clone();
             let counters = self.engines[index].clone();
             let report = self.report.clone();
+            let log = log.clone();
             let begin = move || {
+                let pad = log.map(Pad::new);
                 let local = match local(number) {
                     Some(local) => {
                         let before = local.worker.router();
                         let router = blueprint.build(&local.worker.lot, Some(&before));
-                        local.worker.change(router, timeouts, limits);
+                        local.worker.change(router, pad, timeouts, limits);
                         local
                     }
                     None => {
                         let lot = Lot::open(lot, counters.clone());
                         let router = blueprint.build(&lot, None);
-                        let worker = Worker::new(lot, router, counters, timeouts, limits);
+                        let worker = Worker::new(lot, router, pad, counters, timeouts, limits);
                         let (worker, closed) = (Rc::new(worker), RefCell::default());
                         let local = Rc::new(Local { worker, closed });
                         SERVERS.with(|servers| servers.borrow_mut().insert(number, local.clone()));
@@ -323,7 +349,7 @@ impl Server {
     ///
     /// As [`start`](Server::start) but for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
-        Blueprint::new(&Arc::new(config.clone()), &Registry::default()).map_err(failed)?;
+        router::open(config).map_err(failed)?;
         for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
             tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
         }
@@ -372,6 +398,7 @@ impl Server {
 
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
     pub fn stop(&self) {
+        self.overview.end();
         for front in &self.fronts {
             match &front.kind {
                 Kind::Relay(relay) => relay.stop(),

@@ -34,6 +34,7 @@ pub struct Stage {
     pub addresses: Vec<Address>,
     pub engines: Vec<Arc<Engine>>,
     /// The channel at `/c`.
+    #[allow(dead_code, reason = "only the tests of channels have one")]
     pub channel: Option<Arc<Hub>>,
     state: Arc<AtomicU8>,
     changes: mpsc::Sender<Config>,
@@ -165,9 +166,11 @@ impl Client {
             }
         }
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let length = head.to_lowercase().split("content-length: ").nth(1).map_or(0, |rest| {
-            rest.split("\r\n").next().unwrap().parse().unwrap()
-        });
+        let length = head
+            .to_lowercase()
+            .split("content-length: ")
+            .nth(1)
+            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).unwrap();
         Answer { status, head, body }
