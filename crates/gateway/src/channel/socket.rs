@@ -161,11 +161,13 @@ impl Desk {
                     Some(At::Socket(_, pinged)) => *pinged,
                     _ => false,
                 };
-                match write(&parked.socket, PING) {
+                if pinged {
                     // Who does not answer has gone.
-                    _ if pinged => self.leave(index),
+                    return self.leave(index);
+                }
+                match write(&parked.socket, PING) {
                     Err(_) => self.leave(index),
-                    Ok(2) => self.park_socket(index, parked, true),
+                    Ok(count) if count == PING.len() => self.park_socket(index, parked, true),
                     Ok(count) => self.resume(index, parked, Rc::default(), &PING[count..]),
                 }
             }

@@ -340,7 +340,9 @@ pub(super) async fn serve(
         let mut timer = pin!(sleep(period));
         let mut drains = false;
         let end = poll_fn(|cx| {
-            if home.worker.is_draining() && !drains {
+            let is_draining = home.worker.is_draining();
+            // hyper would end without the answer that there is for a request which it has not been given yet.
+            if is_draining && !drains && line.first.borrow().is_none() {
                 drains = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
@@ -356,6 +358,9 @@ pub(super) async fn serve(
                 });
             }
             working.remember(cx.waker());
+            if is_draining && !drains {
+                cx.waker().wake_by_ref();
+            }
             let tally = &line.tally;
             let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
             // A request that can wait was read to its end, and hyper gives back what follows it.

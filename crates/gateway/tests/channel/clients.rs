@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, Read};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use serde_json::Value;
 use superpoll_gateway::Address;
@@ -28,6 +29,16 @@ pub fn text(options: &str) -> String {
 pub fn address(stage: &Stage) -> String {
     let Address::Tcp { host, port } = &stage.addresses[0] else { panic!("it is TCP") };
     format!("{}:{port}", host.as_deref().unwrap())
+}
+
+/// Waits until the channel has so many subscribers.
+pub fn until_subscribers(stage: &Stage, count: usize) {
+    let channel = stage.channel.as_ref().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while channel.subscribers() != count {
+        assert!(Instant::now() < end, "{} are not {count}", channel.subscribers());
+        std::thread::yield_now();
+    }
 }
 
 /// Publishes a message, and tells its id.
@@ -64,7 +75,8 @@ pub fn messages(answer: &Answer) -> Vec<(u64, String)> {
     assert_eq!(answer.status, 200, "{answer:?}");
     let json: Value = serde_json::from_slice(&answer.body).unwrap();
     let messages = json["messages"].as_array().unwrap().iter();
-    let text = |one: &Value| (one["id"].as_u64().unwrap(), one["data"].as_str().unwrap().to_owned());
+    let text =
+        |one: &Value| (one["id"].as_u64().unwrap(), one["data"].as_str().unwrap().to_owned());
     messages.map(text).collect()
 }
 
