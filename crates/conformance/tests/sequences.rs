@@ -17,6 +17,14 @@ fn agrees(bench: &Bench, limits: Limits) {
     }
 }
 
+/// This one sequence ends as the model says.
+fn follows(bench: &Bench, steps: &[Step]) {
+    let mut subject = Real::new(RigEngine::new(bench));
+    if let Err(difference) = compare(&mut subject, bench.capabilities(), steps) {
+        panic!("{}: {difference}", bench.name());
+    }
+}
+
 fn named(name: &str) -> Bench {
     bench::all().into_iter().find(|bench| bench.name() == name).unwrap()
 }
@@ -121,10 +129,7 @@ fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {
         Step::Wait(64, false),
     ];
     for bench in bench::all() {
-        let mut subject = Real::new(RigEngine::new(&bench));
-        if let Err(difference) = compare(&mut subject, bench.capabilities(), &steps) {
-            panic!("{}: {difference}", bench.name());
-        }
+        follows(&bench, &steps);
     }
 }
 
@@ -147,10 +152,7 @@ fn an_interest_that_was_changed_while_it_waited_for_its_turn_is_kept() {
         Step::Wait(64, false),
     ];
     for bench in bench::all() {
-        let mut subject = Real::new(RigEngine::new(&bench));
-        if let Err(difference) = compare(&mut subject, bench.capabilities(), &steps) {
-            panic!("{}: {difference}", bench.name());
-        }
+        follows(&bench, &steps);
     }
 }
 
@@ -171,10 +173,6 @@ fn what_fuzzing_found_stays_mended() {
         ),
     ];
     for (name, bytes) in found {
-        let bench = named(name);
-        let mut subject = Real::new(RigEngine::new(&bench));
-        if let Err(difference) = compare(&mut subject, bench.capabilities(), &decode(bytes)) {
-            panic!("{name}: {difference}");
-        }
+        follows(&named(name), &decode(bytes));
     }
 }

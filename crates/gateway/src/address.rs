@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The most bytes that the path of a Unix socket may have: `sun_path` less its final zero (`unix(7)`).
-const LONGEST_PATH: usize = 107;
+pub(crate) const LONGEST_PATH: usize = 107;
 
 /// An address to listen on or to connect to.
 ///

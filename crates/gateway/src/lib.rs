@@ -18,9 +18,11 @@ mod reply;
 mod seats;
 pub mod serve;
 mod status;
+mod sys;
 mod tally;
 mod transport;
 mod upload;
+mod window;
 
 pub use address::{Address, AddressError};
 pub use body::Body;

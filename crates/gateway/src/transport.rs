@@ -4,16 +4,20 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::server::TlsStream;
 use hyper::rt::ReadBufCursor;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::transfer::poll_sendfile;
 
 use crate::proxy_protocol::Rest;
+use crate::window;
 
 /// A stream socket that no engine knows of.
 #[derive(Debug)]
@@ -90,6 +94,57 @@ macro_rules! of {
     };
 }
 
+impl Plain {
+    /// Sends the first parts as usual, and the one behind them, if it is a window, without a copy. Ready with nothing
+    /// where there is no window among them.
+    fn poll_send_window(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<Option<usize>>> {
+        let Some((index, (file, offset))) =
+            parts.iter().enumerate().find_map(|(index, part)| Some((index, window::find(part)?)))
+        else {
+            return Poll::Ready(Ok(None));
+        };
+        let mut sent = 0;
+        for part in &parts[..index] {
+            // More follows, so that the head does not travel alone.
+            let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(self, part, flags) {
+                Ok(count) => sent += count,
+                Err(error) if sent == 0 && error != Errno::AGAIN => {
+                    return Poll::Ready(Err(error.into()));
+                }
+                // The usual way waits for room, and tells what is wrong.
+                Err(_) if sent == 0 => return Poll::Ready(Ok(None)),
+                Err(_) => return Poll::Ready(Ok(Some(sent))),
+            }
+        }
+        let length = parts[index].len();
+        let outcome = match self {
+            Plain::Tcp(stream) => poll_sendfile(cx, &file, offset, stream, length),
+            Plain::Unix(stream) => poll_sendfile(cx, &file, offset, stream, length),
+        };
+        match outcome {
+            Poll::Ready(Ok(count)) => Poll::Ready(Ok(Some(sent + count))),
+            Poll::Pending if sent == 0 => Poll::Pending,
+            Poll::Ready(Err(error)) if sent == 0 => Poll::Ready(Err(error)),
+            // What is wrong, or the lack of room, shows with the next try.
+            _ => Poll::Ready(Ok(Some(sent))),
+        }
+    }
+}
+
+impl AsFd for Plain {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Plain::Tcp(stream) => stream.as_fd(),
+            Plain::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
 impl AsyncRead for Plain {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -106,6 +161,9 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(sent) = ready!(self.poll_send_window(cx, &[IoSlice::new(bytes)]))? {
+            return Poll::Ready(Ok(sent));
+        }
         of!(self.poll_write(cx, bytes))
     }
 
@@ -114,6 +172,9 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Some(sent) = ready!(self.poll_send_window(cx, parts))? {
+            return Poll::Ready(Ok(sent));
+        }
         of!(self.poll_write_vectored(cx, parts))
     }
 

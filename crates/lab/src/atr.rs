@@ -7,23 +7,24 @@
 //! experiment was first done, and once with what the writers pay.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, json};
+use serde_json::json;
 
-use crate::channel::{self, Kind, Pairs};
+use crate::channel::{self, Pairs};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::grouping;
 use crate::load::Load;
 use crate::measure::{self, Rounds, Sample};
 use crate::mix;
 use crate::options::{self, Output};
 use crate::output;
 use crate::pace::{self, Pace};
-use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::{self, Figures, Record};
 use crate::statistics;
 use crate::subject::Entry;
+use crate::sweep::Sweep;
 
 /// Options of `lab atr`.
 #[derive(Clone, Debug, clap::Args)]
@@ -87,7 +88,7 @@ const DEFAULTS: [&str; 16] = [
 ];
 
 /// The ratios that a sweep visits, beside a single active descriptor.
-const SWEEP: [f64; 12] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+const SHARES: [f64; 12] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 /// One subject at one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,24 +125,18 @@ const RANDOM_TOTALS: usize = 5;
 /// What will be measured, checked against the limits of this process.
 #[derive(Debug)]
 struct Plan {
-    kinds: Vec<Kind>,
-    placements: Vec<Placement>,
-    totals: Vec<usize>,
-    active: Option<Vec<usize>>,
+    sweep: Sweep,
     entries: Vec<Entry>,
     repetitions: usize,
     /// Seconds.
     budget: f64,
-    notes: Vec<String>,
 }
 
 fn plan(options: &Options) -> Result<Plan> {
     options.output.check()?;
-    let most = channel::most_pairs();
-    let mut notes = Vec::new();
-    let mut totals = if options.total == "random" {
+    let totals = if options.total == "random" {
         let mut random = Random::new(options.output.seed);
-        let most = most.min(10_000);
+        let most = channel::most_pairs().min(10_000);
         let mut totals: Vec<usize> =
             (0..RANDOM_TOTALS).map(|_| 100 + random.below(most.saturating_sub(99))).collect();
         totals.sort_unstable();
@@ -149,66 +144,26 @@ fn plan(options: &Options) -> Result<Plan> {
     } else {
         options::numbers("--total", &options.total)?
     };
-    for total in &mut totals {
-        if *total == 0 {
-            return Err(Error::usage("--total 0 watches nothing: give 1 or more"));
-        }
-        if *total > most {
-            notes.push(format!(
-                "--total {total} needs {} descriptors and this process may open {}: measuring \
-                 {most} (raise the hard limit with ulimit -Hn to measure all)",
-                *total * 2,
-                superpoll::limits::descriptors().1,
-            ));
-            *total = most;
-        }
-    }
-    totals.dedup();
-    let active = options.active.as_deref().map(|text| options::numbers("--active", text));
-    let active = active.transpose()?;
-    for &count in active.iter().flatten() {
-        if count == 0 {
-            return Err(Error::usage("--active 0 has nothing to wait for: give 1 or more"));
-        }
-        if let Some(total) = totals.iter().find(|&&total| count > total) {
-            return Err(Error::usage(format!(
-                "--active {count} is more than the {total} descriptors there are: give at most \
-                 {total}, or a larger --total"
-            )));
-        }
-    }
+    let active = options.active.as_deref();
     Ok(Plan {
-        kinds: options::kinds(&options.kind)?,
-        placements: options::placements(&options.placement)?,
-        totals,
-        active,
+        sweep: Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?,
         entries: options::subjects(options.subjects.as_deref(), &DEFAULTS)?,
         repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
         budget: options.output.budget(15.0, 26.0),
-        notes,
     })
-}
-
-/// How many are active at each point of a sweep over `total`.
-fn points(total: usize, active: Option<&[usize]>) -> Vec<usize> {
-    if let Some(active) = active {
-        return active.to_vec();
-    }
-    let mut points = vec![1];
-    points.extend(SWEEP.iter().map(|share| ((total as f64 * share).round() as usize).max(1)));
-    points.dedup();
-    points
 }
 
 /// Runs the experiment.
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] for options that make no sense, [`Error::Work`] if a subject did not do its
-/// work, [`Error::System`] if the kernel refuses something.
+/// [`Error::Usage`](crate::Error::Usage) for options that make no sense,
+/// [`Error::Work`](crate::Error::Work) if a subject did not do its work,
+/// [`Error::System`](crate::Error::System) if the kernel refuses something.
 pub fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
-    for note in &plan.notes {
+    let sweep = &plan.sweep;
+    for note in &sweep.notes {
         output::note(note);
     }
     let uring = superpoll::BackendKind::Uring.is_available();
@@ -217,17 +172,16 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
-    let count = |total: &usize| points(*total, plan.active.as_deref()).len();
-    let all_points: usize =
-        plan.totals.iter().map(count).sum::<usize>() * plan.kinds.len() * plan.placements.len();
-    let progress = Progress::new("atr", all_points * plan.entries.len() * plan.repetitions);
-    let slot = plan.budget / (all_points * plan.entries.len() * plan.repetitions).max(1) as f64;
+    let all_points = sweep.len();
+    let blocks = all_points * plan.entries.len() * plan.repetitions;
+    let progress = Progress::new("atr", blocks);
+    let slot = plan.budget / blocks.max(1) as f64;
     let promised = options.output.paced || options.output.seconds.is_none();
     let mut pace = Pace::new(all_points, plan.budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();
-    for &kind in &plan.kinds {
-        for &total in &plan.totals {
+    for &kind in &sweep.kinds {
+        for &total in &sweep.totals {
             let pairs = Pairs::open(kind, total)?;
             let suitable: Vec<Entry> =
                 plan.entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
@@ -240,8 +194,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                     entry.name
                 ));
             }
-            for &placement in &plan.placements {
-                for active in points(total, plan.active.as_deref()) {
+            for &placement in &sweep.placements {
+                for active in sweep.points(total) {
                     let Some(repetitions) = pace.next(plan.repetitions) else {
                         left_out += 1;
                         continue;
@@ -265,11 +219,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                             ));
                         },
                     )?;
-                    let mut figures: Vec<Figures> =
-                        outcomes.iter().map(|o| o.figures(Sample::Round)).collect();
-                    let mut named: Vec<(&str, &mut Figures)> =
-                        suitable.iter().map(|e| e.name).zip(figures.iter_mut()).collect();
-                    record::relate(&mut named);
+                    let figures = measure::figures(&outcomes, Sample::Round, record::relate);
                     rows.extend(suitable.iter().zip(figures).map(|(entry, figures)| Row {
                         kind: kind.name().to_owned(),
                         placement: placement.name().to_owned(),
@@ -283,40 +233,25 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     drop(progress);
-    let mut parameters = parameters(options, &plan);
-    parameters.insert("points_left_out".to_owned(), json!(left_out));
     pace::say_left_out(left_out);
-    Ok(Record {
-        schema: record::SCHEMA,
-        experiment: "atr".to_owned(),
-        environment,
-        parameters,
-        rows,
-    })
-}
-
-fn parameters(options: &Options, plan: &Plan) -> Map<String, serde_json::Value> {
-    let names = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>();
-    let all = json!({
-        "kinds": names(&mut plan.kinds.iter().map(|k| k.name())),
-        "placements": names(&mut plan.placements.iter().map(|p| p.name())),
-        "total_asked": options.total,
-        "totals": plan.totals,
-        "subjects": names(&mut plan.entries.iter().map(|e| e.name)),
-        "repetitions": plan.repetitions,
-        "warm_up_rounds_adaptive": WARM_UP.0,
-        "warm_up_rounds": WARM_UP.1,
-        "seconds": plan.budget,
-        "quick": options.output.quick,
-        "second_thread": options.output.second_thread,
-        "seed": options.output.seed,
-        "bytes_verified": true,
-        "notes": plan.notes,
-    });
-    match all {
-        serde_json::Value::Object(map) => map,
-        _ => Map::new(),
-    }
+    let parameters = [
+        ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
+        ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
+        ("total_asked", json!(options.total)),
+        ("totals", json!(sweep.totals)),
+        ("subjects", json!(plan.entries.iter().map(|e| e.name).collect::<Vec<_>>())),
+        ("repetitions", json!(plan.repetitions)),
+        ("warm_up_rounds_adaptive", json!(WARM_UP.0)),
+        ("warm_up_rounds", json!(WARM_UP.1)),
+        ("seconds", json!(plan.budget)),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("seed", json!(options.output.seed)),
+        ("bytes_verified", json!(true)),
+        ("notes", json!(sweep.notes)),
+        ("points_left_out", json!(left_out)),
+    ];
+    Ok(Record::new("atr", environment, parameters, rows))
 }
 
 /// The points of a curve: for each ratio, a value made of the figures of two subjects.
@@ -348,15 +283,7 @@ pub fn break_even(
 
 /// The sweeps in a record: all rows of one kind, total and placement.
 pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    let mut sweeps: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let name = format!("{} {} {}", row.kind, row.total, row.placement);
-        match sweeps.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, rows)) => rows.push(row),
-            None => sweeps.push((name, vec![row])),
-        }
-    }
-    sweeps
+    grouping::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
 }
 
 /// The short mixed load that follows a sweep: after where either poller is better, what a load

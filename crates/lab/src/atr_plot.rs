@@ -2,6 +2,7 @@
 
 use crate::atr::{self, Row};
 use crate::atr_table::{cost, loop_time};
+use crate::grouping;
 use crate::plot::{Curve, Plot};
 use crate::record::{Account, PURE};
 
@@ -53,12 +54,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
 
 /// What an event costs each subject, writers' share included where it is known.
 pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.subject.as_str()) {
-            names.push(&row.subject);
-        }
-    }
+    let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
     let curves = names.iter().enumerate().map(|(colour, &name)| Curve {
         name: name.to_owned(),
         points: rows

@@ -1,6 +1,7 @@
 //! What `lab atr` prints: one table per sweep, and where the curves cross.
 
 use crate::atr::{self, Row};
+use crate::grouping;
 use crate::record::{Figures, PURE};
 use crate::table::{self, Table};
 
@@ -81,12 +82,7 @@ pub fn subjects(rows: &[&Row]) -> Table {
         "ns/event, all active",
         "spread of blocks",
     ]);
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.subject.as_str()) {
-            names.push(&row.subject);
-        }
-    }
+    let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
     for name in names {
         let own: Vec<&Row> = rows.iter().copied().filter(|row| row.subject == name).collect();
         let worst = |of: fn(&Figures) -> Option<f64>| {

@@ -120,6 +120,18 @@ pub fn interleave(
     Ok(outcomes)
 }
 
+/// What was measured of each subject at a point, with the ratios that `relate` fills in.
+pub fn figures(
+    outcomes: &[Outcome],
+    sample: Sample,
+    relate: impl FnOnce(&mut [(&str, &mut Figures)]),
+) -> Vec<Figures> {
+    let mut figures: Vec<Figures> = outcomes.iter().map(|one| one.figures(sample)).collect();
+    let names = outcomes.iter().map(|one| one.entry.name);
+    relate(&mut names.zip(&mut figures).collect::<Vec<_>>());
+    figures
+}
+
 fn run_block(
     pairs: &Pairs,
     entry: &Entry,

@@ -7,13 +7,14 @@
 //! blocks.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use superpoll::costs::{self, Costs};
 use superpoll::policy::Governed;
 
 use crate::channel::{self, Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::grouping;
 use crate::load::{Load, Mix};
 use crate::measure::{self, Rounds, Sample};
 use crate::options::{self, Output};
@@ -356,11 +357,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                 measure::interleave(pairs, &suitable, &load, rounds, repetitions, |entry| {
                     progress.step(format!("{kind} {} {}", case.name, entry.name));
                 })?;
-            let mut figures: Vec<Figures> =
-                outcomes.iter().map(|o| o.figures(Sample::Block)).collect();
-            let mut named: Vec<(&str, &mut Figures)> =
-                suitable.iter().map(|e| e.name).zip(figures.iter_mut()).collect();
-            record::relate(&mut named);
+            let figures = measure::figures(&outcomes, Sample::Block, record::relate);
             rows.extend(suitable.iter().zip(figures).map(|(entry, figures)| Row {
                 kind: kind.name().to_owned(),
                 hot: case.mix.hot,
@@ -376,7 +373,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     drop(progress);
     pace::say_left_out(left_out);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("kinds", json!(kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("repetitions", json!(repetitions)),
@@ -389,29 +386,13 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    Ok(Record {
-        schema: record::SCHEMA,
-        experiment: "mix".to_owned(),
-        environment,
-        parameters,
-        rows,
-    })
+    ];
+    Ok(Record::new("mix", environment, parameters, rows))
 }
 
 /// The loads of a record: all rows of one kind and load.
-pub fn loads(rows: &[Row]) -> Vec<(&str, &str, Vec<&Row>)> {
-    let mut loads: Vec<(&str, &str, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        match loads.iter_mut().find(|(kind, load, _)| *kind == row.kind && *load == row.load) {
-            Some((_, _, rows)) => rows.push(row),
-            None => loads.push((&row.kind, &row.load, vec![row])),
-        }
-    }
-    loads
+pub fn loads(rows: &[Row]) -> Vec<((&str, &str), Vec<&Row>)> {
+    grouping::groups(rows, |row| (row.kind.as_str(), row.load.as_str()))
 }
 
 #[cfg(test)]

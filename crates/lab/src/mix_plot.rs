@@ -31,7 +31,7 @@ pub fn svg(rows: &[Row]) -> String {
             x + 17.0
         );
     }
-    for (kind, load, rows) in mix::loads(rows) {
+    for ((kind, load), rows) in mix::loads(rows) {
         let top = y;
         for (name, colour) in BARS {
             let Some(ratio) = find(&rows, name).and_then(|figures| figures.cost_ratio) else {

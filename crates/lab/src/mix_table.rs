@@ -40,7 +40,7 @@ fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
     heading.extend(&adapting);
     heading.push("floor");
     let mut table = Table::new(heading).names(3);
-    for (kind, load, rows) in mix::loads(rows) {
+    for ((kind, load), rows) in mix::loads(rows) {
         let best = best_pure(&rows, price);
         let mut cells = vec![
             kind.to_owned(),

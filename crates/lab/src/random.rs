@@ -1,5 +1,5 @@
 //! A small generator of random numbers (SplitMix64): the same seed gives every subject the same
-//! load, on every machine.
+//! load, on every machine, and the simulator the same search.
 
 /// The generator.
 #[derive(Clone, Debug)]
@@ -20,15 +20,25 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which must not be zero (it is taken as one).
+    /// A number below `bound`; zero if `bound` is zero.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound.max(1) as u128;
         ((u128::from(self.bits()) * bound) >> 64) as usize
     }
 
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) as usize + 1) as u64
+    }
+
     /// True with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
-        ((self.bits() >> 11) as f64) < probability * (1u64 << 53) as f64
+        self.unit() < probability
+    }
+
+    /// A number in `0.0..1.0`.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// All numbers below `count` in random order.
@@ -59,6 +69,35 @@ mod tests {
         assert!(counts.iter().all(|count| (1850..2150).contains(count)), "{counts:?}");
         assert!((2300..2700).contains(&hits), "{hits}");
         assert!(!random.chance(0.0) && random.chance(1.0));
+    }
+
+    #[test]
+    fn ranges_are_kept_and_reached() {
+        let mut random = Random::new(7);
+        let mut seen = [0u32; 5];
+        for _ in 0..1000 {
+            seen[random.below(5)] += 1;
+            let number = random.between(3, 4);
+            assert!(number == 3 || number == 4);
+        }
+        assert!(seen.iter().all(|&count| count > 150), "{seen:?}");
+        assert_eq!(random.below(0), 0);
+        assert_eq!(random.between(9, 9), 9);
+        let hits = (0..10_000).filter(|_| random.chance(0.25)).count();
+        assert!((2300..2700).contains(&hits), "{hits}");
+        assert!(!random.chance(0.0) && random.chance(1.0));
+    }
+
+    #[test]
+    fn a_seed_names_a_sequence() {
+        let first = |seed| {
+            let mut random = Random::new(seed);
+            [random.bits(), random.bits()]
+        };
+        assert_eq!(first(1), first(1));
+        assert_ne!(first(1), first(2));
+        // The reference sequence of SplitMix64 from zero.
+        assert_eq!(first(0)[0], 0xe220_a839_7b1d_cdaf);
     }
 
     #[test]

@@ -191,6 +191,27 @@ impl<Row: Serialize> Record<Row> {
     }
 }
 
+impl<Row> Record<Row> {
+    /// What an experiment of this name measured, and with what.
+    pub fn new<'a>(
+        experiment: &str,
+        environment: Environment,
+        parameters: impl IntoIterator<Item = (&'a str, Value)>,
+        rows: Vec<Row>,
+    ) -> Record<Row> {
+        Record {
+            schema: SCHEMA,
+            experiment: experiment.to_owned(),
+            environment,
+            parameters: parameters
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            rows,
+        }
+    }
+}
+
 impl<Row: DeserializeOwned> Record<Row> {
     /// Reads a document back; none if there is none or it has another shape.
     pub fn load(path: &Path) -> Option<Record<Row>> {

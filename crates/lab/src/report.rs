@@ -216,7 +216,7 @@ fn ring_section(folder: &Path, record: &Record<ring::Row>) -> Result<String> {
         record::write(&folder.join(file), &plot::standalone(&svg))?;
         let _ = writeln!(text, "<figure>{svg}</figure>");
     }
-    for (total, in_flight, rows) in ring::table::points(&record.rows) {
+    for ((total, in_flight), rows) in ring::table::points(&record.rows) {
         let _ = writeln!(text, "<h3>{}</h3>", ring::table::name(total, in_flight));
         text += &table(&ring::table::point(&rows));
     }

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::channel::{self, Pairs};
@@ -25,7 +25,7 @@ use crate::placement::Placement;
 use crate::probe;
 use crate::progress::Progress;
 use crate::random::Random;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::statistics;
 use crate::subject::{Entry, Ledger};
 use crate::sys::memory::SharedNumbers;
@@ -196,7 +196,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         let _ = process::pin(&processors);
     }
     drop(progress);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("samples", json!(samples)),
         ("notes", json!(notes)),
         ("busy_rounds_first", json!(BUSY.0)),
@@ -207,17 +207,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("quick", json!(options.output.quick)),
         ("second_thread", json!(options.output.second_thread)),
         ("seed", json!(options.output.seed)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    Ok(Record {
-        schema: record::SCHEMA,
-        experiment: "wake".to_owned(),
-        environment: environment.unwrap_or_default(),
-        parameters,
-        rows,
-    })
+    ];
+    Ok(Record::new("wake", environment.unwrap_or_default(), parameters, rows))
 }
 
 /// Drops those that need io_uring where there is none, and says why.

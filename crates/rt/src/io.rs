@@ -111,6 +111,20 @@ where
     Ok((done, after::<T>(done, buffer.len())))
 }
 
+impl<T: AsFd> AsyncFd<T> {
+    /// Sends to a stream socket, with a call in line.
+    pub(crate) fn poll_send_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.poll_with(cx, Direction::Write, |socket| {
+            call::send_vectored(socket, buffers).map(|done| (done, After::of(done, asked)))
+        })
+    }
+}
+
 impl<T: AsFd + Drains> AsyncFd<T>
 where
     for<'a> &'a T: Read,

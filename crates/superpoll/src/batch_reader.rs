@@ -150,7 +150,7 @@ impl<T: AsFd> BatchReader<T> {
             due: VecDeque::new(),
             roomy: Vec::new(),
             speculation: prices.map(|prices| {
-                Speculation::new(prices.terms(), prices.terms_of_looking(Costs::calibrated()))
+                Speculation::new(prices.terms(None), prices.terms_of_looking(Costs::calibrated()))
             }),
             found: Vec::new(),
             prices,
@@ -175,10 +175,18 @@ impl<T: AsFd> BatchReader<T> {
     }
 
     /// Has `uring` read all that is ready with one call, or each with a call of its own, where it would else
-    /// do what is cheaper here for that kind of descriptor. It holds for what is registered from now on.
+    /// do what is cheaper here for that kind of descriptor. It holds for what is registered from now on. What is
+    /// better read without being watched depends on what such reads cost; if something is registered already, that
+    /// is decided as before.
     #[must_use]
     pub fn reads_together(self, together: bool) -> BatchReader<T> {
-        BatchReader { together: Some(together), ..self }
+        let mut reader = BatchReader { together: Some(together), ..self };
+        if let (Some(prices), Some(speculation)) = (reader.prices, &mut reader.speculation)
+            && reader.len == 0
+        {
+            speculation.begin_anew(prices.terms(Some(together)));
+        }
+        reader
     }
 
     /// The back-end's name.
@@ -240,11 +248,9 @@ impl<T: AsFd> BatchReader<T> {
             Some(speculation) => speculation.account(stream.kind),
             None => Account::default(),
         };
-        let (by_call, few) = match (self.prices, self.together) {
-            (None, _) | (_, Some(false)) => (true, 0),
-            (_, Some(true)) => (false, 0),
-            (Some(prices), None) => (prices.by_call(stream.kind), prices.few(stream.kind)),
-        };
+        let (by_call, few) = self.prices.map_or((true, 0), |prices| {
+            (prices.by_call(stream.kind, self.together), prices.few(stream.kind, self.together))
+        });
         let source = Source {
             io,
             key,

@@ -1,16 +1,20 @@
 //! Building a poller, and what it says of itself.
 
 use std::io::Write;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
+use superpoll::backend::{Backend, Context, Poll, Synced};
 use superpoll::costs::Costs;
 use superpoll::policy::{Fixed, Place};
 use superpoll::{BackendKind, Error, Events, Hint, Interest, Mode, Poller, Watch};
+
+mod around;
+
+use around::{Around, Surrounded};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -101,47 +105,30 @@ fn the_environment_chooses_where_the_program_does_not() {
 
 /// A back-end of somebody else's, which is the poll back-end under another name. It can refuse
 /// whatever it is told.
-struct Foreign(Poll, Arc<AtomicBool>);
+struct Foreign(Arc<AtomicBool>);
 
-impl Backend for Foreign {
-    fn name(&self) -> &'static str {
-        "foreign"
-    }
-    fn admit(&self, fd: RawFd, watch: Watch) -> superpoll::Result<()> {
-        self.0.admit(fd, watch)
-    }
-    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> superpoll::Result<Synced> {
-        let synced = self.0.sync(cx, index)?;
-        if self.1.load(Ordering::Relaxed) {
+impl Around for Foreign {
+    const NAME: &'static str = "foreign";
+
+    fn sync(
+        &mut self,
+        poll: &mut Poll,
+        cx: &mut Context<'_>,
+        index: u32,
+    ) -> superpoll::Result<Synced> {
+        let synced = poll.sync(cx, index)?;
+        if self.0.load(Ordering::Relaxed) {
             let (what, instead) = ("anything", "ask another one");
             return Err(Error::Unsupported { backend: "foreign", what, instead });
         }
         Ok(synced)
-    }
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> std::io::Result<()> {
-        self.0.wait(cx, deadline)
-    }
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> superpoll::Result<()> {
-        self.0.attach_waker(cx, fd)
-    }
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> superpoll::Result<()> {
-        self.0.after_fork(cx)
-    }
-    fn nest(&mut self, cx: &mut Context<'_>) -> superpoll::Result<BorrowedFd<'_>> {
-        self.0.nest(cx)
-    }
-    fn lengths(&self) -> Lengths {
-        self.0.lengths()
-    }
-    fn memory(&self) -> Memory {
-        self.0.memory()
     }
 }
 
 #[test]
 fn a_back_end_of_the_callers_own_is_used() {
     let mut poller =
-        Poller::builder().custom(Foreign(Poll::new(), Arc::default())).build().unwrap();
+        Poller::builder().custom(Surrounded::new(Foreign(Arc::default()))).build().unwrap();
     assert_eq!(poller.backend(), "foreign");
     let (reader, mut writer) = std::io::pipe().unwrap();
     let reader = poller.own(reader, Interest::READABLE).unwrap();
@@ -156,7 +143,7 @@ fn a_back_end_of_the_callers_own_is_used() {
 #[test]
 fn a_refusal_ends_a_registration_and_one_of_a_removal_is_none() {
     let refuses = Arc::new(AtomicBool::new(false));
-    let backend = Foreign(Poll::new(), refuses.clone());
+    let backend = Surrounded::new(Foreign(refuses.clone()));
     let mut poller = Poller::builder().custom(backend).build().unwrap();
     let mut events = Events::with_limit(1);
     let (reader, _writer) = std::io::pipe().unwrap();

@@ -1,12 +1,16 @@
 //! Wakers, registrars and owners on other threads; nesting.
 
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
-use superpoll::{BackendKind, Events, Interest, Poller, Readiness, Waker, Watch};
+use superpoll::backend::{Backend, Context, Deadline, Poll};
+use superpoll::{BackendKind, Events, Interest, Poller, Readiness, Waker};
+
+mod around;
+
+use around::{Around, Surrounded};
 
 fn each(test: impl Fn(&mut Poller, &mut Events)) {
     for kind in BackendKind::available() {
@@ -36,48 +40,28 @@ fn wakes_before_a_wait_count_as_one_and_cost_nothing() {
 
 /// The poll back-end, woken in the last moment: after the poller has looked for wakes, before the
 /// back-end announces its sleep.
-struct WokenLate {
-    poll: Poll,
-    waker: Arc<Mutex<Option<Waker>>>,
-}
+struct WokenLate(Arc<Mutex<Option<Waker>>>);
 
-impl Backend for WokenLate {
-    fn name(&self) -> &'static str {
-        "woken late"
-    }
-    fn admit(&self, fd: RawFd, watch: Watch) -> superpoll::Result<()> {
-        self.poll.admit(fd, watch)
-    }
-    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> superpoll::Result<Synced> {
-        self.poll.sync(cx, index)
-    }
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> std::io::Result<()> {
-        if let Some(waker) = &*self.waker.lock().unwrap() {
+impl Around for WokenLate {
+    const NAME: &'static str = "woken late";
+
+    fn wait(
+        &mut self,
+        poll: &mut Poll,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+    ) -> std::io::Result<()> {
+        if let Some(waker) = &*self.0.lock().unwrap() {
             waker.wake().unwrap();
         }
-        self.poll.wait(cx, deadline)
-    }
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> superpoll::Result<()> {
-        self.poll.attach_waker(cx, fd)
-    }
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> superpoll::Result<()> {
-        self.poll.after_fork(cx)
-    }
-    fn nest(&mut self, cx: &mut Context<'_>) -> superpoll::Result<BorrowedFd<'_>> {
-        self.poll.nest(cx)
-    }
-    fn lengths(&self) -> Lengths {
-        self.poll.lengths()
-    }
-    fn memory(&self) -> Memory {
-        self.poll.memory()
+        poll.wait(cx, deadline)
     }
 }
 
 #[test]
 fn a_wake_in_the_last_moment_finds_nothing_that_the_last_sleep_left_behind() {
     let late = Arc::new(Mutex::new(None));
-    let backend = WokenLate { poll: Poll::new(), waker: late.clone() };
+    let backend = Surrounded::new(WokenLate(late.clone()));
     let mut poller = Poller::builder().custom(backend).build().unwrap();
     let mut events = Events::with_limit(4);
     let (reader, mut writer) = std::io::pipe().unwrap();

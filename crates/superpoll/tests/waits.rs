@@ -2,12 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
+use superpoll::backend::{Backend, Context, Deadline, Poll};
 use superpoll::{BackendKind, Error, Events, Interest, Mode, Owned, Poller, Readiness, Watch};
+
+mod around;
+
+use around::{Around, Surrounded};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -24,53 +28,32 @@ enum Turn {
 }
 
 /// The poll back-end, after the turns that the test has set.
-#[derive(Default)]
-struct Scripted {
-    poll: Poll,
-    turns: Arc<Mutex<VecDeque<Turn>>>,
-}
+struct Scripted(Arc<Mutex<VecDeque<Turn>>>);
 
-impl Backend for Scripted {
-    fn name(&self) -> &'static str {
-        "scripted"
-    }
-    fn admit(&self, fd: RawFd, watch: Watch) -> superpoll::Result<()> {
-        self.poll.admit(fd, watch)
-    }
-    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> superpoll::Result<Synced> {
-        self.poll.sync(cx, index)
-    }
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> std::io::Result<()> {
-        let turn = self.turns.lock().unwrap().pop_front();
+impl Around for Scripted {
+    const NAME: &'static str = "scripted";
+
+    fn wait(
+        &mut self,
+        poll: &mut Poll,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+    ) -> std::io::Result<()> {
+        let turn = self.0.lock().unwrap().pop_front();
         match turn {
-            None => self.poll.wait(cx, deadline),
+            None => poll.wait(cx, deadline),
             Some(Turn::Nothing) => Ok(()),
             Some(Turn::Fail(number)) => Err(std::io::Error::from_raw_os_error(number)),
             Some(Turn::FindAndFail(number)) => {
-                self.poll.wait(cx, Deadline::Now)?;
+                poll.wait(cx, Deadline::Now)?;
                 Err(std::io::Error::from_raw_os_error(number))
             }
             Some(Turn::FindAndDrop(owned)) => {
-                self.poll.wait(cx, Deadline::Now)?;
+                poll.wait(cx, Deadline::Now)?;
                 drop(owned);
                 Ok(())
             }
         }
-    }
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> superpoll::Result<()> {
-        self.poll.attach_waker(cx, fd)
-    }
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> superpoll::Result<()> {
-        self.poll.after_fork(cx)
-    }
-    fn nest(&mut self, cx: &mut Context<'_>) -> superpoll::Result<BorrowedFd<'_>> {
-        self.poll.nest(cx)
-    }
-    fn lengths(&self) -> Lengths {
-        self.poll.lengths()
-    }
-    fn memory(&self) -> Memory {
-        self.poll.memory()
     }
 }
 
@@ -82,8 +65,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let backend = Scripted::default();
-        let turns = backend.turns.clone();
+        let turns = Arc::<Mutex<VecDeque<Turn>>>::default();
+        let backend = Surrounded::new(Scripted(turns.clone()));
         let poller = Poller::builder().custom(backend).build().unwrap();
         Bench { poller, events: Events::with_limit(8), turns }
     }

@@ -1,15 +1,17 @@
 //! What types cannot say: from what is written to what is meant, or to the list of what is wrong with it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
 use super::model::{
     Action, Config, Host, Listener, Proxy, Redirect, Relay, Route, Server, Tls, Upstream,
 };
-use super::raw;
+use super::overlap::overlap;
+use super::{disk, raw};
 use crate::Address;
 
 /// A mistake and its place in the text, in bytes.
@@ -18,17 +20,60 @@ pub(super) type Found = (Range<usize>, String);
 /// Stands for the whole text where tables are told by their beginning: a table may begin at 0.
 pub(super) const ROOT: usize = usize::MAX;
 
+/// The path of the live page.
+const PAGE: &str = "/_superpoll";
+
 /// Turns what is written into what is meant, and writes down what is wrong.
 pub(super) struct Check<'a> {
     /// The names of all upstreams, those with mistakes too.
     pub(super) upstreams: &'a BTreeSet<String>,
     /// Where the tables begin that lack a key or an element only since a mistake was taken out of them.
     pub(super) holes: &'a BTreeSet<usize>,
+    /// What relative paths are relative to; none where paths are none of our business.
+    base: Option<&'a Path>,
+    /// The path of the figures, as routes have it.
+    metrics: Option<String>,
+    /// Whether the live page takes its path.
+    has_page: bool,
     /// What is wrong.
     pub(super) found: Vec<Found>,
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
+    pub(super) fn new(
+        upstreams: &'a BTreeSet<String>,
+        holes: &'a BTreeSet<usize>,
+        base: Option<&'a Path>,
+        found: Vec<Found>,
+    ) -> Check<'a> {
+        Check { upstreams, holes, base, metrics: None, has_page: true, found }
+    }
+
+    /// A path as the process can use it.
+    fn resolved(&self, path: PathBuf) -> PathBuf {
+        self.base.map_or_else(|| path.clone(), |base| base.join(&path))
+    }
+
+    fn address(&mut self, place: Range<usize>, address: Address) -> Address {
+        let Address::Unix(path) = address else { return address };
+        let path = self.resolved(path);
+        let longest = crate::address::LONGEST_PATH;
+        if path.as_os_str().len() > longest {
+            let what = format!("the path of the socket is {} in full", path.display());
+            self.wrong(place, format!("{what}, expected at most {longest} bytes"));
+        }
+        Address::Unix(path)
+    }
+
+    /// Looks at what a path names, if that is to be done.
+    fn on_disk(&mut self, place: Range<usize>, path: &Path, look: fn(&Path) -> Result<(), String>) {
+        if self.base.is_some()
+            && let Err(what) = look(path)
+        {
+            self.wrong(place, what.replace(['\n', '\r'], " "));
+        }
+    }
+
     fn wrong(&mut self, place: Range<usize>, what: impl Into<String>) {
         self.found.push((place, what.into()));
     }
@@ -46,17 +91,31 @@ impl Check<'_> {
             self.wrong(0..0, "no listener, expected [[listeners]] with an address");
         }
         let has_hosts = !raw.hosts.is_empty();
-        let mut seen = HashMap::new();
+        let has_http = raw.listeners.iter().any(|listener| listener.get_ref().relay.is_none());
+        if let (Some(host), false, false) = (raw.hosts.first(), has_http, raw.listeners.is_empty())
+            && is_whole
+        {
+            let what = "no listener serves the hosts, expected one without relay";
+            self.missing(host.span(), what);
+        }
+        self.has_page = raw.server.page != Some(false);
+        self.metrics = raw.metrics.as_ref().map(|metrics| same(&metrics.get_ref().path));
+        let mut seen: Vec<Address> = Vec::new();
         let mut listeners = Vec::new();
         for listener in raw.listeners {
             let place = listener.span();
             if let Some(address) = &listener.get_ref().address {
-                let any = matches!(address.get_ref().0, Address::Tcp { port: 0, .. });
-                let before = seen.insert(address.get_ref().0.to_string(), ());
-                if before.is_some() && !any {
-                    let what = format!("another listener has the address {}", address.get_ref().0);
-                    self.wrong(address.span(), format!("{what}, expected each address once"));
+                let (place, address) = (address.span(), &address.get_ref().0);
+                if let Some(other) = seen.iter().find(|other| overlap(other, address)) {
+                    let what = if other == address {
+                        format!("another listener has the address {address}, expected each once")
+                    } else {
+                        let what = format!("{address} cannot be listened on beside {other}");
+                        format!("{what}, expected addresses that do not overlap")
+                    };
+                    self.wrong(place, what);
                 }
+                seen.push(address.clone());
             }
             if listener.get_ref().relay.is_none() && !has_hosts && is_whole {
                 let what = "the listener has nothing to serve, expected [[hosts]] or relay = { to = ADDRESS }";
@@ -74,12 +133,18 @@ impl Check<'_> {
             self.path(metrics.span(), &metrics.get_ref().path);
         }
         Config {
+            server: raw.server,
             listeners,
             hosts,
             upstreams,
             timeouts: raw.timeouts,
             limits: raw.limits,
-            access_log: raw.access_log,
+            access_log: raw.access_log.map(|mut log| {
+                if log.path != Path::new("stderr") {
+                    log.path = self.resolved(log.path);
+                }
+                log
+            }),
             metrics: raw.metrics.map(Spanned::into_inner),
         }
     }
@@ -93,24 +158,35 @@ impl Check<'_> {
         let tls = raw.tls.and_then(|tls| self.tls(tls));
         let relay = raw.relay.and_then(|relay| {
             let place = relay.span();
-            let to = relay.into_inner().to;
-            if to.is_none() {
+            let Some(to) = relay.into_inner().to else {
                 self.missing(place, "the relay has no other end, expected to = ADDRESS");
-            }
-            to.map(|to| Relay { to: to.0 })
+                return None;
+            };
+            Some(Relay { to: self.address(place, to.0) })
         });
         let Some(address) = raw.address else {
             self.missing(place, "the listener has no address, expected address = \"HOST:PORT\"");
             return None;
         };
-        let address = address.into_inner().0;
-        Some(Listener { address, tls, proxy_protocol: raw.proxy_protocol, relay })
+        let address_place = address.span();
+        let address = self.address(address_place, address.into_inner().0);
+        if let (Some(mode), Address::Tcp { .. }) = (&raw.mode, &address) {
+            let what = "a TCP port has no permissions, expected mode beside unix:PATH only";
+            self.wrong(mode.span(), what);
+        }
+        let mode = raw.mode.map(|mode| mode.into_inner().0);
+        Some(Listener { address, tls, proxy_protocol: raw.proxy_protocol, relay, mode })
     }
 
     fn tls(&mut self, tls: Spanned<raw::Tls>) -> Option<Tls> {
         let place = tls.span();
         match tls.into_inner() {
             raw::Tls { certificate: Some(certificate), key: Some(key) } => {
+                let (certificate_place, key_place) = (certificate.span(), key.span());
+                let certificate = self.resolved(certificate.into_inner());
+                let key = self.resolved(key.into_inner());
+                self.on_disk(certificate_place, &certificate, disk::certificate);
+                self.on_disk(key_place, &key, disk::key);
                 return Some(Tls { certificate, key });
             }
             raw::Tls { certificate: Some(_), key: None } => {
@@ -189,7 +265,16 @@ impl Check<'_> {
             let path = path.map_or_else(|| "/".to_owned(), Spanned::into_inner);
             self.path(path_place.clone(), &path);
             // `/a` and `/a/` stand for the same requests but one.
-            let same = path.trim_end_matches('/').to_owned();
+            let same = same(&path);
+            if self.metrics.as_ref() == Some(&same) {
+                let what = format!("the path {path:?} is that of the metrics");
+                self.wrong(path_place.clone(), format!("{what}, expected another here or there"));
+            }
+            if self.has_page && (same == PAGE || same.starts_with(&format!("{PAGE}/"))) {
+                let what = format!("the path {path:?} is that of the live page");
+                let expected = "expected another, or page = false in [server]";
+                self.wrong(path_place.clone(), format!("{what}, {expected}"));
+            }
             if !paths.insert(same) && !self.holes.contains(&place.start) {
                 let what = format!("the path {path:?} repeats that of another route of this host");
                 self.wrong(path_place, format!("{what}, expected each path once"));
@@ -228,7 +313,7 @@ impl Check<'_> {
 
     fn files(&mut self, files: Spanned<super::model::Files>) -> Option<super::model::Files> {
         let place = files.span();
-        let files = files.into_inner();
+        let mut files = files.into_inner();
         if files.root.as_os_str().is_empty() {
             self.missing(place, "files without a folder, expected root = FOLDER");
             return None;
@@ -237,8 +322,18 @@ impl Check<'_> {
             files.index.iter().find(|name| name.is_empty() || name.contains(['/', '\0']))
         {
             let what = format!("the index file {name:?} is no name of a file");
-            self.wrong(place, format!("{what}, expected one as \"index.html\""));
+            self.wrong(place.clone(), format!("{what}, expected one as \"index.html\""));
         }
+        if !(1..=9).contains(&files.gzip_level) {
+            let what = format!("gzip has no level {}, expected 1 to 9", files.gzip_level);
+            self.wrong(place.clone(), what);
+        }
+        if files.brotli_level > 11 {
+            let what = format!("Brotli has no level {}, expected 0 to 11", files.brotli_level);
+            self.wrong(place.clone(), what);
+        }
+        files.root = self.resolved(files.root);
+        self.on_disk(place, &files.root, disk::folder);
         Some(files)
     }
 
@@ -309,7 +404,7 @@ impl Check<'_> {
                 continue;
             };
             let place = address.span();
-            let address = address.into_inner().0;
+            let address = self.address(place.clone(), address.into_inner().0);
             if matches!(address, Address::Tcp { port: 0, .. }) {
                 self.wrong(place.clone(), "nothing connects to port 0, expected 1 to 65535");
             }
@@ -333,11 +428,18 @@ impl Check<'_> {
 
     fn path(&mut self, place: Range<usize>, path: &str) {
         let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-        if !is_path || path.contains(['?', '#']) {
+        // Clients leave such components out, so that nothing ever came.
+        let is_resolved = !path.split('/').any(|part| matches!(part, "." | ".."));
+        if !is_path || !is_resolved || path.contains(['?', '#']) {
             let what = format!("{path:?} is no path of a URL");
             self.wrong(place, format!("{what}, expected one as \"/images\", percent-encoded"));
         }
     }
+}
+
+/// A path without what makes no difference to routes.
+fn same(path: &str) -> String {
+    path.trim_end_matches('/').to_owned()
 }
 
 fn host_name(name: &str) -> Result<(), &'static str> {

@@ -9,7 +9,9 @@
 //! what editors and terminals make a link of. Lines and columns count from 1, columns in characters.
 
 mod check;
+mod disk;
 mod model;
+mod overlap;
 mod raw;
 mod scalar;
 #[cfg(test)]
@@ -27,7 +29,7 @@ use toml::de::{DeTable, DeValue};
 use self::check::{Check, Found};
 pub use self::model::{
     AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, LogFormat,
-    Metrics, Proxy, Redirect, Relay, Route, Server, Slow, Timeouts, Tls, Upstream,
+    Metrics, Process, Proxy, Redirect, Relay, Route, Server, Slow, Timeouts, Tls, Upstream,
 };
 use crate::Address;
 
@@ -90,7 +92,7 @@ impl std::error::Error for ConfigError {}
 impl Config {
     /// Reads a configuration from a file.
     ///
-    /// Paths in it stay as they are written.
+    /// Relative paths in it are relative to the folder of the file. Folders, certificates and keys must be there.
     ///
     /// # Errors
     ///
@@ -99,10 +101,12 @@ impl Config {
         let path = path.as_ref();
         let text = read_text(path)
             .map_err(|error| ConfigError::Unreadable { path: path.to_path_buf(), error })?;
-        Config::parse(&path.display().to_string(), &text)
+        let base = path.parent().unwrap_or(Path::new(""));
+        Config::parse_in(&path.display().to_string(), &text, Some(base))
     }
 
-    /// Reads a configuration from a text; errors call it `name`.
+    /// Reads a configuration from a text; errors call it `name`. Paths in it stay as they are written, and nobody looks
+    /// whether something is there.
     ///
     /// ```
     /// use superpoll_gateway::Config;
@@ -115,6 +119,10 @@ impl Config {
     ///
     /// All that is wrong with the text.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
+        Config::parse_in(name, text, None)
+    }
+
+    fn parse_in(name: &str, text: &str, base: Option<&Path>) -> Result<Config, ConfigError> {
         let wrong = |mut found: Vec<Found>| {
             found.sort_by_key(|(place, _)| place.start);
             found.dedup();
@@ -150,7 +158,7 @@ impl Config {
                 }
             }
         };
-        let mut check = Check { upstreams: &upstreams, holes: &holes, found };
+        let mut check = Check::new(&upstreams, &holes, base, found);
         let config = check.config(raw);
         if check.found.is_empty() { Ok(config) } else { wrong(check.found) }
     }
@@ -171,6 +179,7 @@ impl Config {
         let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port: 8080 };
         let route = Route { path: "/".to_owned(), action };
         Config {
+            server: Process::default(),
             listeners: vec![Listener::plain(address)],
             hosts: vec![Host { names: Vec::new(), default: true, routes: vec![route] }],
             upstreams: std::collections::BTreeMap::new(),

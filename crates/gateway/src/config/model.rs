@@ -1,11 +1,12 @@
 //! What a configuration says once it has been read and found right.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use superpoll_rt::BackendKind;
 
 use super::scalar;
 use crate::Address;
@@ -13,6 +14,8 @@ use crate::Address;
 /// A configuration of the gateway without mistakes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
+    /// How the process is run.
+    pub server: Process,
     /// Where clients connect to; at least one.
     pub listeners: Vec<Listener>,
     /// What is served to whom who speaks HTTP.
@@ -29,6 +32,26 @@ pub struct Config {
     pub metrics: Option<Metrics>,
 }
 
+/// How the process is run.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Process {
+    /// How many engines share the connections, each on a thread of its own. Default: 1.
+    pub workers: NonZeroUsize,
+    /// What watches the connections: `select`, `poll`, `epoll`, `adaptive` or `uring`. Default: what the environment's
+    /// `SUPERPOLL_BACKEND` says, else the best there is.
+    #[serde(deserialize_with = "scalar::some_backend")]
+    pub backend: Option<BackendKind>,
+    /// Whether the live page is at `/_superpoll/`. Default: for who connects from this machine.
+    pub page: Option<bool>,
+}
+
+impl Default for Process {
+    fn default() -> Process {
+        Process { workers: NonZeroUsize::MIN, backend: None, page: None }
+    }
+}
+
 /// An address that the gateway listens on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Listener {
@@ -40,13 +63,15 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// Where bytes are relayed to as they are. Default: the listener speaks HTTP and serves the hosts.
     pub relay: Option<Relay>,
+    /// The permissions of a Unix socket, written in octal as "0660". Default: those that the umask leaves.
+    pub mode: Option<u32>,
 }
 
 impl Listener {
     /// One that speaks HTTP as it comes.
     #[must_use]
     pub fn plain(address: Address) -> Listener {
-        Listener { address, tls: None, proxy_protocol: false, relay: None }
+        Listener { address, tls: None, proxy_protocol: false, relay: None, mode: None }
     }
 }
 
@@ -327,6 +352,8 @@ pub struct Limits {
     pub connections: Option<NonZeroU32>,
     /// The most connections of one client address at a time. Default: no limit.
     pub connections_per_client: Option<NonZeroU32>,
+    /// The most requests of one connection, which is then closed. Default: no limit.
+    pub requests_per_connection: Option<NonZeroU32>,
 }
 
 impl Default for Limits {
@@ -336,6 +363,7 @@ impl Default for Limits {
             body_bytes: 16 << 20,
             connections: None,
             connections_per_client: None,
+            requests_per_connection: None,
         }
     }
 }

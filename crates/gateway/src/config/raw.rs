@@ -8,12 +8,15 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::model::{AccessLog, Balance, Channel, Files, Health, Limits, Metrics, Timeouts};
-use super::scalar::AddressText;
+use super::model::{
+    AccessLog, Balance, Channel, Files, Health, Limits, Metrics, Process, Timeouts,
+};
+use super::scalar::{AddressText, ModeText};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Config {
+    pub(super) server: Process,
     pub(super) listeners: Vec<Spanned<Listener>>,
     pub(super) hosts: Vec<Spanned<Host>>,
     pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,
@@ -30,13 +33,14 @@ pub(super) struct Listener {
     pub(super) tls: Option<Spanned<Tls>>,
     pub(super) proxy_protocol: bool,
     pub(super) relay: Option<Spanned<Relay>>,
+    pub(super) mode: Option<Spanned<ModeText>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Tls {
-    pub(super) certificate: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
+    pub(super) certificate: Option<Spanned<PathBuf>>,
+    pub(super) key: Option<Spanned<PathBuf>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use superpoll_rt::BackendKind;
 
 use crate::Address;
 
@@ -73,6 +74,57 @@ pub(super) fn some_duration<'de, D: Deserializer<'de>>(
 
 pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     deserializer.deserialize_any(SizeText)
+}
+
+struct BackendText;
+
+impl Visitor<'_> for BackendText {
+    type Value = BackendKind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a back-end as \"epoll\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<BackendKind, E> {
+        text.parse().map_err(|_| {
+            let known = BackendKind::names();
+            E::custom(format!("{text:?} is no back-end, expected one of {known}"))
+        })
+    }
+}
+
+pub(super) fn some_backend<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BackendKind>, D::Error> {
+    deserializer.deserialize_any(BackendText).map(Some)
+}
+
+/// Permissions of a file as a value of TOML: a text, as numbers of TOML need `0o` to be octal.
+pub(super) struct ModeText(pub(super) u32);
+
+impl<'de> Deserialize<'de> for ModeText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ModeText, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = ModeText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("permissions as \"0660\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ModeText, E> {
+                let digits = text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+                let mode =
+                    u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+                mode.map(ModeText).ok_or_else(|| {
+                    E::custom(format!("{text:?} are no permissions, expected them as \"0660\""))
+                })
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
 }
 
 /// An address as a value of TOML.

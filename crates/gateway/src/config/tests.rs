@@ -139,7 +139,7 @@ fn each_mistake_has_its_place() {
         ("[limits", 3, 8, "unclosed table"),
         ("a = ", 3, 5, "string values must be quoted"),
         // Keys and types.
-        ("nonsense = 1", 3, 1, "unknown key `nonsense`, expected one of `listeners`"),
+        ("nonsense = 1", 3, 1, "unknown key `nonsense`, expected one of `server`, `listeners`"),
         ("[limits]\nheader = 1", 4, 1, "unknown key `header`"),
         ("access_log = 3", 3, 14, "invalid type: integer `3`, expected"),
         (
@@ -217,11 +217,11 @@ fn listeners_hosts_and_routes_are_checked() {
             "a key without a certificate",
         ),
         (host, "listeners = [{ address = \":1\", tls = {} }]", 2, 38, "tls without files"),
-        (host, "listeners = [{ address = \":1\", relay = {} }]", 2, 40, "no other end"),
+        ("", "listeners = [{ address = \":1\", relay = {} }]", 1, 40, "no other end"),
         (
-            host,
+            "",
             "listeners = [{ address = \":1\", relay = { to = \":2\" }, tls = { certificate = \"c\", key = \"k\" } }]",
-            2,
+            1,
             61,
             "passes TLS on",
         ),
@@ -370,8 +370,251 @@ fn what_cannot_be_read_is_said() {
     std::fs::write(&path, b"a\xff").unwrap();
     let error = Config::read(&path).unwrap_err().to_string();
     assert!(error.ends_with("byte 1 is not UTF-8"), "{error}");
-    std::fs::write(&path, WHOLE).unwrap();
-    assert!(Config::read(&path).is_ok());
+}
+
+/// A certificate and its key in a folder.
+fn with_certificate(folder: &Path) {
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("a.pem"), pair.cert.pem()).unwrap();
+    std::fs::write(folder.join("a.key"), pair.signing_key.serialize_pem()).unwrap();
+}
+
+#[test]
+fn paths_are_relative_to_the_folder_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    with_certificate(root);
+    std::fs::create_dir(root.join("www")).unwrap();
+    let text = r#"
+listeners = [
+    { address = ":1", tls = { certificate = "a.pem", key = "a.key" } },
+    { address = "unix:a.sock", relay = { to = "unix:sub/b.sock" } },
+]
+hosts = [{ routes = [{ files = { root = "www" } }, { path = "/x", files = { root = "/" } }] }]
+access_log = { path = "log" }
+[upstreams.app]
+servers = [{ address = "unix:c.sock" }]
+"#;
+    std::fs::write(root.join("x.toml"), text).unwrap();
+    let config = Config::read(root.join("x.toml")).unwrap_or_else(|error| panic!("{error}"));
+    let tls = config.listeners[0].tls.as_ref().unwrap();
+    assert_eq!(
+        (tls.certificate.clone(), tls.key.clone()),
+        (root.join("a.pem"), root.join("a.key"))
+    );
+    assert_eq!(config.listeners[1].address, Address::Unix(root.join("a.sock")));
+    let relay = config.listeners[1].relay.as_ref().unwrap();
+    assert_eq!(relay.to, Address::Unix(root.join("sub/b.sock")));
+    let root_of = |route: &Route| match &route.action {
+        Action::Files(files) => files.root.clone(),
+        other => panic!("{other:?}"),
+    };
+    let roots: Vec<_> = config.hosts[0].routes.iter().map(root_of).collect();
+    assert_eq!(roots, [root.join("www"), PathBuf::from("/")]);
+    assert_eq!(config.access_log.unwrap().path, root.join("log"));
+    assert_eq!(config.upstreams["app"].servers[0].address, Address::Unix(root.join("c.sock")));
+    // Without a file they stay as they are, and nobody looks.
+    let config = Config::parse("x", text).unwrap();
+    assert_eq!(config.listeners[0].tls.as_ref().unwrap().key, Path::new("a.key"));
+}
+
+#[test]
+fn what_is_not_there_is_told_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    with_certificate(root);
+    std::fs::create_dir(root.join("www")).unwrap();
+    std::fs::write(root.join("empty"), b"").unwrap();
+    std::fs::write(root.join("cut"), b"-----BEGIN CERTIFICATE-----\nAAAA\n").unwrap();
+    std::fs::write(
+        root.join("noise"),
+        b"-----BEGIN CERTIFICATE-----\n\xff*\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+    let long = "s".repeat(100);
+    for (certificate, key, files, socket, line, what) in [
+        ("a.pem", "a.key", "www", "s", 0, ""),
+        ("none", "a.key", "www", "s", 3, "cannot read the certificate"),
+        ("empty", "a.key", "www", "s", 3, "empty has no certificate"),
+        ("a.key", "a.key", "www", "s", 3, "a.key has no certificate"),
+        ("cut", "a.key", "www", "s", 3, "is no PEM file of a certificate"),
+        ("noise", "a.key", "www", "s", 3, "is no PEM file of a certificate"),
+        ("a.pem", "none", "www", "s", 4, "cannot read the private key"),
+        ("a.pem", "a.pem", "www", "s", 4, "a.pem has no private key"),
+        ("a.pem", "a.key", "none", "s", 6, "cannot read the folder"),
+        ("a.pem", "a.key", "a.pem", "s", 6, "cannot read the folder"),
+        ("a.pem", "a.key", "www", &long, 8, "the path of the socket is"),
+    ] {
+        let text = format!(
+            "[[listeners]]\naddress = \":1\"\ntls.certificate = {certificate:?}\ntls.key = {key:?}\n\
+             [[hosts]]\nroutes = [{{ files = {{ root = {files:?} }} }}]\n\
+             [[listeners]]\naddress = \"unix:{socket}\"\n"
+        );
+        let path = root.join("x.toml");
+        std::fs::write(&path, text).unwrap();
+        let found = match Config::read(&path) {
+            Ok(_) => Vec::new(),
+            Err(ConfigError::Wrong { mistakes, .. }) => mistakes,
+            Err(error) => panic!("{error}"),
+        };
+        if line == 0 {
+            assert_eq!(found, []);
+            continue;
+        }
+        let [mistake] = found.as_slice() else { panic!("{certificate} {key}: {found:?}") };
+        assert_eq!(mistake.line, line, "{mistake:?}");
+        assert!(mistake.what.contains(what) && !mistake.what.contains('\n'), "{mistake:?}");
+    }
+}
+
+/// The example with its defaults written out.
+fn with_defaults(text: &str) -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn the_example_has_every_key_and_its_true_default() {
+    let text = include_str!("../../../../docs/superpoll.toml");
+    let config = |text: &str| {
+        Config::parse("superpoll.toml", text).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let written_out = with_defaults(text);
+    assert_ne!(written_out, text);
+    assert_eq!(config(text), config(&written_out));
+    // A default that is not the real one is told apart.
+    assert_ne!(config(text), config(&written_out.replace("rise = 2", "rise = 3")));
+
+    // The keys of each table, as the message for an unknown one lists them.
+    let mut keys = 0;
+    for table in [
+        "zzz = 1\n",
+        "[server]\nzzz = 1",
+        "[[listeners]]\nzzz = 1",
+        "[[listeners]]\ntls = { zzz = 1 }",
+        "[[listeners]]\nrelay = { zzz = 1 }",
+        "[[hosts]]\nzzz = 1",
+        "[[hosts]]\nroutes = [{ zzz = 1 }]",
+        "[[hosts]]\nroutes = [{ files = { zzz = 1 } }]",
+        "[[hosts]]\nroutes = [{ redirect = { zzz = 1 } }]",
+        "[[hosts]]\nroutes = [{ channel = { zzz = 1 } }]",
+        "[[hosts]]\nroutes = [{ proxy = { zzz = 1 } }]",
+        "[upstreams.app]\nzzz = 1",
+        "[upstreams.app]\nservers = [{ zzz = 1 }]",
+        "[upstreams.app]\nhealth = { zzz = 1 }",
+        "[timeouts]\nzzz = 1",
+        "[limits]\nzzz = 1",
+        "[access_log]\nzzz = 1",
+        "[metrics]\nzzz = 1",
+    ] {
+        let found = blamed(table);
+        let said = found.iter().map(|(_, _, what)| what).find(|what| what.contains("`zzz`"));
+        let known =
+            said.unwrap_or_else(|| panic!("{table}: {found:?}")).split('`').skip(3).step_by(2);
+        for key in known {
+            keys += 1;
+            let is_set = written_out.lines().any(|line| {
+                let table = line.trim_matches(['[', ']']);
+                line.starts_with(&format!("{key} = "))
+                    || (line.starts_with('[') && table.split('.').any(|part| part == key))
+            });
+            assert!(is_set, "{table}: the example lacks {key}");
+        }
+    }
+    assert!(keys > 60, "{keys} keys were looked for");
+}
+
+#[test]
+fn what_cannot_be_reached_is_told() {
+    let listener = "listeners = [{ address = \":1\" }]\n";
+    let host = "hosts = [{ routes = [{ channel = {} }] }]\n";
+    for (text, line, column, what) in [
+        (
+            format!(
+                "listeners = [{{ address = \"0.0.0.0:80\" }}, {{ address = \"127.0.0.1:80\" }}]\n{host}"
+            ),
+            1,
+            54,
+            "127.0.0.1:80 cannot be listened on beside 0.0.0.0:80",
+        ),
+        (
+            format!("listeners = [{{ address = \":1\", relay = {{ to = \":2\" }} }}]\n{host}"),
+            2,
+            10,
+            "no listener serves the hosts",
+        ),
+        (
+            format!(
+                "{listener}hosts = [{{ routes = [{{ path = \"/metrics/\", channel = {{}} }}] }}]\n[metrics]\n"
+            ),
+            2,
+            31,
+            "\"/metrics/\" is that of the metrics",
+        ),
+        (
+            format!(
+                "{listener}hosts = [{{ routes = [{{ path = \"/_superpoll/x\", channel = {{}} }}] }}]\n"
+            ),
+            2,
+            31,
+            "is that of the live page, expected another, or page = false",
+        ),
+        (
+            format!(
+                "{listener}hosts = [{{ routes = [{{ path = \"/a/../b\", channel = {{}} }}] }}]\n"
+            ),
+            2,
+            31,
+            "is no path of a URL",
+        ),
+        (
+            format!("{listener}{host}[server]\nbackend = \"fast\"\n"),
+            4,
+            11,
+            "\"fast\" is no back-end, expected one of ",
+        ),
+        (format!("{listener}{host}[server]\nworkers = 0\n"), 4, 11, "nonzero"),
+        (
+            format!("listeners = [{{ address = \":1\", mode = \"0660\" }}]\n{host}"),
+            1,
+            39,
+            "a TCP port has no permissions",
+        ),
+        (
+            format!("listeners = [{{ address = \"/s\", mode = \"0999\" }}]\n{host}"),
+            1,
+            39,
+            "\"0999\" are no permissions",
+        ),
+        (
+            format!(
+                "{listener}hosts = [{{ routes = [{{ files = {{ root = \"/\", gzip_level = 0 }} }}] }}]\n"
+            ),
+            2,
+            32,
+            "gzip has no level 0",
+        ),
+        (
+            format!(
+                "{listener}hosts = [{{ routes = [{{ files = {{ root = \"/\", brotli_level = 12 }} }}] }}]\n"
+            ),
+            2,
+            32,
+            "Brotli has no level 12",
+        ),
+    ] {
+        let found = blamed(&text);
+        let [(at_line, at_column, said)] = found.as_slice() else { panic!("{text}: {found:?}") };
+        assert!(said.contains(what) && !said.contains('\n'), "{text}: {said}");
+        assert_eq!((*at_line, *at_column), (line, column), "{text}: {said}");
+    }
+    let free = format!(
+        "{listener}hosts = [{{ routes = [{{ path = \"/_superpoll\", channel = {{}} }}] }}]\nserver.page = false\n"
+    );
+    assert_eq!(blamed(&free), []);
 }
 
 proptest! {

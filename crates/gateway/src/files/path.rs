@@ -21,6 +21,10 @@ pub(super) enum Refusal {
 }
 
 pub(super) fn relative(path: &str, hidden: bool) -> Result<RelativePath, Refusal> {
+    // The path of the route itself, which is that of a folder without its slash.
+    if path.is_empty() {
+        return Ok(RelativePath { path: String::new(), is_folder: false });
+    }
     let rest = path.strip_prefix('/').ok_or(Refusal::Malformed)?;
     let mut parts = Vec::new();
     for part in rest.split('/') {

@@ -9,7 +9,6 @@ use std::io;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{HeaderMap, HeaderValue, Response, request};
 use superpoll_rt::blocking::unblock;
@@ -20,6 +19,7 @@ use super::kind::Kind;
 use super::pieces::fill;
 use super::representation::{Parts, Representation, Source};
 use crate::Body;
+use crate::window;
 
 /// The bytes of a file or of a compressed sibling, and what tells this version from others.
 pub(super) struct Content {
@@ -185,7 +185,7 @@ impl Resource {
         let made = bytes.ok().flatten().and_then(|bytes| {
             self.grown.set(self.grown.get() + bytes.len());
             Representation::new(Parts {
-                source: Source::Memory(Bytes::from(bytes)),
+                source: Source::Memory(window::bytes(bytes)),
                 kind: &self.kind.field,
                 coding: Some(coding),
                 tag: &format!("{}-{}", self.tag, coding.name()),

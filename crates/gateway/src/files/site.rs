@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Response, StatusCode, request};
 use superpoll_rt::blocking::unblock;
@@ -26,6 +25,7 @@ use super::version::{OnDisk, Opened, Stamp};
 use super::{not_allowed, plain};
 use crate::Body;
 use crate::config::Files;
+use crate::window;
 
 /// How often a file that changes while it is read is read again.
 const TRIES: usize = 3;
@@ -273,7 +273,7 @@ impl Site {
             let bytes = read_all(&opened.file, length as usize).await?;
             let now = opened.again()?;
             if now.stamp == opened.stamp && bytes.len() as u64 == length {
-                let source = Source::Memory(Bytes::from(bytes));
+                let source = Source::Memory(window::bytes(bytes));
                 return Ok(Content::new(source, &opened.stamp));
             }
             *opened = now;

@@ -1,6 +1,7 @@
 //! The plots of `lab echo`: processor time of a request, over the number of connections.
 
 use crate::echo::Row;
+use crate::grouping;
 use crate::plot::{self, Plot};
 
 /// A curve for each server, for one kind of sockets; none if only one number of connections was measured.
@@ -20,13 +21,7 @@ pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
 
 /// The kinds of sockets, in the order of their rows.
 pub fn kinds(rows: &[Row]) -> Vec<&str> {
-    let mut kinds: Vec<&str> = Vec::new();
-    for row in rows {
-        if !kinds.contains(&row.kind.as_str()) {
-            kinds.push(&row.kind);
-        }
-    }
-    kinds
+    grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
 }
 
 #[cfg(test)]

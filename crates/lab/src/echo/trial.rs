@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::channel::{self, Kind};
 use crate::echo::load::{Connection, load};
@@ -14,7 +14,7 @@ use crate::options;
 use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::rounds::Slice;
@@ -75,7 +75,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let measured = processors.apart(|server| measure(options, &entries, &points, server));
     let (rows, rounds, left_out) = measured?;
     pace::say_left_out(left_out);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("connections", json!(points.iter().map(|p| p.connections).collect::<Vec<_>>())),
@@ -89,12 +89,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let experiment = "echo".to_owned();
-    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+    ];
+    Ok(Record::new("echo", environment, parameters, rows))
 }
 
 /// The rows, how many rounds were wanted, and how many points were left out.

@@ -18,7 +18,7 @@
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::channel;
@@ -28,7 +28,7 @@ use crate::options::{self, Output};
 use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::statistics;
 use crate::sys::{descriptor, process, socket};
 
@@ -274,7 +274,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     drop(progress);
     relate(&mut rows);
     pace::say_left_out(left_out);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("subjects", json!(ways.iter().map(|way| way.name).collect::<Vec<_>>())),
         ("processes", json!(points.iter().map(|point| point.processes).collect::<Vec<_>>())),
         ("dups", json!(options.dups)),
@@ -285,17 +285,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("quick", json!(options.output.quick)),
         ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    Ok(Record {
-        schema: record::SCHEMA,
-        experiment: "herd".to_owned(),
-        environment,
-        parameters,
-        rows,
-    })
+    ];
+    Ok(Record::new("herd", environment, parameters, rows))
 }
 
 /// One herd: gathers it, connects until the time is over, and lets it go.

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::channel;
 use crate::environment::Environment;
@@ -14,7 +14,7 @@ use crate::http::{Options, Row};
 use crate::options;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::turns::{self, Runner};
@@ -82,7 +82,7 @@ fn measure(
     }
     drop(progress);
     pace::say_left_out(left_out);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("connections", json!(points)),
@@ -94,12 +94,8 @@ fn measure(
         ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let experiment = "http".to_owned();
-    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+    ];
+    Ok(Record::new("http", environment, parameters, rows))
 }
 
 /// Starts a server, connects to it, and sees how long a request takes.

@@ -13,21 +13,22 @@
 //! What this kernel, or this process under its limits, may not use is left out, and the record says why.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::channel::{self, Kind, Pairs};
+use crate::channel::Pairs;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::grouping;
 use crate::load::Load;
 use crate::measure::{self, Rounds, Sample};
 use crate::options::{self, Output};
 use crate::output;
 use crate::pace::{self, Pace};
-use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::record::{self, Figures, Record};
 use crate::statistics;
 use crate::subject::{self, Build, Entry};
+use crate::sweep::Sweep;
 use crate::sys::signal;
 
 mod aio;
@@ -171,13 +172,10 @@ impl Row {
 const WARM_UP: usize = 8;
 
 /// The ratios that a sweep visits, beside a single active descriptor.
-const SWEEP: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
+const SHARES: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
 
 struct Plan {
-    kinds: Vec<Kind>,
-    placements: Vec<Placement>,
-    totals: Vec<usize>,
-    active: Option<Vec<usize>>,
+    sweep: Sweep,
     ways: Vec<Way>,
     repetitions: usize,
     /// Seconds.
@@ -187,58 +185,16 @@ struct Plan {
 
 fn plan(options: &Options) -> Result<Plan> {
     options.output.check()?;
-    let most = channel::most_pairs();
-    let mut notes = Vec::new();
-    let mut totals = options::numbers("--total", &options.total)?;
-    for total in &mut totals {
-        if *total == 0 {
-            return Err(Error::usage("--total 0 watches nothing: give 1 or more"));
-        }
-        if *total > most {
-            notes.push(format!(
-                "--total {total} needs {} descriptors and this process may open {}: measuring {most} \
-                 (raise the hard limit with ulimit -Hn to measure all)",
-                *total * 2,
-                superpoll::limits::descriptors().1,
-            ));
-            *total = most;
-        }
-    }
-    totals.dedup();
-    let active = options.active.as_deref().map(|text| options::numbers("--active", text));
-    let active = active.transpose()?;
-    for &count in active.iter().flatten() {
-        if count == 0 {
-            return Err(Error::usage("--active 0 has nothing to wait for: give 1 or more"));
-        }
-        if let Some(total) = totals.iter().find(|&&total| count > total) {
-            return Err(Error::usage(format!(
-                "--active {count} is more than the {total} descriptors there are: give at most \
-                 {total}, or a larger --total"
-            )));
-        }
-    }
+    let totals = options::numbers("--total", &options.total)?;
+    let active = options.active.as_deref();
+    let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
     Ok(Plan {
-        kinds: options::kinds(&options.kind)?,
-        placements: options::placements(&options.placement)?,
-        totals,
-        active,
+        notes: std::mem::take(&mut sweep.notes),
+        sweep,
         ways: chosen(&options.subjects)?,
         repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
         budget: options.output.budget(15.0, 30.0),
-        notes,
     })
-}
-
-/// How many are active at each point of a sweep over `total`.
-fn points(total: usize, active: Option<&[usize]>) -> Vec<usize> {
-    if let Some(active) = active {
-        return active.to_vec();
-    }
-    let mut points = vec![1];
-    points.extend(SWEEP.iter().map(|share| ((total as f64 * share).round() as usize).max(1)));
-    points.dedup();
-    points
 }
 
 /// Whether an error means that the kernel does not have something or does not let us use it.
@@ -288,30 +244,28 @@ fn working(ways: &[Way], pairs: &Pairs) -> Result<(Vec<Way>, Vec<String>)> {
 /// [`Error::Usage`] for options that make no sense or leave nothing to measure, [`Error::Work`] if a loop
 /// did not do its work, [`Error::System`] if the kernel refuses something that all need.
 pub fn run(options: &Options) -> Result<Record<Row>> {
-    let mut plan = plan(options)?;
-    for note in &plan.notes {
+    let Plan { sweep, ways: wanted, repetitions, budget, mut notes } = plan(options)?;
+    for note in &notes {
         output::note(note);
     }
     let floor = Entry::named(FLOOR)?;
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
-    let count = |total: &usize| points(*total, plan.active.as_deref()).len();
-    let all_points: usize =
-        plan.totals.iter().map(count).sum::<usize>() * plan.kinds.len() * plan.placements.len();
-    let blocks = all_points * (plan.ways.len() + 1) * plan.repetitions;
+    let all_points = sweep.len();
+    let blocks = all_points * (wanted.len() + 1) * repetitions;
     let progress = Progress::new("models", blocks);
-    let slot = plan.budget / blocks.max(1) as f64;
+    let slot = budget / blocks.max(1) as f64;
     let promised = options.output.paced || options.output.seconds.is_none();
-    let mut pace = Pace::new(all_points, plan.budget, promised, options.output.quick);
+    let mut pace = Pace::new(all_points, budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();
     // Why there was nothing to measure somewhere: a remark, unless it is so everywhere.
     let mut nothing = Vec::new();
-    for &kind in &plan.kinds {
-        for &total in &plan.totals {
+    for &kind in &sweep.kinds {
+        for &total in &sweep.totals {
             let pairs = Pairs::open(kind, total)?;
-            let (ways, reasons) = working(&plan.ways, &pairs)?;
-            let new = reasons.into_iter().filter(|reason| !plan.notes.contains(reason));
+            let (ways, reasons) = working(&wanted, &pairs)?;
+            let new = reasons.into_iter().filter(|reason| !notes.contains(reason));
             let new: Vec<String> = new.collect();
             if ways.is_empty() {
                 nothing.extend(new);
@@ -319,14 +273,14 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             }
             for reason in new {
                 output::note(&reason);
-                plan.notes.push(reason);
+                notes.push(reason);
             }
             let mut entries = vec![floor];
             entries.extend(ways.iter().map(|way| way.entry));
-            let quiet = quiet_shares(&pairs, &ways, plan.repetitions)?;
-            for &placement in &plan.placements {
-                for active in points(total, plan.active.as_deref()) {
-                    let Some(repetitions) = pace.next(plan.repetitions) else {
+            let quiet = quiet_shares(&pairs, &ways, repetitions)?;
+            for &placement in &sweep.placements {
+                for active in sweep.points(total) {
+                    let Some(repetitions) = pace.next(repetitions) else {
                         left_out += 1;
                         continue;
                     };
@@ -342,11 +296,9 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                     };
                     let outcomes =
                         measure::interleave(&pairs, &entries, &load, rounds, repetitions, told)?;
-                    let mut figures: Vec<Figures> =
-                        outcomes.iter().map(|o| o.figures(Sample::Round)).collect();
-                    let mut named: Vec<(&str, &mut Figures)> =
-                        entries.iter().map(|e| e.name).zip(figures.iter_mut()).collect();
-                    record::relate_to(&mut named, |name| name != FLOOR);
+                    let figures = measure::figures(&outcomes, Sample::Round, |point| {
+                        record::relate_to(point, |name| name != FLOOR);
+                    });
                     rows.extend(entries.iter().zip(figures).enumerate().map(
                         |(place, (entry, figures))| {
                             let own = place.checked_sub(1);
@@ -372,16 +324,30 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     for reason in nothing {
         output::note(&reason);
-        plan.notes.push(reason);
+        notes.push(reason);
     }
     pace::say_left_out(left_out);
-    Ok(Record {
-        schema: record::SCHEMA,
-        experiment: "models".to_owned(),
-        environment,
-        parameters: parameters(options, &plan, left_out),
-        rows,
-    })
+    let about = |way: &Way| {
+        (way.entry.name.to_owned(), json!(format!("{}: {}", way.model.name(), way.entry.about)))
+    };
+    let parameters = [
+        ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
+        ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
+        ("total_asked", json!(options.total)),
+        ("totals", json!(sweep.totals)),
+        ("subjects", wanted.iter().map(about).collect()),
+        ("repetitions", json!(repetitions)),
+        ("warm_up_rounds", json!(WARM_UP)),
+        ("quiet_nanoseconds", json!(quiet::NANOSECONDS)),
+        ("signal_queue", json!(signal::queue_limit())),
+        ("seconds", json!(budget)),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
+    ];
+    Ok(Record::new("models", environment, parameters, rows))
 }
 
 /// The share of a processor that each takes while nothing happens, the median of some times in turn.
@@ -395,52 +361,15 @@ fn quiet_shares(pairs: &Pairs, ways: &[Way], repetitions: usize) -> Result<Vec<f
     Ok(shares.iter().map(|shares| statistics::median(shares)).collect())
 }
 
-fn parameters(options: &Options, plan: &Plan, left_out: usize) -> Map<String, Value> {
-    let about: Map<String, Value> = plan
-        .ways
-        .iter()
-        .map(|way| {
-            (way.entry.name.to_owned(), json!(format!("{}: {}", way.model.name(), way.entry.about)))
-        })
-        .collect();
-    [
-        ("kinds", json!(plan.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
-        ("placements", json!(plan.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
-        ("total_asked", json!(options.total)),
-        ("totals", json!(plan.totals)),
-        ("subjects", Value::Object(about)),
-        ("repetitions", json!(plan.repetitions)),
-        ("warm_up_rounds", json!(WARM_UP)),
-        ("quiet_nanoseconds", json!(quiet::NANOSECONDS)),
-        ("signal_queue", json!(signal::queue_limit())),
-        ("seconds", json!(plan.budget)),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
-        ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
-        ("notes", json!(plan.notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect()
-}
-
 /// The sweeps in a record: all rows of one kind, total and placement.
 pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    let mut sweeps: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let name = format!("{} {} {}", row.kind, row.total, row.placement);
-        match sweeps.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, rows)) => rows.push(row),
-            None => sweeps.push((name, vec![row])),
-        }
-    }
-    sweeps
+    grouping::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Kind;
     use crate::subject::Ledger;
     use crate::sys::descriptor;
 

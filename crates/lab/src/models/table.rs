@@ -2,6 +2,7 @@
 //! claimed of each model beside what was measured.
 
 use crate::atr_table::{cost, loop_time};
+use crate::grouping;
 use crate::models::{FLOOR, Row, claims, sweeps};
 use crate::record::{Account, Figures};
 use crate::statistics;
@@ -9,13 +10,7 @@ use crate::table::{self, Table};
 
 /// The subjects of a sweep in the order of their rows.
 pub(super) fn names<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.subject.as_str()) {
-            names.push(&row.subject);
-        }
-    }
-    names
+    grouping::distinct(rows.iter().map(|row| row.subject.as_str()))
 }
 
 /// The time per round of each loop at each ratio, by one of the accounts, and which was the best.

@@ -19,7 +19,7 @@
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::channel::{self, Kind, Pairs};
 use crate::environment::Environment;
@@ -28,10 +28,11 @@ use crate::options::{self, Output};
 use crate::output;
 use crate::progress::Progress;
 use crate::random::Random;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::second_thread::SecondThread;
 use crate::statistics;
 
+mod epoll_set;
 mod ours;
 pub mod plot;
 mod raw_epoll;
@@ -217,7 +218,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     drop(progress);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("subjects", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("kinds", json!(plan.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>())),
         ("batches", json!(plan.batches)),
@@ -229,12 +230,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("quick", json!(options.output.quick)),
         ("second_thread", json!(options.output.second_thread)),
         ("notes", json!(notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let experiment = "registrations".to_owned();
-    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+    ];
+    Ok(Record::new("registrations", environment, parameters, rows))
 }
 
 /// What of a round is looked at.

@@ -8,7 +8,7 @@ use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::sys::uring::changes::Changes;
 
-use super::raw_epoll::{FIRST, MODIFIED};
+use super::epoll_set::{FIRST, MODIFIED};
 use super::subject::Registry;
 
 struct RingPoll {

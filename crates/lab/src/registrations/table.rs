@@ -1,17 +1,12 @@
 //! What `lab registrations` prints: a table for each kind, and the answer to its question.
 
+use crate::grouping;
 use crate::registrations::{BATCHED, Row, YARDSTICK};
 use crate::table::{self, Table};
 
 /// The kinds of descriptors that were measured, in their order.
 pub fn kinds(rows: &[Row]) -> Vec<&str> {
-    let mut kinds: Vec<&str> = Vec::new();
-    for row in rows {
-        if !kinds.contains(&row.kind.as_str()) {
-            kinds.push(&row.kind);
-        }
-    }
-    kinds
+    grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
 }
 
 /// All rows of a kind, by batch.

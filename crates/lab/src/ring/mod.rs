@@ -10,17 +10,18 @@
 //! for some laps in turn, round by round, so that drift hits all alike.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::channel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::grouping;
 use crate::options::{self, Output};
 use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::statistics;
 
 #[cfg(feature = "rivals-rt")]
@@ -204,13 +205,7 @@ fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
         points.extend(SWEPT_TOTALS.iter().filter(|&&t| t <= most).map(|&t| (t, bytes)));
         points.extend(SWEPT_SHARES.map(|share| (total, (share * total as f64).round() as usize)));
     }
-    let mut different: Vec<(usize, usize)> = Vec::new();
-    for point in points {
-        if !different.contains(&point) {
-            different.push(point);
-        }
-    }
-    Ok(different)
+    Ok(grouping::distinct(points))
 }
 
 fn subjects(options: &Options, backend: Option<BackendKind>) -> Result<Vec<Entry>> {
@@ -220,12 +215,7 @@ fn subjects(options: &Options, backend: Option<BackendKind>) -> Result<Vec<Entry
         let named = if name == "all" { built_in().collect() } else { vec![Entry::named(name)?] };
         chosen.extend(named.into_iter().filter(|entry| entry.suits(backend)));
     }
-    let mut different: Vec<Entry> = Vec::new();
-    for entry in chosen {
-        if !different.contains(&entry) {
-            different.push(entry);
-        }
-    }
+    let different = grouping::distinct(chosen);
     if different.is_empty() {
         return Err(Error::usage(format!(
             "--backend {} leaves none of --subjects: name superpoll-rt-{0}, or leave one option out",
@@ -348,7 +338,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         return Err(Error::usage(&refusal.reason));
     }
     pace::say_left_out(left_out);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("points", json!(points)),
@@ -362,17 +352,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
         ("took_no_part", json!(refusals)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    Ok(Record {
-        schema: record::SCHEMA,
-        experiment: "ring".to_owned(),
-        environment,
-        parameters,
-        rows,
-    })
+    ];
+    Ok(Record::new("ring", environment, parameters, rows))
 }
 
 /// Starts a subject and has it go round twice: once to register what it registers, once to see how long

@@ -44,7 +44,7 @@ pub fn bars(rows: &[Row]) -> String {
     const LEFT: f64 = 190.0;
     const WIDTH: f64 = 560.0;
     let all = points(rows);
-    let Some((total, in_flight, rows)) = all.first() else { return String::new() };
+    let Some(((total, in_flight), rows)) = all.first() else { return String::new() };
     let most = rows.iter().map(|row| row.ns_per_hop_median).fold(0.0, f64::max).max(1.0);
     // Of a back-end that looks at every pipe again and again one bar would dwarf all others.
     let usual = crate::statistics::median(

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use superpoll::BackendKind;
 
+use crate::by_name::by_name;
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, Station, Trip};
 #[cfg(feature = "rivals-rt")]
@@ -114,17 +115,7 @@ pub struct Entry {
     make: Make,
 }
 
-impl std::fmt::Debug for Entry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        self.name == other.name
-    }
-}
+by_name!(Entry);
 
 const fn ours(name: &'static str, about: &'static str, kind: BackendKind) -> Entry {
     Entry { name, about, make: Make::Ours(kind) }

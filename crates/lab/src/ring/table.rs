@@ -1,18 +1,12 @@
 //! What `lab ring` prints: for each point its subjects, a line each.
 
+use crate::grouping;
 use crate::ring::Row;
 use crate::table::{self, Table};
 
 /// The points of a record, each with its rows, in the order in which they were measured.
-pub fn points(rows: &[Row]) -> Vec<(usize, usize, Vec<&Row>)> {
-    let mut points: Vec<(usize, usize, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        match points.iter_mut().find(|p| (p.0, p.1) == (row.total, row.in_flight)) {
-            Some((_, _, rows)) => rows.push(row),
-            None => points.push((row.total, row.in_flight, vec![row])),
-        }
-    }
-    points
+pub fn points(rows: &[Row]) -> Vec<((usize, usize), Vec<&Row>)> {
+    grouping::groups(rows, |row| (row.total, row.in_flight))
 }
 
 /// So many bytes in flight, in words.
@@ -67,7 +61,7 @@ pub fn point(rows: &[&Row]) -> Table {
 pub fn text(rows: &[Row]) -> String {
     points(rows)
         .iter()
-        .map(|(total, in_flight, rows)| {
+        .map(|((total, in_flight), rows)| {
             format!("{}\n\n{}\n", name(*total, *in_flight), point(rows))
         })
         .collect()

@@ -6,7 +6,7 @@
 
 use superpoll::policy::Place;
 
-use crate::simulator::random::Random;
+use crate::random::Random;
 
 /// What an adversary does.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::simulator::random::Random;
+use crate::random::Random;
 
 /// How the members of a group behave.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -155,7 +155,7 @@ impl State {
         match group.pattern {
             Pattern::Rotating { every, jitter, .. } => state.left = about(every, jitter, random),
             Pattern::Bursts { on, off, .. } => {
-                let cycle = u64::from(on) + u64::from(off);
+                let cycle = on as usize + off as usize;
                 state.members = (0..group.size)
                     .map(|_| match random.below(cycle) as u32 {
                         at if at < on => (true, on - at),
@@ -181,7 +181,7 @@ impl State {
             Pattern::Few(few) => {
                 let from = active.len();
                 while active.len() - from < few.min(size as usize) {
-                    let member = self.first + random.below(size.into()) as u32;
+                    let member = self.first + random.below(size as usize) as u32;
                     if !active[from..].contains(&member) {
                         active.push(member);
                     }

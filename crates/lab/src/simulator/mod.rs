@@ -14,15 +14,14 @@
 mod adversary;
 mod load;
 mod machine;
-mod random;
 mod run;
 mod search;
 mod yardstick;
 
+pub use crate::random::Random;
 pub use adversary::{Adversary, Tactic};
 pub use load::{Group, Load, Pattern, Rounds};
 pub use machine::{Machine, Spent};
-pub use random::Random;
 pub use run::{Outcome, Setting, play, play_adversary};
 pub use search::{Search, Worst, worst_load};
 pub use yardstick::{Hindsight, Pure};

@@ -5,8 +5,8 @@
 
 use superpoll::policy::Policy;
 
+use crate::random::Random;
 use crate::simulator::load::{Group, Load, Pattern};
-use crate::simulator::random::Random;
 use crate::simulator::run::{Outcome, Setting, play};
 
 /// How to search.
@@ -73,7 +73,7 @@ fn magnitude(random: &mut Random, end: u64) -> u64 {
 fn invent(random: &mut Random, search: &Search) -> Load {
     let groups = random.between(1, 2);
     let groups = (0..groups).map(|_| invent_group(random, search)).collect();
-    Load { groups, seed: random.draw() }
+    Load { groups, seed: random.bits() }
 }
 
 fn invent_group(random: &mut Random, search: &Search) -> Group {
@@ -86,11 +86,11 @@ fn invent_group(random: &mut Random, search: &Search) -> Group {
         4 | 5 => {
             let every = magnitude(random, 300) as u32;
             let active = magnitude(random, size as u64) as usize;
-            Pattern::Rotating { active, every, jitter: random.below(u64::from(every)) as u32 }
+            Pattern::Rotating { active, every, jitter: random.below(every as usize) as u32 }
         }
         _ => {
             let (on, off) = (magnitude(random, 300) as u32, magnitude(random, 300) as u32);
-            Pattern::Bursts { on, off, jitter: random.below(u64::from(on)) as u32 }
+            Pattern::Bursts { on, off, jitter: random.below(on as usize) as u32 }
         }
     };
     Group { size, pattern }
@@ -104,7 +104,7 @@ fn nudge(random: &mut Random, number: u64, end: u64) -> u64 {
 
 fn change(load: &Load, random: &mut Random, search: &Search) -> Load {
     let mut load = load.clone();
-    let place = random.below(load.groups.len() as u64) as usize;
+    let place = random.below(load.groups.len());
     if random.chance(0.1) {
         load.groups[place] = invent_group(random, search);
         return load;
@@ -124,12 +124,12 @@ fn change(load: &Load, random: &mut Random, search: &Search) -> Load {
         Pattern::Rotating { active, every, jitter } => {
             *active = nudge(random, *active as u64, size) as usize;
             *every = nudge(random, (*every).into(), 400) as u32;
-            *jitter = random.below(u64::from(*jitter) + 2) as u32;
+            *jitter = random.below(*jitter as usize + 2) as u32;
         }
         Pattern::Bursts { on, off, jitter } => {
             *on = nudge(random, (*on).into(), 400) as u32;
             *off = nudge(random, (*off).into(), 400) as u32;
-            *jitter = random.below(u64::from(*jitter) + 2) as u32;
+            *jitter = random.below(*jitter as usize + 2) as u32;
         }
     }
     load

@@ -8,6 +8,7 @@
 //!
 //! All ask for as many events per wait as there are descriptors, where they let their users choose.
 
+use crate::by_name::by_name;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::sys::descriptor;
@@ -155,17 +156,7 @@ pub struct Entry {
     missing: Option<&'static str>,
 }
 
-impl std::fmt::Debug for Entry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        self.name == other.name
-    }
-}
+by_name!(Entry);
 
 pub(crate) const fn entry(name: &'static str, about: &'static str, build: Build) -> Entry {
     Entry { name, about, adapts: false, small_numbers: false, rings: false, build, missing: None }

@@ -1,13 +1,13 @@
 //! Measures in one run what the targets are about.
 
 use serde::Serialize;
-use serde_json::{Map, json};
+use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::options::Output;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::targets::{Target, of_atr, of_echo, of_mix, of_registrations, of_wake};
 use crate::{atr, echo, mix, registrations, wake};
 
@@ -99,16 +99,8 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
     targets.extend(of_echo(&record.rows));
     report(&record, &options.output)?;
-    let mut parameters = Map::new();
-    parameters.insert("quick".to_owned(), json!(quick));
-    parameters.insert("seed".to_owned(), json!(options.output.seed));
-    Ok(Record {
-        schema: record::SCHEMA,
-        experiment: "targets".to_owned(),
-        environment: Environment::here(),
-        parameters,
-        rows: targets,
-    })
+    let parameters = [("quick", json!(quick)), ("seed", json!(options.output.seed))];
+    Ok(Record::new("targets", Environment::here(), parameters, targets))
 }
 
 /// Takes an experiment into the report, if there is to be one.

@@ -13,13 +13,13 @@
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::{self, Output};
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::second_thread::SecondThread;
 use crate::statistics;
 
@@ -208,7 +208,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         rows.extend(point);
     }
     drop(progress);
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("subjects", json!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("timers", json!(sizes)),
@@ -220,12 +220,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("quick", json!(quick)),
         ("second_thread", json!(options.output.second_thread)),
         ("timers_verified", json!(true)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let experiment = "timers".to_owned();
-    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+    ];
+    Ok(Record::new("timers", environment, parameters, rows))
 }
 
 impl Runner {

@@ -27,6 +27,7 @@
 
 pub(crate) mod accept;
 mod address;
+pub(crate) mod descriptor;
 mod listeners;
 pub mod split;
 pub(crate) mod stream;

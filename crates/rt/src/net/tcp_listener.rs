@@ -6,10 +6,8 @@
 //! a connection over to another one with less to do: that would take passing descriptors. Within a process
 //! [`Listeners`](super::Listeners) does it with [`Spread::HandOff`](super::Spread::HandOff).
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::task::{Context, Poll, ready};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -18,6 +16,7 @@ use super::accept::Acceptor;
 use super::address::{self, ToSocketAddrs};
 use super::tcp_stream::TcpStream;
 use crate::error;
+use crate::net::descriptor::descriptor;
 use crate::sys;
 
 /// How a listener is made.
@@ -316,20 +315,4 @@ impl TcpListener {
     }
 }
 
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.acceptor.listener.as_fd()
-    }
-}
-
-impl AsRawFd for TcpListener {
-    fn as_raw_fd(&self) -> RawFd {
-        self.acceptor.listener.as_raw_fd()
-    }
-}
-
-impl fmt::Debug for TcpListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TcpListener").field(&self.acceptor.listener.get_ref()).finish()
-    }
-}
+descriptor!(TcpListener: acceptor.listener, named);

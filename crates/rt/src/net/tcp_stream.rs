@@ -1,14 +1,11 @@
 //! TCP connections.
 
-use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use superpoll::call;
 
 use super::address::{self, ToSocketAddrs};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -16,7 +13,7 @@ use super::stream::{StreamSocket, futures_io, sealed};
 use crate::async_fd::AsyncFd;
 use crate::error;
 use crate::fetch::Fetched;
-use crate::link::After;
+use crate::net::descriptor::descriptor;
 use crate::sources::Direction;
 use crate::sys;
 
@@ -355,10 +352,7 @@ impl StreamSocket for TcpStream {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.fd.poll_with(cx, Direction::Write, |stream| {
-            call::send_vectored(stream, buffers).map(|done| (done, After::of(done, asked)))
-        })
+        self.fd.poll_send_vectored(cx, buffers)
     }
 
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
@@ -371,20 +365,4 @@ futures_io!([] TcpStream, write |stream| stream);
 futures_io!(['a] &'a TcpStream, read |stream| *stream);
 futures_io!(['a] &'a TcpStream, write |stream| *stream);
 
-impl AsFd for TcpStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl AsRawFd for TcpStream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl fmt::Debug for TcpStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fd.get_ref().fmt(f)
-    }
-}
+descriptor!(TcpStream: fd, plain);

@@ -1,13 +1,12 @@
 //! UDP.
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use super::address::{self, ToSocketAddrs};
 use crate::async_fd::AsyncFd;
 use crate::error;
+use crate::net::descriptor::descriptor;
 use crate::sources::Direction;
 use crate::sys;
 
@@ -291,20 +290,4 @@ impl UdpSocket {
     }
 }
 
-impl AsFd for UdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl AsRawFd for UdpSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl fmt::Debug for UdpSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fd.get_ref().fmt(f)
-    }
-}
+descriptor!(UdpSocket: fd, plain);

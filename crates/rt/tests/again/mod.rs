@@ -4,7 +4,7 @@ use std::process::Command;
 
 const CHILD: &str = "SUPERPOLL_TEST_AGAIN";
 
-/// Runs a test of this file again, after a shell's command.
+/// Runs a test of this program again, after a shell's command.
 pub fn under(limits: &str, name: &str) {
     let program = std::env::current_exe().unwrap();
     let output = Command::new("sh")

@@ -98,14 +98,19 @@ impl Prices {
         }
     }
 
-    /// Whether descriptors of a kind are better read by a call each, however many.
-    pub fn by_call(&self, kind: Kind) -> bool {
+    /// Whether descriptors of a kind are read by a call each, however many: if that is cheaper, unless it was
+    /// decided by hand that they are read together, or that they are not.
+    pub fn by_call(&self, kind: Kind, together: Option<bool>) -> bool {
         let reads = &self.of(kind).reads;
-        reads.call <= reads.together
+        together.map_or(reads.call <= reads.together, |together| !together)
     }
 
-    /// Up to how many reads of a kind are better made by calls than by a further call of the ring.
-    pub fn few(&self, kind: Kind) -> usize {
+    /// Up to how many reads of a kind are made by calls because a further call of the ring is dearer, unless it was
+    /// decided by hand.
+    pub fn few(&self, kind: Kind, together: Option<bool>) -> usize {
+        if together.is_some() {
+            return 0;
+        }
         let OfKind { reads, enter, .. } = self.of(kind);
         let saved = (reads.call - reads.together).max(1.0);
         (enter / saved).clamp(1.0, MOST_BY_CALL) as usize
@@ -114,10 +119,11 @@ impl Prices {
     /// In the terms of the rule of placement, for reading in place of scanning. A pass there takes a scan off,
     /// whatever it finds, so a read that has something gives it back. Nothing is parked, and a set of
     /// speculative reads has no price of its own.
-    pub fn terms(&self) -> Costs {
+    pub fn terms(&self, together: Option<bool>) -> Costs {
         let terms = |kind| {
             let reads = &self.of(kind).reads;
-            let miss = if self.by_call(kind) { reads.call_in_vain } else { reads.together_in_vain };
+            let by_call = self.by_call(kind, together);
+            let miss = if by_call { reads.call_in_vain } else { reads.together_in_vain };
             self.terms_of(kind, miss, -miss)
         };
         let [pipe, unix, tcp] = Kind::MEASURED.map(terms);
@@ -332,22 +338,30 @@ mod tests {
             prices.unix.reads.call = call;
             prices.unix.reads.together = together;
             prices.unix.enter = enter;
-            (prices.by_call(Kind::Unix), prices.few(Kind::Unix))
+            (prices.by_call(Kind::Unix, None), prices.few(Kind::Unix, None))
         };
         assert_eq!(with(900.0, 700.0, 500.0), (false, 2));
         assert_eq!(with(900.0, 700.0, 100.0), (false, 1));
         assert_eq!(with(701.0, 700.0, 500.0), (false, 16));
         assert_eq!(with(700.0, 700.0, 500.0), (true, 16));
-        assert!(ASSUMED.by_call(Kind::Pipe) && ASSUMED.by_call(Kind::Unknown));
-        assert!(!ASSUMED.by_call(Kind::Tcp));
+        assert!(ASSUMED.by_call(Kind::Pipe, None) && ASSUMED.by_call(Kind::Unknown, None));
+        assert!(!ASSUMED.by_call(Kind::Tcp, None));
+        for kind in Kind::MEASURED {
+            assert!(ASSUMED.by_call(kind, Some(false)) && !ASSUMED.by_call(kind, Some(true)));
+            assert_eq!((ASSUMED.few(kind, Some(false)), ASSUMED.few(kind, Some(true))), (0, 0));
+        }
     }
 
     #[test]
     fn the_rule_sees_the_read_that_is_made() {
-        let terms = ASSUMED.terms();
+        let terms = ASSUMED.terms(None);
         assert_eq!((terms.pipe.scan, terms.pipe.ready), (230.0, -230.0));
         assert_eq!((terms.unix.scan, terms.unix.event, terms.unix.wake), (150.0, 50.0, 150.0));
         assert_eq!(terms.tcp.add + terms.tcp.modify, COLD * (290.0 + 460.0));
+        let misses = |together| Kind::MEASURED.map(|kind| ASSUMED.terms(together).of(kind).scan);
+        assert_eq!(misses(None), [230.0, 150.0, 170.0]);
+        assert_eq!(misses(Some(true)), [170.0, 150.0, 170.0]);
+        assert_eq!(misses(Some(false)), [230.0, 340.0, 360.0]);
         let looking = ASSUMED.terms_of_looking(&Costs::ASSUMED);
         let KindCosts { scan, ready, .. } = Costs::ASSUMED.tcp;
         assert_eq!((looking.tcp.scan, looking.tcp.ready), (scan, ready));

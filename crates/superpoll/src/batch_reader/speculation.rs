@@ -93,6 +93,18 @@ impl Speculation {
         }
     }
 
+    /// Reads cost something else from now on. There must be no account of any descriptor.
+    pub fn begin_anew(&mut self, read: Costs) {
+        // One clock for both.
+        (self.read, self.look) = (Way::new(read), Way::new(self.look.costs));
+    }
+
+    /// The terms of reading.
+    #[cfg(test)]
+    pub fn terms(&self) -> Costs {
+        self.read.costs
+    }
+
     /// The rule that is in force, and what it is shown.
     fn judge(&mut self, registered: usize) -> (&mut Governed, View<'_>) {
         let (hot, passes) = (self.hot.len(), self.passes);

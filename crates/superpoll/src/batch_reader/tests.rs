@@ -17,7 +17,8 @@ fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_block
         let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
         let mut reader = reader.reads_together(together);
         let looking = prices::ASSUMED.terms_of_looking(&Costs::ASSUMED);
-        reader.speculation = Some(Speculation::new(prices::ASSUMED.terms(), looking));
+        let terms = prices::ASSUMED.terms(Some(together));
+        reader.speculation = Some(Speculation::new(terms, looking));
         let mut writers = Vec::new();
         for _ in 0..20 {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -56,6 +57,32 @@ fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_block
 }
 
 #[test]
+fn how_reads_are_made_by_hand_is_what_the_rule_reckons_with() {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return;
+    }
+    let prices = Prices::calibrated();
+    let in_force = |reader: &BatchReader<_>| reader.speculation.as_ref().unwrap().terms();
+    let mut reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
+    assert_eq!(in_force(&reader), prices.terms(None));
+    for together in [true, false] {
+        reader = reader.reads_together(together);
+        assert_eq!(in_force(&reader), prices.terms(Some(together)));
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let key = reader.register(ours).map_err(|refused| refused.error).unwrap();
+        // Not while there is something to reckon with by the old prices.
+        reader = reader.reads_together(!together);
+        assert_eq!(in_force(&reader), prices.terms(Some(together)));
+        theirs.write_all(b"x").unwrap();
+        let mut arrivals = Arrivals::with_limit(1);
+        assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1);
+        drop(reader.deregister(key).unwrap());
+    }
+    assert!(reader.without_speculation().reads_together(true).speculation.is_none());
+}
+
+#[test]
 fn where_reads_are_in_vain_a_look_comes_first() {
     if !BackendKind::Uring.is_available() {
         eprintln!("skipped: uring is not available here");
@@ -63,7 +90,7 @@ fn where_reads_are_in_vain_a_look_comes_first() {
     }
     let mut reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
     let looking = prices::ASSUMED.terms_of_looking(&Costs::ASSUMED);
-    reader.speculation = Some(Speculation::new(prices::ASSUMED.terms(), looking));
+    reader.speculation = Some(Speculation::new(prices::ASSUMED.terms(None), looking));
     let mut writers = Vec::new();
     for _ in 0..20 {
         let (ours, theirs) = std::io::pipe().unwrap();
@@ -102,7 +129,7 @@ fn changes_its_mind_each_time() -> Option<(BatchReader<UnixStream>, UnixStream)>
     }
     let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
     let mut reader = reader.reads_together(false).buffer_size(8);
-    let mut terms = prices::ASSUMED.terms();
+    let mut terms = prices::ASSUMED.terms(Some(false));
     let unix = &mut terms.unix;
     (unix.scan, unix.ready, unix.event, unix.add, unix.modify) = (2e3, -2e3, 2e4, 1e3, 1e3);
     let looking = prices::ASSUMED.terms_of_looking(&Costs::ASSUMED);

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use superpoll::BackendKind;
 
+use crate::by_name::by_name;
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, socket};
 
@@ -96,17 +97,7 @@ pub struct Way {
     pub engines: Option<superpoll_rt::net::Spread>,
 }
 
-impl std::fmt::Debug for Way {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl PartialEq for Way {
-    fn eq(&self, other: &Way) -> bool {
-        self.name == other.name
-    }
-}
+by_name!(Way);
 
 const fn way(name: &'static str, stand: Stand) -> Way {
     let (blocks, own_listener, rings) = (false, false, false);

@@ -1,9 +1,7 @@
 //! Unix datagram sockets.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +12,7 @@ use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
 use crate::link::Link;
+use crate::net::descriptor::descriptor;
 use crate::peers;
 use crate::sources::Direction;
 use crate::sys;
@@ -224,20 +223,4 @@ impl UnixDatagram {
     }
 }
 
-impl AsFd for UnixDatagram {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl AsRawFd for UnixDatagram {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl fmt::Debug for UnixDatagram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fd.get_ref().fmt(f)
-    }
-}
+descriptor!(UnixDatagram: fd, plain);

@@ -1,8 +1,6 @@
 //! Listening in the Unix domain.
 
-use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
@@ -14,6 +12,7 @@ use super::seqpacket::UnixSeqpacket;
 use super::stream::UnixStream;
 use crate::error;
 use crate::net::accept::Acceptor;
+use crate::net::descriptor::descriptor;
 use crate::sys;
 
 /// How many connections may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
@@ -106,23 +105,7 @@ macro_rules! listener {
             }
         }
 
-        impl AsFd for $type {
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.acceptor.listener.as_fd()
-            }
-        }
-
-        impl AsRawFd for $type {
-            fn as_raw_fd(&self) -> RawFd {
-                self.acceptor.listener.as_raw_fd()
-            }
-        }
-
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple(stringify!($type)).field(&self.acceptor.listener.get_ref()).finish()
-            }
-        }
+        descriptor!($type: acceptor.listener, named);
     };
 }
 

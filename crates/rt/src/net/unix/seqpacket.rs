@@ -1,9 +1,8 @@
 //! Unix sockets of sequenced packets.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
@@ -14,6 +13,7 @@ use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
 use crate::link::Link;
+use crate::net::descriptor::descriptor;
 use crate::peers;
 use crate::sources::Direction;
 use crate::sys;
@@ -167,20 +167,4 @@ impl UnixSeqpacket {
     }
 }
 
-impl AsFd for UnixSeqpacket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl AsRawFd for UnixSeqpacket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl fmt::Debug for UnixSeqpacket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("UnixSeqpacket").field(&self.fd.get_ref()).finish()
-    }
-}
+descriptor!(UnixSeqpacket: fd, named);

@@ -4,10 +4,9 @@
 //! along that nobody asked for. The kernel ends a read there, and the short count says nothing about
 //! what comes behind: taken for a drained stream, the reader would wait for an edge that is past.
 
-use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -21,6 +20,7 @@ use crate::async_fd::AsyncFd;
 use crate::error;
 use crate::fetch::Fetched;
 use crate::link::{After, Link};
+use crate::net::descriptor::descriptor;
 use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::stream::{StreamSocket, futures_io, sealed};
 use crate::peers;
@@ -267,10 +267,7 @@ impl StreamSocket for UnixStream {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.fd.poll_with(cx, Direction::Write, |stream| {
-            call::send_vectored(stream, buffers).map(|done| (done, After::of(done, asked)))
-        })
+        self.fd.poll_send_vectored(cx, buffers)
     }
 
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
@@ -283,20 +280,4 @@ futures_io!([] UnixStream, write |stream| stream);
 futures_io!(['a] &'a UnixStream, read |stream| *stream);
 futures_io!(['a] &'a UnixStream, write |stream| *stream);
 
-impl AsFd for UnixStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl AsRawFd for UnixStream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl fmt::Debug for UnixStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fd.get_ref().fmt(f)
-    }
-}
+descriptor!(UnixStream: fd, plain);

@@ -1,7 +1,6 @@
 //! What is done again and again with one operation, and in an order that the kernel keeps: chunks of a stream,
-//! connections of a listener, and the end behind the last byte. The same on every back-end.
+//! connections of a listener, and the end behind the last byte.
 
-use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::pin::pin;
@@ -10,58 +9,17 @@ use std::time::Duration;
 use futures_lite::future::{or, poll_once, yield_now, zip};
 use futures_lite::{AsyncBufReadExt, AsyncReadExt, StreamExt};
 use superpoll_rt::completion::{
-    Chunk, Chunks, Incoming, accept, connect, recv, send, send_all, send_all_and_shutdown,
+    Chunk, Chunks, Incoming, accept, recv, send, send_all, send_all_and_shutdown,
 };
 use superpoll_rt::net::unix::{UnixListener, UnixStream};
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::time::sleep;
-use superpoll_rt::{BackendKind, Runtime, spawn};
+use superpoll_rt::{BackendKind, spawn};
 
-mod again;
-mod refused;
-
-#[test]
-fn without_io_uring_all_is_the_same() {
-    refused::all_again();
-}
-
-fn runtime(kind: BackendKind) -> Runtime {
-    Runtime::builder().backend(kind).build().unwrap()
-}
-
-/// Runs the same on each back-end.
-fn everywhere<F: Future<Output = io::Result<()>>>(run: impl Fn(BackendKind) -> F) {
-    in_each(BackendKind::available(), run);
-}
-
-fn in_each<F: Future<Output = io::Result<()>>>(
-    kinds: impl IntoIterator<Item = BackendKind>,
-    run: impl Fn(BackendKind) -> F,
-) {
-    for kind in kinds {
-        let runtime = runtime(kind);
-        let outcome = runtime.block_on(run(kind)).unwrap();
-        assert!(outcome.is_ok(), "{kind}: {outcome:?}");
-        assert_eq!(runtime.stats()[0].operations, 0, "{kind}");
-    }
-}
-
-async fn some_turns() {
-    for _ in 0..4 {
-        yield_now().await;
-    }
-}
-
-async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let (client, server) = zip(connect(address), accept(&listener)).await;
-    Ok((client?, server?.0))
-}
-
-fn byte(place: usize, n: usize) -> u8 {
-    (n * 7 + n / 256 + place) as u8
-}
+use crate::again;
+use crate::stage::{
+    byte, descriptors, everywhere, in_each, runtime, send_chunks, some_turns, tcp_pair,
+};
 
 #[test]
 fn chunks_come_until_the_end() {
@@ -157,7 +115,7 @@ fn an_idle_stream_owns_no_buffer_and_a_slow_reader_takes_no_others() {
 fn more_streams_than_buffers() {
     // In a process of its own: others could not open what `select` can watch.
     if !again::is_child() {
-        return again::under("ulimit -n 4096", "more_streams_than_buffers");
+        return again::under("ulimit -n 4096", "many::more_streams_than_buffers");
     }
     let kinds = BackendKind::available();
     in_each(kinds.into_iter().filter(|&kind| kind != BackendKind::Select), |kind| async move {
@@ -205,15 +163,7 @@ fn chunks_are_given_up_all_the_time() {
         let mut tasks = Vec::new();
         for place in 0..10 {
             let (receiver, sender) = tcp_pair().await?;
-            tasks.push(spawn(async move {
-                let bytes: Vec<u8> = (0..BYTES).map(|n| byte(place, n)).collect();
-                for chunk in bytes.chunks(1 + place * 57) {
-                    send_all(&sender, chunk.to_vec()).await.0.unwrap();
-                    if chunk[0] % 16 == 0 {
-                        yield_now().await;
-                    }
-                }
-            }));
+            tasks.push(spawn(send_chunks(sender, place, BYTES, 1 + place * 57)));
             tasks.push(spawn(async move {
                 let (mut got, mut rounds) = (0, 0);
                 let mut check = |found: &[u8]| {
@@ -477,9 +427,8 @@ fn they_go_on_in_another_engine() {
 #[test]
 fn everything_is_closed_in_the_end() {
     if !again::is_child() {
-        return again::under("ulimit -n 512", "everything_is_closed_in_the_end");
+        return again::under("ulimit -n 512", "many::everything_is_closed_in_the_end");
     }
-    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let round = |kind| {
         let runtime = runtime(kind);
         runtime

@@ -5,93 +5,28 @@
 //! report that is lost is not made good by the next arrival: the stream would stand still until the end, when it
 //! is looked for. `SUPERPOLL_SOAK` is for how many seconds to go on with other numbers of chance.
 
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use superpoll::{Arrivals, BackendKind, BatchReader, Key, Outcome};
+use superpoll::{Arrivals, BatchReader, Key, Outcome};
+
+use crate::stage::{BUFFER, Random, byte, readers, stream};
+use crate::{stage, sys};
 
 const STREAMS: usize = 48;
 const WRITERS: usize = 3;
-const BUFFER: usize = 64;
 
 /// Whoever sleeps for so long with everything written has lost something; it decides no test that passes.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Readers of every make, with their names.
-fn readers() -> Vec<(String, BatchReader<OwnedFd>)> {
-    let mut all = Vec::new();
-    for kind in BackendKind::available() {
-        all.push((kind.name().to_owned(), BatchReader::with_backend(kind).unwrap()));
-    }
-    if BackendKind::Uring.is_available() {
-        for together in [true, false] {
-            let uring =
-                || BatchReader::with_backend(BackendKind::Uring).unwrap().reads_together(together);
-            all.push((format!("uring, together {together}"), uring()));
-            let watching = uring().without_speculation();
-            all.push((format!("uring, together {together}, watching"), watching));
-        }
-    }
-    all.into_iter().map(|(name, reader)| (name, reader.buffer_size(BUFFER))).collect()
-}
-
-/// The reading end and the writing end, which does not block.
-fn stream(number: usize) -> (OwnedFd, OwnedFd) {
-    let (ours, theirs): (OwnedFd, OwnedFd) = match number % 3 {
-        0 => {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            theirs.set_nodelay(true).unwrap();
-            (listener.accept().unwrap().0.into(), theirs.into())
-        }
-        1 => {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            (ours.into(), theirs.into())
-        }
-        _ => {
-            let (ours, theirs) = std::io::pipe().unwrap();
-            (ours.into(), theirs.into())
-        }
-    };
-    for fd in [&ours, &theirs] {
-        // SAFETY: the flags of an open descriptor are set.
-        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
-    }
-    (ours, theirs)
-}
-
-/// How many bytes there are to be read.
-fn waiting(fd: &OwnedFd) -> i32 {
-    let mut count = 0;
-    // SAFETY: the kernel writes one integer, which outlives the call.
-    assert_eq!(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut count) }, 0);
-    count
-}
-
-/// A generator of numbers, from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-}
 
 /// What was written to each stream, and read from it.
 struct Tally {
     written: [AtomicUsize; STREAMS],
     read: [AtomicUsize; STREAMS],
     done: AtomicBool,
-}
-
-fn byte(stream: usize, place: usize) -> u8 {
-    (place * 7 + stream * 31 + place / 256) as u8
 }
 
 /// Writes bursts to every third stream, most of them to a few that are busy for a while.
@@ -118,7 +53,7 @@ fn write(tally: &Tally, first: usize, streams: &[OwnedFd], bursts: usize, seed: 
         let bytes: Vec<u8> = (written..written + length).map(|at| byte(number, at)).collect();
         // Before, so that nobody reads more than was written.
         tally.written[number].store(written + length, Ordering::Relaxed);
-        let count = superpoll::call::write(&streams[place], &bytes).unwrap_or(0);
+        let count = stage::write(&streams[place], &bytes);
         tally.written[number].store(written + count, Ordering::Relaxed);
         match random.below(400) {
             0 => std::thread::sleep(Duration::from_millis(2)),
@@ -137,9 +72,10 @@ fn run(name: &str, mut reader: BatchReader<OwnedFd>, bursts: usize, seed: u64) {
     });
     let mut ends: [Vec<OwnedFd>; WRITERS] = [const { Vec::new() }; WRITERS];
     let mut keys = Vec::new();
-    let mut numbers = std::collections::HashMap::<Key, usize>::new();
+    let mut numbers = HashMap::<Key, usize>::new();
     for number in 0..STREAMS {
-        let (ours, theirs) = stream(number);
+        let (ours, theirs) = stream(number % 3);
+        sys::unblock(&ours);
         keys.push(reader.register(ours).map_err(|refused| refused.error).unwrap());
         numbers.insert(keys[number], number);
         ends[number % WRITERS].push(theirs);
@@ -178,7 +114,7 @@ fn run(name: &str, mut reader: BatchReader<OwnedFd>, bursts: usize, seed: u64) {
                 let lost: Vec<_> = (0..STREAMS)
                     .filter(|&number| left(number) > 0)
                     .map(|number| {
-                        (number, left(number), waiting(reader.get(keys[number]).unwrap()))
+                        (number, left(number), sys::waiting(reader.get(keys[number]).unwrap()))
                     })
                     .collect();
                 panic!("{name}, seed {seed}: asleep with {lost:?}: {:?}", reader.stats());

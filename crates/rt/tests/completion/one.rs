@@ -1,7 +1,5 @@
-//! Operations that are carried out by the kernel where it can, and by readiness elsewhere: the same on every
-//! back-end.
+//! One operation after the other: what each does, how it fails, and what becomes of one that is given up.
 
-use std::future::Future;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, Shutdown};
 use std::os::fd::OwnedFd;
@@ -17,51 +15,11 @@ use superpoll_rt::time::sleep;
 use superpoll_rt::transfer::splice;
 use superpoll_rt::{BackendKind, Runtime, pipe, spawn};
 
-mod again;
-mod refused;
-
-#[test]
-fn without_io_uring_all_is_the_same() {
-    refused::all_again();
-}
-
-fn runtime(kind: BackendKind) -> Runtime {
-    Runtime::builder().backend(kind).build().unwrap()
-}
-
-/// Runs the same on each back-end.
-fn everywhere<F: Future<Output = io::Result<()>>>(run: impl Fn(BackendKind) -> F) {
-    for kind in BackendKind::available() {
-        let runtime = runtime(kind);
-        let outcome = runtime.block_on(run(kind)).unwrap();
-        assert!(outcome.is_ok(), "{kind}: {outcome:?}");
-        assert_eq!(runtime.stats()[0].operations, 0, "{kind}");
-    }
-}
+use crate::again;
+use crate::stage::{byte, descriptors, everywhere, runtime, send_chunks, some_turns, tcp_pair};
 
 fn room(capacity: usize) -> Vec<u8> {
     Vec::with_capacity(capacity)
-}
-
-/// Several turns, in which everything that can happen on this machine happens.
-async fn some_turns() {
-    for _ in 0..4 {
-        yield_now().await;
-    }
-}
-
-async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let (client, server) = zip(connect(address), accept(&listener)).await;
-    let (server, peer) = server?;
-    let client = client?;
-    assert_eq!(client.local_addr()?, peer);
-    Ok((client, server))
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 #[test]
@@ -320,20 +278,10 @@ fn nothing_is_lost_when_a_receive_is_given_up() {
 fn streams_stay_whole_while_receives_are_given_up_all_the_time() {
     everywhere(|kind| async move {
         const BYTES: usize = 30_000;
-        let byte = |place: usize, n: usize| (n * 7 + n / 256 + place) as u8;
         let mut tasks = Vec::new();
         for place in 0..12 {
             let (receiver, sender) = tcp_pair().await?;
-            let writer = spawn(async move {
-                let bytes: Vec<u8> = (0..BYTES).map(|n| byte(place, n)).collect();
-                for chunk in bytes.chunks(1 + place * 37) {
-                    send_all(&sender, chunk.to_vec()).await.0.unwrap();
-                    if chunk[0] % 16 == 0 {
-                        yield_now().await;
-                    }
-                }
-            });
-            tasks.push(writer);
+            tasks.push(spawn(send_chunks(sender, place, BYTES, 1 + place * 37)));
             tasks.push(spawn(async move {
                 let mut receiver = receiver;
                 let (mut got, mut given_up) = (0, 0u32);
@@ -550,7 +498,7 @@ fn without_a_runtime_there_is_nothing_to_wait_in() {
 #[test]
 fn everything_is_closed_in_the_end() {
     if !again::is_child() {
-        return again::under("ulimit -n 256", "everything_is_closed_in_the_end");
+        return again::under("ulimit -n 256", "one::everything_is_closed_in_the_end");
     }
     let round = |kind| {
         let runtime = runtime(kind);
@@ -591,7 +539,7 @@ fn everything_is_closed_in_the_end() {
 #[test]
 fn without_descriptors_load_is_shed() {
     if !again::is_child() {
-        return again::under("ulimit -n 64", "without_descriptors_load_is_shed");
+        return again::under("ulimit -n 64", "one::without_descriptors_load_is_shed");
     }
     everywhere(|kind| async move {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -1,0 +1,40 @@
+//! Whether what a configuration names is there: folders, certificates and keys.
+
+use std::path::Path;
+
+use futures_rustls::rustls::pki_types::pem::{self, PemObject};
+use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+fn said(path: &Path, what: &str, error: pem::Error) -> String {
+    let path = path.display();
+    match error {
+        pem::Error::Io(error) => format!("cannot read the {what} {path}: {error}"),
+        pem::Error::NoItemsFound => {
+            format!("{path} has no {what}, expected a PEM file with -----BEGIN")
+        }
+        error => format!("{path} is no PEM file of a {what}: {error}"),
+    }
+}
+
+/// What is wrong with a file of certificates.
+pub(super) fn certificate(path: &Path) -> Result<(), String> {
+    let wrong = |error| said(path, "certificate", error);
+    let mut found = false;
+    for certificate in CertificateDer::pem_file_iter(path).map_err(wrong)? {
+        certificate.map_err(wrong)?;
+        found = true;
+    }
+    if found { Ok(()) } else { Err(wrong(pem::Error::NoItemsFound)) }
+}
+
+/// What is wrong with the file of a private key.
+pub(super) fn key(path: &Path) -> Result<(), String> {
+    let key = PrivateKeyDer::from_pem_file(path);
+    key.map(drop).map_err(|error| said(path, "private key", error))
+}
+
+/// What is wrong with a folder.
+pub(super) fn folder(path: &Path) -> Result<(), String> {
+    let wrong = |error| format!("cannot read the folder {}: {error}", path.display());
+    std::fs::read_dir(path).map(drop).map_err(wrong)
+}

@@ -1,0 +1,3 @@
+//! The unsafe code of the gateway.
+
+pub(crate) mod map;

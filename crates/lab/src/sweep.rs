@@ -1,0 +1,122 @@
+//! A sweep over the ratio of active to all descriptors: which points it has, and what all are told apart by.
+
+use crate::channel::{self, Kind};
+use crate::error::{Error, Result};
+use crate::options;
+use crate::placement::Placement;
+
+/// What is swept over, checked against the limits of this process.
+#[derive(Debug)]
+pub struct Sweep {
+    /// Kinds of descriptors.
+    pub kinds: Vec<Kind>,
+    /// Where the active ones lie.
+    pub placements: Vec<Placement>,
+    /// Descriptors watched.
+    pub totals: Vec<usize>,
+    /// How many are active, if that was asked for.
+    active: Option<Vec<usize>>,
+    /// The ratios that are visited unless it was, beside a single active descriptor.
+    shares: &'static [f64],
+    /// What is not measured as it was asked for, and why.
+    pub notes: Vec<String>,
+}
+
+impl Sweep {
+    /// Reads what was asked for: `--kind`, `--placement`, `--total` (read before) and `--active`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for what makes no sense.
+    pub fn new(
+        kind: &str,
+        placement: &str,
+        mut totals: Vec<usize>,
+        active: Option<&str>,
+        shares: &'static [f64],
+    ) -> Result<Sweep> {
+        let most = channel::most_pairs();
+        let mut notes = Vec::new();
+        for total in &mut totals {
+            if *total == 0 {
+                return Err(Error::usage("--total 0 watches nothing: give 1 or more"));
+            }
+            if *total > most {
+                notes.push(format!(
+                    "--total {total} needs {} descriptors and this process may open {}: measuring \
+                     {most} (raise the hard limit with ulimit -Hn to measure all)",
+                    *total * 2,
+                    superpoll::limits::descriptors().1,
+                ));
+                *total = most;
+            }
+        }
+        totals.dedup();
+        let active = active.map(|text| options::numbers("--active", text)).transpose()?;
+        for &count in active.iter().flatten() {
+            if count == 0 {
+                return Err(Error::usage("--active 0 has nothing to wait for: give 1 or more"));
+            }
+            if let Some(total) = totals.iter().find(|&&total| count > total) {
+                return Err(Error::usage(format!(
+                    "--active {count} is more than the {total} descriptors there are: give at most \
+                     {total}, or a larger --total"
+                )));
+            }
+        }
+        let (kinds, placements) = (options::kinds(kind)?, options::placements(placement)?);
+        Ok(Sweep { kinds, placements, totals, active, shares, notes })
+    }
+
+    /// How many are active at each point over `total`.
+    pub fn points(&self, total: usize) -> Vec<usize> {
+        if let Some(active) = &self.active {
+            return active.clone();
+        }
+        let of_all = |share: &f64| ((total as f64 * share).round() as usize).max(1);
+        let mut points = vec![1];
+        points.extend(self.shares.iter().map(of_all));
+        points.dedup();
+        points
+    }
+
+    /// How many points there are of all kinds, totals and placements.
+    pub fn len(&self) -> usize {
+        let points: usize = self.totals.iter().map(|&total| self.points(total).len()).sum();
+        points * self.kinds.len() * self.placements.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep(totals: &[usize], active: Option<&str>) -> Result<Sweep> {
+        Sweep::new("pipe,tcp", "end", totals.to_vec(), active, &[0.01, 0.5, 1.0])
+    }
+
+    #[test]
+    fn one_is_active_at_the_first_point_and_then_a_share() {
+        let found = sweep(&[20, 100], None).unwrap();
+        assert_eq!(found.points(20), [1, 10, 20]);
+        assert_eq!(found.points(100), [1, 50, 100]);
+        assert_eq!((found.len(), found.notes.len()), (2 * (3 + 3), 0));
+        let asked = sweep(&[20, 100], Some("7,3")).unwrap();
+        assert_eq!((asked.points(20), asked.len()), (vec![7, 3], 2 * (2 + 2)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_and_what_is_too_much_is_lowered() {
+        for (totals, active, part) in [
+            (&[10, 0][..], None, "--total 0"),
+            (&[10], Some("0"), "--active 0"),
+            (&[10, 20], Some("1,11"), "--active 11 is more than the 10"),
+        ] {
+            let error = sweep(totals, active).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let most = channel::most_pairs();
+        let found = sweep(&[usize::MAX / 4, most], None).unwrap();
+        assert_eq!((found.totals, found.notes.len()), (vec![most], 1));
+    }
+}

@@ -1,0 +1,70 @@
+//! What the tests of operations begin with: an engine on each back-end, and connections made by operations.
+
+use std::future::Future;
+use std::io;
+
+use futures_lite::future::{yield_now, zip};
+use superpoll_rt::completion::{accept, connect, send_all};
+use superpoll_rt::net::{TcpListener, TcpStream};
+use superpoll_rt::{BackendKind, Runtime};
+
+pub fn runtime(kind: BackendKind) -> Runtime {
+    Runtime::builder().backend(kind).build().unwrap()
+}
+
+/// Runs the same on each back-end.
+pub fn everywhere<F: Future<Output = io::Result<()>>>(run: impl Fn(BackendKind) -> F) {
+    in_each(BackendKind::available(), run);
+}
+
+/// Runs the same on each of these back-ends.
+pub fn in_each<F: Future<Output = io::Result<()>>>(
+    kinds: impl IntoIterator<Item = BackendKind>,
+    run: impl Fn(BackendKind) -> F,
+) {
+    for kind in kinds {
+        let runtime = runtime(kind);
+        let outcome = runtime.block_on(run(kind)).unwrap();
+        assert!(outcome.is_ok(), "{kind}: {outcome:?}");
+        assert_eq!(runtime.stats()[0].operations, 0, "{kind}");
+    }
+}
+
+/// Several turns, in which everything that can happen on this machine happens.
+pub async fn some_turns() {
+    for _ in 0..4 {
+        yield_now().await;
+    }
+}
+
+/// The two ends of a connection, in which the peer is who it says.
+pub async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let (client, server) = zip(connect(address), accept(&listener)).await;
+    let (server, peer) = server?;
+    let client = client?;
+    assert_eq!(client.local_addr()?, peer);
+    Ok((client, server))
+}
+
+/// The byte at a place of a stream, which differs from stream to stream.
+pub fn byte(stream: usize, place: usize) -> u8 {
+    (place * 7 + place / 256 + stream) as u8
+}
+
+/// Sends so many bytes of a stream in chunks, and lets others go first now and then.
+pub async fn send_chunks(sender: TcpStream, stream: usize, bytes: usize, chunk: usize) {
+    let bytes: Vec<u8> = (0..bytes).map(|place| byte(stream, place)).collect();
+    for chunk in bytes.chunks(chunk) {
+        send_all(&sender, chunk.to_vec()).await.0.unwrap();
+        if chunk[0] % 16 == 0 {
+            yield_now().await;
+        }
+    }
+}
+
+/// How many descriptors this process has open.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}

@@ -1,0 +1,10 @@
+//! The batch reader, on every back-end.
+
+mod face;
+mod moves;
+mod order;
+mod places;
+mod records;
+mod stage;
+mod sys;
+mod wakes;

@@ -1,0 +1,48 @@
+//! A reader that goes on in another thread, and one in a child process.
+
+use superpoll::{Arrivals, Error};
+
+use crate::stage::{NOW, keep_busy, pipe, readers, tcp, write};
+use crate::sys;
+
+#[test]
+fn a_reader_goes_on_in_another_thread_and_back() {
+    for (name, mut reader) in readers() {
+        let (ours, writers): (Vec<_>, Vec<_>) = (0..30).map(|_| tcp()).unzip();
+        for fd in ours {
+            reader.register(fd).unwrap();
+        }
+        keep_busy(&mut reader, &writers, 60);
+        for _ in 0..3 {
+            // What is hot here is hot there, and what was written before the move is read after it.
+            reader = std::thread::scope(|scope| {
+                let work = || {
+                    keep_busy(&mut reader, &writers, 40);
+                    reader
+                };
+                scope.spawn(work).join().unwrap()
+            });
+            keep_busy(&mut reader, &writers, 40);
+        }
+        let mut arrivals = Arrivals::with_limit(100);
+        assert_eq!(reader.wait(&mut arrivals, NOW).unwrap(), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_child_process_is_told_that_it_must_say_so_first() {
+    for (name, mut reader) in readers() {
+        let (ours, theirs) = pipe();
+        let key = reader.register(ours).unwrap();
+        keep_busy(&mut reader, std::slice::from_ref(&theirs), 60);
+        assert_eq!(write(&theirs, b"parent"), 6, "{name}");
+        let mut arrivals = Arrivals::with_limit(10);
+        let is_told = sys::child_says_yes(|| {
+            matches!(reader.wait(&mut arrivals, NOW), Err(Error::System { .. }))
+        });
+        assert!(is_told, "{name}");
+        assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1, "{name}");
+        let arrival = arrivals.iter().next().unwrap();
+        assert_eq!((arrival.key(), arrival.bytes()), (key, Some(&b"parent"[..])), "{name}");
+    }
+}
