@@ -180,7 +180,7 @@ impl Events {
     }
 
     /// Whether there is nothing more.
-    pub fn is_closed(mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         matches!(self.0.0.read(&mut [0]), Ok(0) | Err(_))
     }
 }

@@ -10,6 +10,7 @@ mod sys;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use clients::{address, stage, until_subscribers};
 use stage::Stage;
@@ -74,6 +75,20 @@ fn a_parked_subscriber_costs_at_most_2_kib() {
             let more = resident().saturating_sub(resident_before) / COUNTED;
             println!("{backend:?}, {kind}: {cost} bytes allocated, {more} resident");
             assert!(cost <= BOUND, "{backend:?}: each {kind} costs {cost} bytes");
+            if request == SOCKET {
+                // A message leaves nothing behind.
+                let begun = Instant::now();
+                stage.channel.as_ref().unwrap().publish("message");
+                let mut frame = [0; 9];
+                for stream in &mut streams {
+                    stream.read_exact(&mut frame).unwrap();
+                    assert_eq!(&frame, b"\x81\x07message");
+                }
+                println!("{backend:?}: a message for {} took {:?}", streams.len(), begun.elapsed());
+                assert_eq!(stage.count(|engine| &engine.parked), streams.len() as u64);
+                let cost = sys::bytes().saturating_sub(before) / COUNTED;
+                assert!(cost <= BOUND, "{backend:?}: each {kind} costs {cost} bytes after that");
+            }
         }
     }
 }
