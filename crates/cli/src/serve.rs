@@ -33,10 +33,10 @@ pub struct Options {
     /// [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub listen: Vec<Address>,
-    /// Threads that serve
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub workers: NonZeroUsize,
-    /// The I/O manager [default: that of SUPERPOLL_BACKEND, else adaptive]
+    /// Threads that serve [default: what the configuration says, else 1]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<NonZeroUsize>,
+    /// The I/O manager [default: what the configuration says, else SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
 }
@@ -101,8 +101,9 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     raise_limit();
-    let mut builder = Runtime::builder().workers(options.workers);
-    if let Some(backend) = options.backend {
+    let workers = options.workers.unwrap_or(config.server.workers);
+    let mut builder = Runtime::builder().workers(workers);
+    if let Some(backend) = options.backend.or(config.server.backend) {
         builder = builder.backend(backend);
     }
     let runtime = builder.build()?;

@@ -1,8 +1,9 @@
 //! Where clients come in: addresses bound once, and each engine's listener there.
 
+use std::fs::Permissions;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::task::{Context, Poll};
 
@@ -38,9 +39,10 @@ fn look_up(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
 
 impl Bound {
     /// Listens on an address. A socket file takes the place of one that nobody listens on any more.
-    pub(crate) fn new(address: &Address) -> io::Result<Bound> {
+    /// `mode` are its permissions, of which that to write lets connect.
+    pub(crate) fn new(address: &Address, mode: Option<u32>) -> io::Result<Bound> {
         match address {
-            Address::Unix(path) => Bound::unix(path),
+            Address::Unix(path) => Bound::unix(path, mode),
             Address::Tcp { host, port } => Bound::tcp(&look_up(host.as_deref(), *port)?),
         }
     }
@@ -63,15 +65,18 @@ impl Bound {
         Ok(Bound::Tcp(listener))
     }
 
-    fn unix(path: &Path) -> io::Result<Bound> {
+    fn unix(path: &Path, mode: Option<u32>) -> io::Result<Bound> {
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left(path) => {
                 std::fs::remove_file(path)?;
                 UnixListener::bind(path)
             }
             outcome => outcome,
-        };
-        Ok(Bound::Unix(listener?.into_std()))
+        }?;
+        if let Some(mode) = mode {
+            std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        }
+        Ok(Bound::Unix(listener.into_std()))
     }
 
     /// The address, with the port that the kernel has chosen.

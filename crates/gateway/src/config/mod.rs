@@ -166,7 +166,10 @@ impl Config {
     /// The built-in configuration: the demonstration on port 8080 of the loopback address.
     #[must_use]
     pub fn demo() -> Config {
-        Config::of(Action::Demo)
+        let mut config = Config::of(Action::Demo);
+        let action = Action::Channel(Channel::default());
+        config.hosts[0].routes.push(Route { path: "/demo/chat".to_owned(), action });
+        config
     }
 
     /// A configuration that serves a folder on port 8080 of the loopback address.

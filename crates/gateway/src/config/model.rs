@@ -206,7 +206,8 @@ pub struct Channel {
     pub backlog_bytes: u64,
     /// What is done about slow subscribers. Default: `disconnect`.
     pub slow: Slow,
-    /// How long a long-poll waits for a message. Default: 60 s.
+    /// How long a long-poll waits for a message. After half of it, other subscribers are sent a sign of life, and
+    /// WebSockets have to answer it. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub poll: Duration,
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::{Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
 use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
-use http::{Request, Response, Version};
+use http::{HeaderValue, Request, Response, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -58,8 +58,10 @@ pub(super) struct Line {
     can_take_over: bool,
     /// Requests under way.
     pub running: Cell<u32>,
-    /// Requests so far.
+    /// Requests since it was last parked.
     pub requests: Cell<u32>,
+    /// Requests before.
+    earlier: Cell<u32>,
     form: Cell<Form>,
     /// The answer to the first request, where it is known already.
     first: RefCell<Option<Response<Body>>>,
@@ -78,10 +80,18 @@ impl Line {
             can_take_over: allowed.1,
             running: Cell::new(0),
             requests: Cell::new(0),
+            earlier: Cell::new(0),
             form: Cell::new(Form { is_1_0: false, closes: false }),
             first: RefCell::new(None),
             entry: RefCell::new(None),
         }
+    }
+}
+
+impl Line {
+    /// Requests so far.
+    pub fn requests(&self) -> u32 {
+        self.earlier.get().wrapping_add(self.requests.get())
     }
 }
 
@@ -199,6 +209,7 @@ pub(super) async fn serve_one(
     let running = Running::new(&line);
     let worker = &line.home.worker;
     let first = line.first.take();
+    let version = request.version();
     let limits = worker.limits.get();
     if line.can_park {
         line.form.set(form(&request));
@@ -235,6 +246,12 @@ pub(super) async fn serve_one(
     }
     if let Some(entry) = &mut entry {
         entry.record.status = response.status().as_u16();
+    }
+    let mut response = response;
+    let is_last = limits.requests_per_connection.is_some_and(|most| line.requests() >= most.get());
+    // HTTP/2 has no such field; its connection is told to go away.
+    if is_last && version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response.map(|body| Answer { body, running, bytes: 0, entry }))
 }
@@ -311,17 +328,24 @@ fn limit_of_idleness(line: &Line) -> Duration {
     if line.requests.get() == 0 { timeouts.header } else { timeouts.idle }
 }
 
-/// Speaks HTTP/1 with a client. `before` was read already; `first` answers the first request.
-pub(super) async fn serve(
-    home: Rc<Home>,
-    mut transport: Transport,
-    peer: Rc<Peer>,
-    mut before: Bytes,
-    first: Option<(Response<Body>, Option<Box<Entry>>)>,
-) {
+/// What a connection had before it was given a task.
+#[derive(Default)]
+pub(super) struct Past {
+    /// What was read and not used.
+    pub before: Bytes,
+    /// Requests so far.
+    pub requests: u32,
+    /// The answer to the first request that comes, and what is to be written down with it.
+    pub first: Option<(Response<Body>, Option<Box<Entry>>)>,
+}
+
+/// Speaks HTTP/1 with a client.
+pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Peer>, past: Past) {
+    let Past { mut before, requests, first } = past;
     let working = home.worker.begin();
     let can_park = matches!(transport, Transport::Plain(_));
     let line = Rc::new(Line::new(home.clone(), peer, (can_park, true)));
+    line.earlier.set(requests);
     if let Some((response, entry)) = first {
         line.first.replace(Some(response));
         line.entry.replace(entry);
@@ -340,7 +364,9 @@ pub(super) async fn serve(
         let mut timer = pin!(sleep(period));
         let mut drains = false;
         let end = poll_fn(|cx| {
-            if home.worker.is_draining() && !drains {
+            let is_draining = home.worker.is_draining();
+            // hyper would end without the answer that there is for a request which it has not been given yet.
+            if is_draining && !drains && line.first.borrow().is_none() {
                 drains = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
@@ -356,9 +382,13 @@ pub(super) async fn serve(
                 });
             }
             working.remember(cx.waker());
+            if is_draining && !drains {
+                cx.waker().wake_by_ref();
+            }
             let tally = &line.tally;
             let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
-            if waits && tally.waits.get() && !tally.unflushed.get() && !tally.stuck.get() {
+            // A request that can wait was read to its end, and hyper gives back what follows it.
+            if waits && !tally.unflushed.get() && !tally.stuck.get() {
                 return Poll::Ready(End::Waits);
             }
             while timer.as_mut().poll(cx).is_ready() {
@@ -389,7 +419,8 @@ pub(super) async fn serve(
                 let before = joined(read, ahead.into());
                 let before = (!before.is_empty()).then(|| Box::new(before));
                 let note = line.entry.take().map(|entry| entry as Box<dyn Any>);
-                let resume = Some(Resume { by: home, form: line.form.get(), before, note });
+                let (form, requests) = (line.form.get(), line.requests());
+                let resume = Some(Resume { by: home, form, before, requests, note });
                 let peer = line.peer.clone();
                 then(Waiting { parked: Parked { socket, peer, token: 0, resume } });
                 return;
@@ -400,7 +431,8 @@ pub(super) async fn serve(
                     let quiet = clock.since.elapsed();
                     let limit = limit_of_idleness(&line).saturating_sub(quiet);
                     let peer = line.peer.clone();
-                    home.park(Parked { socket, peer, token: 0, resume: None }, limit);
+                    let token = u64::from(line.requests());
+                    home.park(Parked { socket, peer, token, resume: None }, limit);
                     return;
                 }
                 let Ok(plain) = Plain::new(socket) else { return };
@@ -484,13 +516,14 @@ fn stand_in(form: Form) -> &'static [u8] {
 impl Resumes for Home {
     /// hyper is given a request like the one that was taken from it, and the response at once.
     fn answer(self: Rc<Home>, parked: Parked, resume: Resume, response: Response<Body>) {
-        let Resume { form, before, note, .. } = resume;
+        let Resume { form, before, note, requests, .. } = resume;
         let Parked { socket, peer, .. } = parked;
         let Ok(plain) = Plain::new(socket) else { return };
         let head = Bytes::from_static(stand_in(form));
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
         let transport = Transport::Plain(plain);
         let first = Some((response, note.and_then(|note| note.downcast().ok())));
-        superpoll_rt::spawn(serve(self, transport, peer, before, first)).detach();
+        let past = Past { before, requests, first };
+        superpoll_rt::spawn(serve(self, transport, peer, past)).detach();
     }
 }

@@ -35,7 +35,9 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
     let mut timer = pin!(sleep(period));
     let mut ends = false;
     let is_broken = poll_fn(|cx| {
-        if home.worker.is_draining() && !ends {
+        let most = home.worker.limits.get().requests_per_connection;
+        let is_over = most.is_some_and(|most| line.requests() >= most.get());
+        if (is_over || home.worker.is_draining()) && !ends {
             ends = true;
             connection.as_mut().graceful_shutdown();
         }

@@ -10,6 +10,7 @@ use superpoll_rt::hyper::{EngineExecutor, EngineTimer, FuturesIo};
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout_at;
 
+use super::connection::Past;
 use super::worker::Worker;
 use super::{connection, connection2};
 use crate::exchange::Peer;
@@ -77,8 +78,8 @@ impl Home {
             }
         }
         let Some(tls) = &self.tls else {
-            return connection::serve(self, Transport::Plain(plain), Rc::new(peer), before, None)
-                .await;
+            let past = Past { before, ..Past::default() };
+            return connection::serve(self, Transport::Plain(plain), Rc::new(peer), past).await;
         };
         peer.is_encrypted = true;
         let stream = Rest::new(before, plain);
@@ -89,7 +90,7 @@ impl Home {
                 if is_h2 {
                     connection2::serve(self, transport, Rc::new(peer)).await;
                 } else {
-                    connection::serve(self, transport, Rc::new(peer), Bytes::new(), None).await;
+                    connection::serve(self, transport, Rc::new(peer), Past::default()).await;
                 }
             }
             Ok(Err(_)) => counters.broken.add(1),
@@ -101,22 +102,20 @@ impl Home {
     pub fn park(self: Rc<Home>, parked: Parked, limit: Duration) {
         let worker = self.worker.clone();
         // What cannot be parked is closed, as idle connections may be at any time.
-        if worker.lot.park(parked, self, Until::Readable, Some(limit)).is_ok() {
-            worker.counters.parkings.add(1);
-        }
-        worker.counters.parked.set(worker.lot.len() as u64);
+        drop(worker.lot.park(parked, self, Until::Readable, Some(limit)));
     }
 }
 
 impl Guest for Home {
     fn called(self: Rc<Home>, parked: Parked, why: Why) {
         let counters = &self.worker.counters;
-        counters.parked.set(self.worker.lot.len() as u64);
         match why {
             Why::Ready => {
                 let Ok(plain) = Plain::new(parked.socket) else { return };
                 let transport = Transport::Plain(plain);
-                spawn(connection::serve(self, transport, parked.peer, Bytes::new(), None)).detach();
+                let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
+                let past = Past { requests, ..Past::default() };
+                spawn(connection::serve(self, transport, parked.peer, past)).detach();
             }
             Why::TimedOut => counters.timed_out.add(1),
             Why::Draining => {}

@@ -33,6 +33,7 @@ use futures_rustls::TlsAcceptor;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
+use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Peer;
 use crate::listen::{Bound, Inherited, Listener};
@@ -117,6 +118,7 @@ pub struct Server {
     handle: Handle,
     on_epoll: bool,
     fronts: Vec<Front>,
+    channels: Registry,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
     overview: Arc<Overview>,
@@ -186,6 +188,7 @@ impl Server {
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
+            channels: Registry::default(),
             seats,
             engines,
             overview,
@@ -204,9 +207,10 @@ impl Server {
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let shared = Arc::new(config.clone());
+        let channels = self.channels.next(config);
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint = Blueprint::new(&shared, &self.overview).map_err(failed)?;
+            let blueprint = Blueprint::new(&shared, &self.overview, &channels).map_err(failed)?;
             let lot = Lot::prepare().map_err(|error| {
                 failed(format!("making an epoll object for idle connections: {error}"))
             })?;
@@ -249,6 +253,8 @@ impl Server {
                 }
                 None => None,
             };
+        channels.apply(config);
+        self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
         for (index, (blueprint, lot, openings)) in parts.into_iter().enumerate() {
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
@@ -258,14 +264,16 @@ impl Server {
             let log = log.clone();
             let begin = move || {
                 let pad = log.map(Pad::new);
-                let router = blueprint.build();
                 let local = match local(number) {
                     Some(local) => {
+                        let before = local.worker.router();
+                        let router = blueprint.build(&local.worker.lot, Some(&before));
                         local.worker.change(router, pad, timeouts, limits);
                         local
                     }
                     None => {
-                        let lot = Lot::open(lot);
+                        let lot = Lot::open(lot, counters.clone());
+                        let router = blueprint.build(&lot, None);
                         let worker = Worker::new(lot, router, pad, counters, timeouts, limits);
                         let (worker, closed) = (Rc::new(worker), RefCell::default());
                         let local = Rc::new(Local { worker, closed });
@@ -327,7 +335,7 @@ impl Server {
                 let cannot = |error| cannot_listen(address, error);
                 let bound = match self.inherited.borrow_mut().at(address) {
                     Some(bound) => bound,
-                    None => Bound::new(address).map_err(cannot)?,
+                    None => Bound::new(address, asked.mode).map_err(cannot)?,
                 };
                 (bound.address(address).map_err(cannot)?, Kind::Http(Arc::new(bound)))
             }
@@ -364,6 +372,12 @@ impl Server {
                 (None, _, Some(_)) => format!("https://{address}/"),
             }
         })
+    }
+
+    /// The channel that a host has at a path; the empty name is that of a host without names.
+    #[must_use]
+    pub fn channel(&self, host: &str, path: &str) -> Option<&Arc<Hub>> {
+        self.channels.find(host, path)
     }
 
     /// What each engine counts.

@@ -9,9 +9,11 @@ use http::uri::Authority;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
 use crate::body::Body;
+use crate::channel::{Desk, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Exchange;
-use crate::files::{Folder, Site};
+use crate::files::{Embedded, Folder, Site};
+use crate::park::Lot;
 use crate::reply;
 use crate::status::{Overview, PAGE};
 use crate::upload::Upload;
@@ -22,10 +24,13 @@ pub(super) struct Blueprint {
     overview: Arc<Overview>,
     /// The folders, in the order in which the configuration names them.
     folders: Vec<Folder>,
+    channels: Registry,
 }
 
 /// Who answers below a path.
 enum Handler {
+    Channel(Rc<Desk>),
+    Demo(Embedded),
     Files(Site),
     Redirect(config::Redirect),
 }
@@ -44,27 +49,36 @@ pub(super) struct Router {
     /// What follows the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
     default: Option<Routes>,
+    desks: Vec<Rc<Desk>>,
     overview: Arc<Overview>,
     /// Where the figures are told, if they are.
     metrics: Option<String>,
+    /// Whether all may see the live page, or nobody; none: those on this machine.
+    page: Option<bool>,
 }
 
 impl Blueprint {
     /// Opens what a configuration names.
-    pub fn new(config: &Arc<Config>, overview: &Arc<Overview>) -> Result<Blueprint, String> {
-        let folders = open(config)?;
-        Ok(Blueprint { config: config.clone(), overview: overview.clone(), folders })
+    pub fn new(
+        config: &Arc<Config>,
+        overview: &Arc<Overview>,
+        channels: &Registry,
+    ) -> Result<Blueprint, String> {
+        let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
+        Ok(Blueprint { folders: open(&config)?, config, overview, channels })
     }
 
-    /// Builds the routes, on the engine that they are for.
-    pub fn build(self) -> Router {
+    /// Builds the routes, on the engine that they are for. Channels that `before` has as well go on.
+    pub fn build(self, lot: &Rc<Lot>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
         let mut router = Router {
             names: HashMap::new(),
             wildcards: Vec::new(),
             default: None,
+            desks: Vec::new(),
             overview: self.overview,
             metrics: self.config.metrics.as_ref().map(|metrics| metrics.path.clone()),
+            page: self.config.server.page,
         };
         for host in &self.config.hosts {
             let mut routes = Vec::new();
@@ -74,7 +88,22 @@ impl Blueprint {
                         Some(folder) => Handler::Files(Site::new(folder, files.clone())),
                         None => continue,
                     },
+                    config::Action::Demo => match Embedded::demo() {
+                        Ok(demo) => Handler::Demo(demo),
+                        // It could be made when the configuration was looked at.
+                        Err(_) => continue,
+                    },
                     config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),
+                    config::Action::Channel(_) => match self.channels.of(host, &route.path) {
+                        Some(hub) => {
+                            let mut desks = before.into_iter().flat_map(|before| &before.desks);
+                            let desk = desks.find(|desk| Arc::ptr_eq(desk.hub(), hub)).cloned();
+                            let desk = desk.unwrap_or_else(|| Desk::new(hub.clone(), lot.clone()));
+                            router.desks.push(desk.clone());
+                            Handler::Channel(desk)
+                        }
+                        None => continue,
+                    },
                     _ => continue,
                 };
                 routes.push(Route { path: route.path.clone(), handler });
@@ -100,6 +129,10 @@ impl Blueprint {
 pub(super) fn open(config: &Config) -> Result<Vec<Folder>, String> {
     let mut folders = Vec::new();
     for route in config.hosts.iter().flat_map(|host| &host.routes) {
+        if route.action == config::Action::Demo {
+            let unusable = |error| format!("preparing the demonstration: {error}");
+            drop(Embedded::demo().map_err(unusable)?);
+        }
         if let config::Action::Files(files) = &route.action {
             let path = &files.root;
             folders.push(Folder::open(path).map_err(|error| {
@@ -150,6 +183,16 @@ impl Router {
             .or(self.default.as_ref())
     }
 
+    /// Ends the channels that another does not have.
+    pub fn retire(&self, after: Option<&Router>) {
+        for desk in &self.desks {
+            let mut desks = after.into_iter().flat_map(|after| &after.desks);
+            if !desks.any(|other| Rc::ptr_eq(desk, other)) {
+                desk.retire();
+            }
+        }
+    }
+
     /// Answers a request.
     pub async fn respond(
         self: Rc<Self>,
@@ -168,7 +211,8 @@ impl Router {
         if self.metrics.as_deref() == Some(path) {
             return self.overview.figures().await;
         }
-        if path.starts_with(PAGE) && Overview::may_see(exchange.peer()) {
+        if path.starts_with(PAGE) && self.page.unwrap_or_else(|| Overview::may_see(exchange.peer()))
+        {
             return self.overview.clone().page(request, &exchange).await;
         }
         let fits = |route: &&Route| {
@@ -181,10 +225,22 @@ impl Router {
             return reply::status(StatusCode::NOT_FOUND);
         };
         match &route.handler {
+            Handler::Channel(desk) => {
+                // There is nothing below a channel.
+                if !matches!(&path[route.path.trim_end_matches('/').len()..], "" | "/") {
+                    return reply::status(StatusCode::NOT_FOUND);
+                }
+                desk.clone().answer(request, &exchange).await
+            }
             Handler::Files(site) => {
                 let (head, _) = request.into_parts();
                 let path = &head.uri.path()[route.path.trim_end_matches('/').len()..];
                 site.answer(&head, path).await
+            }
+            Handler::Demo(demo) => {
+                let (head, _) = request.into_parts();
+                let path = &head.uri.path()[route.path.trim_end_matches('/').len()..];
+                demo.answer(&head, path).await
             }
             Handler::Redirect(redirect) => to(redirect),
         }

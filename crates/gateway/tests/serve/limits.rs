@@ -124,3 +124,22 @@ fn a_response_arrives_though_the_request_goes_on() {
     let _ = std::io::Read::read_to_end(&mut client.0, &mut rest);
     assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
 }
+
+#[test]
+fn a_connection_may_make_so_many_requests_parked_or_not() {
+    let folder = folder();
+    let more = "[limits]\nrequests_per_connection = 3\n[timeouts]\npark = \"40ms\"";
+    for parks in [false, true] {
+        let stage = Stage::new(BACKENDS[3], 1, &text(folder.path(), more));
+        let mut client = stage.connect();
+        for round in 1..=3 {
+            let answer = client.get("/small.txt");
+            assert_eq!(answer.status, 200);
+            assert_eq!(answer.head.contains("connection: close\r\n"), round == 3, "{round}");
+            if parks && round < 3 {
+                stage.until(|engine| &engine.parked, 1);
+            }
+        }
+        assert!(client.is_closed());
+    }
+}

@@ -6,3 +6,4 @@ mod http2;
 mod limits;
 mod parking;
 mod stage;
+mod unix;

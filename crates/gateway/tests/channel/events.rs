@@ -1,0 +1,99 @@
+//! Subscribing by server-sent events.
+
+use crate::clients::{Event, Events, publish, socket, stage};
+use crate::stage::BACKENDS;
+
+#[test]
+fn messages_come_as_events() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        let epoch = format!("{:x}", stage.channel.as_ref().unwrap().epoch());
+        let (mut events, id) = Events::new(&stage, "", "");
+        assert_eq!(id, format!("0-{epoch}"));
+        publish(&stage, "one");
+        publish(&stage, "two\nlines");
+        publish(&stage, b"\xff");
+        let event = |kind: &str, id: u64, data: &str| Event {
+            kind: kind.to_owned(),
+            id: format!("{id}-{epoch}"),
+            data: data.to_owned(),
+            is_comment: false,
+        };
+        assert_eq!(events.next(), Some(event("message", 1, "one")), "{backend:?}");
+        assert_eq!(events.next(), Some(event("message", 2, "two\nlines")));
+        assert_eq!(events.next(), Some(event("base64", 3, "/w==")));
+        drop(events);
+        // The end is seen by who writes, or reads.
+        let channel = stage.channel.clone().unwrap();
+        let end = std::time::Instant::now() + crate::stage::PATIENCE;
+        while channel.subscribers() > 0 {
+            publish(&stage, "is anybody there?");
+            assert!(std::time::Instant::now() < end, "{backend:?}");
+        }
+    }
+}
+
+#[test]
+fn who_comes_back_gets_what_it_missed() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "history = 3");
+        let (mut events, _) = Events::new(&stage, "", "");
+        for id in 1..=5 {
+            publish(&stage, id.to_string());
+        }
+        assert_eq!(events.message(), (1, "1".to_owned()));
+        let last = events.next().unwrap().id;
+        drop(events);
+        let (mut events, id) =
+            Events::new(&stage, "?after=5", &format!("last-event-id: {last}\r\n"));
+        assert_eq!(id, last);
+        publish(&stage, "6");
+        for id in 3..=6 {
+            assert_eq!(events.message(), (id, id.to_string()), "{backend:?}");
+        }
+        // The third is not kept any more.
+        let (mut events, id) = Events::new(&stage, "", &format!("last-event-id: {last}\r\n"));
+        assert!(id.starts_with("3-"), "{id}");
+        let missed = events.next().unwrap();
+        assert_eq!((&missed.kind[..], &missed.id, &missed.data[..]), ("missed", &id, "true"));
+        assert_eq!(events.message(), (4, "4".to_owned()));
+        let (mut events, _) = Events::new(&stage, "", "last-event-id: of another server\r\n");
+        assert_eq!(events.next().unwrap().kind, "missed");
+        assert_eq!(events.message(), (4, "4".to_owned()));
+    }
+}
+
+#[test]
+fn in_silence_there_are_comments() {
+    let stage = stage(BACKENDS[3], 1, "poll = \"100ms\"");
+    let (mut events, _) = Events::new(&stage, "", "");
+    for _ in 0..3 {
+        assert!(events.next().unwrap().is_comment);
+    }
+    publish(&stage, "a");
+    assert_eq!(events.message(), (1, "a".to_owned()));
+}
+
+#[test]
+fn large_messages_and_many_come_in_order() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 2, "message_bytes = \"1MiB\", backlog_bytes = \"64MiB\"");
+        let channel = stage.channel.clone().unwrap();
+        let (mut events, _) = Events::new(&stage, "", "");
+        let (mut other, _) = socket(&stage, "");
+        while channel.subscribers() < 2 {
+            std::thread::yield_now();
+        }
+        let large = |id: usize| format!("{id} {}", "x".repeat(id % 7 * 100_000));
+        let publisher = std::thread::spawn(move || {
+            for id in 1..=50 {
+                channel.publish(large(id));
+            }
+        });
+        for id in 1..=50 {
+            assert_eq!(events.message(), (id as u64, large(id)), "{backend:?}");
+            assert_eq!(crate::clients::next(&mut other), large(id), "{backend:?}");
+        }
+        publisher.join().unwrap();
+    }
+}

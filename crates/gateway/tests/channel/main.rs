@@ -1,0 +1,14 @@
+//! Channels, from the outside: what is published is told to all, in order, once, by each of the ways to subscribe.
+
+mod clients;
+mod ending;
+mod events;
+mod poll;
+mod publish;
+mod reload;
+mod slow;
+mod socket;
+#[path = "../serve/stage.rs"]
+#[expect(dead_code, reason = "shared with the tests of the web server")]
+mod stage;
+mod tls;

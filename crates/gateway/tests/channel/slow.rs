@@ -1,0 +1,127 @@
+//! Subscribers who read slower than others publish.
+
+use std::sync::atomic::Ordering;
+
+use superpoll_gateway::channel::Hub;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Error, Message};
+
+use crate::clients::{Events, next, socket, stage};
+use crate::stage::{BACKENDS, PATIENCE};
+
+const LENGTH: usize = 60_000;
+
+fn message(id: u64) -> String {
+    format!("{id:06} {}", "x".repeat(LENGTH))
+}
+
+/// Publishes until something has happened, at the pace of a subscriber who reads.
+fn publish_until(hub: &Hub, mut reads: impl FnMut(u64), mut is_over: impl FnMut() -> bool) -> u64 {
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        let id = hub.publish(message(hub.last() + 1));
+        reads(id);
+        if is_over() {
+            return id;
+        }
+        assert!(std::time::Instant::now() < end);
+    }
+}
+
+#[test]
+fn who_is_slow_is_disconnected_and_nobody_else() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "history = 1, backlog_bytes = \"200KiB\"");
+        let hub = stage.channel.clone().unwrap();
+        let (mut slow, _) = socket(&stage, "");
+        let (mut quick, _) = socket(&stage, "");
+        let (mut events, _) = Events::new(&stage, "", "");
+        stage.until(|engine| &engine.parked, 2);
+        let counters = hub.counters();
+        let reads = |id| {
+            assert_eq!(next(&mut quick), message(id));
+        };
+        // The socket, and the stream of events, of which nothing is read.
+        let is_over = || counters.disconnected.load(Ordering::Relaxed) == 2;
+        let last = publish_until(&hub, reads, is_over);
+        let mut id = 1;
+        let end = loop {
+            match slow.read() {
+                Ok(Message::Text(text)) => assert!(text == message(id), "{backend:?} {id}"),
+                other => break other,
+            }
+            id += 1;
+        };
+        match end {
+            Ok(Message::Close(Some(close))) => assert_eq!(close.code, CloseCode::Again),
+            // It was not read in time.
+            Err(Error::Protocol(_) | Error::Io(_)) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(id <= last, "{backend:?}");
+        let mut id = 1;
+        while let Some(event) = events.next() {
+            assert!(event.data == message(id), "{backend:?} {id}");
+            id += 1;
+        }
+        assert!(id <= last, "{backend:?}");
+        assert!(counters.left_out.load(Ordering::Relaxed) > 0);
+        hub.publish("after that");
+        assert_eq!(next(&mut quick), "after that");
+    }
+}
+
+#[test]
+fn or_the_oldest_messages_are_left_out_for_it() {
+    for backend in BACKENDS {
+        let options = "history = 1, backlog_bytes = \"200KiB\", slow = \"drop-oldest\"";
+        let stage = stage(backend, 1, options);
+        let hub = stage.channel.clone().unwrap();
+        let (mut slow, _) = socket(&stage, "");
+        let (mut quick, _) = socket(&stage, "");
+        let (mut events, _) = Events::new(&stage, "", "");
+        stage.until(|engine| &engine.parked, 2);
+        let counters = hub.counters();
+        let reads = |id| {
+            assert_eq!(next(&mut quick), message(id));
+        };
+        let is_over = || counters.left_out.load(Ordering::Relaxed) >= 20;
+        publish_until(&hub, reads, is_over);
+        hub.publish("last");
+        assert_eq!(next(&mut quick), "last");
+        // Whole messages, in order, the newest among them; some are missing.
+        let mut ids = Vec::new();
+        loop {
+            let text = next(&mut slow);
+            if text == "last" {
+                break;
+            }
+            let id = text[..6].parse().unwrap();
+            assert!(text == message(id), "{backend:?} {id}");
+            ids.push(id);
+        }
+        assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
+        assert!((ids.len() as u64) < hub.last() - 1, "{backend:?}");
+        let (mut last, mut is_told) = (0, false);
+        loop {
+            let event = events.next().unwrap();
+            let id: u64 = event.id.split('-').next().unwrap().parse().unwrap();
+            if event.kind == "missed" {
+                is_told = true;
+                last = id;
+                continue;
+            }
+            assert_eq!(id, last + 1, "{backend:?}");
+            last = id;
+            if event.data == "last" {
+                break;
+            }
+        }
+        assert!(is_told);
+        // It is parked again once it has caught up.
+        stage.until(|engine| &engine.parked, 2);
+        hub.publish("again");
+        assert_eq!(next(&mut slow), "again");
+        assert_eq!(counters.disconnected.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,154 @@
+//! Channels over encrypted connections and HTTP/2, which are not parked.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use futures_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use superpoll_rt::hyper::{EngineExecutor, FuturesIo};
+use superpoll_rt::{BackendKind, Runtime, spawn};
+use tungstenite::Message;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::protocol::frame::coding::CloseCode;
+
+use crate::clients::{address, text, until_subscribers};
+use crate::stage::{BACKENDS, PATIENCE, Stage};
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A certificate in a folder of its own, and a client that trusts it.
+struct Trust {
+    folder: tempfile::TempDir,
+    config: Arc<ClientConfig>,
+}
+
+impl Trust {
+    fn new(protocols: &[&[u8]]) -> Trust {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
+        std::fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+        let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Trust { folder, config: Arc::new(config) }
+    }
+
+    fn stage(&self, backend: BackendKind) -> Stage {
+        let (cert, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
+        let tls = format!("tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]");
+        Stage::new(backend, 1, &text("").replace("[timeouts]", &tls))
+    }
+}
+
+#[test]
+fn all_the_ways_work() {
+    let trust = Trust::new(&[b"http/1.1"]);
+    for backend in BACKENDS {
+        let stage = trust.stage(backend);
+        let connect = || -> Stream {
+            let name = ServerName::try_from("localhost").unwrap();
+            let client = ClientConnection::new(trust.config.clone(), name).unwrap();
+            let stream = TcpStream::connect(address(&stage)).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            StreamOwned::new(client, stream)
+        };
+        let request = "ws://localhost/c".into_client_request().unwrap();
+        let (mut socket, _) = tungstenite::client::client(request, connect()).unwrap();
+        let mut poll = connect();
+        poll.write_all(b"GET /c HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let mut events = connect();
+        events
+            .write_all(b"GET /c HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n")
+            .unwrap();
+        until_subscribers(&stage, 3);
+        socket.send(Message::text("a secret")).unwrap();
+        assert_eq!(socket.read().unwrap(), Message::text("a secret"), "{backend:?}");
+        for stream in [&mut poll, &mut events] {
+            let mut read = Vec::new();
+            while !read.windows(8).any(|window| window == b"a secret") {
+                let mut room = [0; 4096];
+                let count = stream.read(&mut room).unwrap();
+                assert_ne!(count, 0, "{backend:?}: {}", String::from_utf8_lossy(&read));
+                read.extend_from_slice(&room[..count]);
+            }
+        }
+        until_subscribers(&stage, 2);
+        let large = "x".repeat(65_536);
+        socket.send(Message::text(large.clone())).unwrap();
+        assert_eq!(socket.read().unwrap(), Message::text(large), "{backend:?}");
+        drop((poll, events));
+        stage.drain();
+        match socket.read() {
+            Ok(Message::Close(Some(close))) => assert_eq!(close.code, CloseCode::Away),
+            other => panic!("{backend:?}: {other:?}"),
+        }
+        while socket.read().is_ok() {}
+        drop(socket);
+        assert_eq!(stage.drained(), 0, "{backend:?}");
+    }
+}
+
+#[test]
+fn http_2_waits_and_streams_on_one_connection() {
+    let trust = Trust::new(&[b"h2"]);
+    for backend in BACKENDS {
+        let stage = trust.stage(backend);
+        let runtime = Runtime::new().unwrap();
+        let connector = futures_rustls::TlsConnector::from(trust.config.clone());
+        let talk = async {
+            let stream = superpoll_rt::net::TcpStream::connect(address(&stage)).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let stream = FuturesIo::new(connector.connect(name, stream).await.unwrap());
+            let (sender, connection) =
+                hyper::client::conn::http2::handshake(EngineExecutor, stream).await.unwrap();
+            spawn(connection).detach();
+            let ask = |method: &str, accept: &str, body: &'static str| {
+                let request = hyper::Request::builder()
+                    .method(method)
+                    .uri("https://localhost/c")
+                    .header("accept", accept)
+                    .body(Full::new(Bytes::from_static(body.as_bytes())))
+                    .unwrap();
+                let mut sender = sender.clone();
+                spawn(async move { sender.send_request(request).await.unwrap() })
+            };
+            let polls: Vec<_> = (0..10).map(|_| ask("GET", "*/*", "")).collect();
+            let events = ask("GET", "text/event-stream", "").await.unwrap();
+            let mut events = events.into_body();
+            while stage.channel.as_ref().unwrap().subscribers() < 11 {
+                superpoll_rt::yield_now().await;
+            }
+            assert_eq!(ask("POST", "*/*", "to all").await.unwrap().status(), 201);
+            for poll in polls {
+                let answer = poll.await.unwrap().into_body().collect().await.unwrap().to_bytes();
+                let answer = String::from_utf8_lossy(&answer).into_owned();
+                assert!(answer.contains(r#"{"id":1,"data":"to all"}"#), "{backend:?}: {answer}");
+            }
+            let mut read = String::new();
+            while !read.ends_with("data: to all\n\n") {
+                let data = events.frame().await.unwrap().unwrap().into_data().unwrap();
+                read += std::str::from_utf8(&data).unwrap();
+            }
+            let last = ask("GET", "*/*", "");
+            while stage.channel.as_ref().unwrap().subscribers() < 2 {
+                superpoll_rt::yield_now().await;
+            }
+            stage.drain();
+            assert_eq!(last.await.unwrap().status(), 204, "{backend:?}");
+            let rest = events.collect().await.unwrap().to_bytes();
+            assert_eq!(rest, "", "{backend:?}");
+        };
+        runtime.block_on(talk).unwrap();
+        assert_eq!(stage.drained(), 0, "{backend:?}");
+    }
+}

@@ -1,0 +1,28 @@
+//! An allocator that counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+pub struct Counting;
+
+// SAFETY: every call is handed to the system's allocator as it is; counting needs no allocation.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps GlobalAlloc's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps GlobalAlloc's contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Bytes that were allocated and not freed.
+pub fn bytes() -> usize {
+    BYTES.load(Ordering::Relaxed)
+}
