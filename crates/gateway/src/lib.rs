@@ -18,6 +18,7 @@ pub mod serve;
 mod tally;
 mod transport;
 mod upload;
+pub mod upstream;
 
 pub use address::{Address, AddressError};
 pub use body::Body;

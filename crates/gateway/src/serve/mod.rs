@@ -18,7 +18,7 @@ mod watched;
 mod worker;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -41,6 +41,7 @@ use crate::park::Lot;
 use crate::relay::{self, Relay};
 use crate::seats::Seats;
 use crate::transport::Plain;
+use crate::upstream::{self, Group};
 use home::Home;
 use router::Blueprint;
 use worker::Worker;
@@ -113,6 +114,7 @@ pub struct Server {
     handle: Handle,
     on_epoll: bool,
     fronts: Vec<Front>,
+    groups: BTreeMap<String, Arc<Group>>,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
     report: Report,
@@ -161,6 +163,7 @@ impl Server {
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
+            groups: BTreeMap::new(),
             seats: Arc::default(),
             engines,
             report: Arc::new(report),
@@ -177,9 +180,10 @@ impl Server {
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let shared = Arc::new(config.clone());
+        let groups = self.groups(config)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint = Blueprint::new(&shared).map_err(failed)?;
+            let blueprint = Blueprint::new(&shared, &groups).map_err(failed)?;
             let lot = Lot::prepare().map_err(|error| {
                 failed(format!("making an epoll object for idle connections: {error}"))
             })?;
@@ -254,7 +258,33 @@ impl Server {
                 .map_err(|error| failed(format!("starting the server: {error}")))?;
         }
         self.fronts = fronts;
+        let before = std::mem::replace(&mut self.groups, groups);
+        for (name, group) in &self.groups {
+            if !before.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
+                upstream::watch(group, &self.handle)
+                    .map_err(|error| failed(format!("watching the upstream {name}: {error}")))?;
+            }
+        }
         Ok(())
+    }
+
+    /// The groups of servers: those that there are, where nothing has changed, and new ones.
+    fn groups(&self, config: &Config) -> Result<BTreeMap<String, Arc<Group>>, Error> {
+        let groups = config.upstreams.iter().map(|(name, upstream)| {
+            let known = self.groups.get(name).filter(|group| group.config() == upstream);
+            let group = match known {
+                Some(group) => group.clone(),
+                None => Group::new(name, upstream).map_err(failed)?,
+            };
+            Ok((name.clone(), group))
+        });
+        groups.collect()
+    }
+
+    /// The groups of servers that requests are forwarded to, by name.
+    #[must_use]
+    pub fn upstreams(&self) -> &BTreeMap<String, Arc<Group>> {
+        &self.groups
     }
 
     /// The front of a listener: the one that there is, or a new one.
@@ -311,6 +341,7 @@ impl Server {
 
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
     pub fn stop(&self) {
+        self.groups.values().for_each(|group| group.end());
         for front in &self.fronts {
             match &front.kind {
                 Kind::Relay(relay) => relay.stop(),

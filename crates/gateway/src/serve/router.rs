@@ -1,6 +1,6 @@
 //! From a request to who answers it: by host, by path.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,18 +14,21 @@ use crate::exchange::Exchange;
 use crate::files::{Folder, Site};
 use crate::reply;
 use crate::upload::Upload;
+use crate::upstream::{Forwarder, Group};
 
 /// A configuration with all that can fail done, for one engine.
 pub(super) struct Blueprint {
     config: Arc<Config>,
     /// The folders, in the order in which the configuration names them.
     folders: Vec<Folder>,
+    groups: BTreeMap<String, Arc<Group>>,
 }
 
 /// Who answers below a path.
 enum Handler {
     Files(Site),
     Redirect(config::Redirect),
+    Proxy(Forwarder),
 }
 
 struct Route {
@@ -46,7 +49,10 @@ pub(super) struct Router {
 
 impl Blueprint {
     /// Opens what a configuration names.
-    pub fn new(config: &Arc<Config>) -> Result<Blueprint, String> {
+    pub fn new(
+        config: &Arc<Config>,
+        groups: &BTreeMap<String, Arc<Group>>,
+    ) -> Result<Blueprint, String> {
         let mut folders = Vec::new();
         for host in &config.hosts {
             for route in &host.routes {
@@ -58,7 +64,7 @@ impl Blueprint {
                 }
             }
         }
-        Ok(Blueprint { config: config.clone(), folders })
+        Ok(Blueprint { config: config.clone(), folders, groups: groups.clone() })
     }
 
     /// Builds the routes, on the engine that they are for.
@@ -74,6 +80,11 @@ impl Blueprint {
                         None => continue,
                     },
                     config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),
+                    config::Action::Proxy(proxy) => {
+                        let Some(group) = self.groups.get(&proxy.upstream) else { continue };
+                        let (path, timeouts) = (&route.path, &self.config.timeouts);
+                        Handler::Proxy(Forwarder::new(group, proxy, path, timeouts))
+                    }
                     _ => continue,
                 };
                 routes.push(Route { path: route.path.clone(), handler });
@@ -139,7 +150,7 @@ impl Router {
     pub async fn respond(
         self: Rc<Self>,
         request: Request<Upload>,
-        _exchange: Exchange,
+        exchange: Exchange,
     ) -> Response<Body> {
         let host = match host(&request) {
             Ok(host) => host,
@@ -166,6 +177,7 @@ impl Router {
                 site.answer(&head, path).await
             }
             Handler::Redirect(redirect) => to(redirect),
+            Handler::Proxy(forwarder) => forwarder.answer(request, &exchange).await,
         }
     }
 }

@@ -1,0 +1,8 @@
+//! The reverse proxy over real sockets, with servers and clients that are not ours on both sides.
+
+mod balance;
+mod bodies;
+mod failures;
+mod gateway;
+mod heads;
+mod origin;
