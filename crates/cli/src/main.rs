@@ -2,6 +2,7 @@
 
 mod doctor;
 mod proxy;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ use superpoll_lab::{
 #[global_allocator]
 static ALLOCATOR: superpoll_lab::Counting = superpoll_lab::Counting;
 
-/// The I/O engine that adapts: experiments, and what works on this machine.
+/// The I/O engine that adapts: a web server and proxy, experiments, and what works on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "superpoll", version)]
 struct Arguments {
@@ -27,6 +28,8 @@ enum Command {
     /// Experiments that compare ways to watch descriptors
     #[command(subcommand)]
     Lab(Box<Lab>),
+    /// Serve files, channels and other servers by HTTP, to idle and busy connections
+    Serve(serve::Options),
     /// Relay connections from one address to another, TCP or Unix
     Proxy(proxy::Options),
     /// What works on this machine, and what watching costs here
@@ -98,6 +101,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Doctor(options) => Ok(doctor::run(&options)?),
         Command::Lab(lab) => Ok(experiment(*lab)?),
         Command::Proxy(options) => proxy::run(&options),
+        Command::Serve(options) => serve::run(&options),
     }
 }
 

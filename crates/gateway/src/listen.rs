@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::task::{Context, Poll};
 
+use listenfd::ListenFd;
 use socket2::SockRef;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::net::{ListenOptions, TcpListener};
@@ -74,14 +74,6 @@ impl Bound {
         Ok(Bound::Unix(listener?.into_std()))
     }
 
-    /// A socket that listens already, as a service manager passes it on.
-    pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Bound> {
-        let socket = socket2::Socket::from(socket);
-        socket.set_nonblocking(true)?;
-        let is_unix = socket.local_addr()?.is_unix();
-        if is_unix { Ok(Bound::Unix(socket.into())) } else { Bound::of_tcp(socket.into()) }
-    }
-
     /// The address, with the port that the kernel has chosen.
     pub(crate) fn address(&self, asked: &Address) -> io::Result<Address> {
         match (self, asked) {
@@ -95,7 +87,7 @@ impl Bound {
     }
 
     /// Whether it is that address.
-    pub(crate) fn is(&self, address: &Address) -> bool {
+    fn is(&self, address: &Address) -> bool {
         match (self, address) {
             (Bound::Tcp(listener), Address::Tcp { host, port }) => {
                 let found = look_up(host.as_deref(), *port).unwrap_or_default();
@@ -119,6 +111,68 @@ impl Bound {
                 Ok(Listener::Unix(UnixListener::from_std(listener.try_clone()?)?))
             }
         }
+    }
+}
+
+/// Sockets that listen already, as a service manager passes them on (`sd_listen_fds(3)`).
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<Bound>);
+
+impl Inherited {
+    /// Takes the sockets that the environment names, once per process.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is no stream socket that listens.
+    pub fn take() -> io::Result<Inherited> {
+        let mut passed = ListenFd::from_env();
+        let mut all = Vec::new();
+        for index in 0..passed.len() {
+            let bound = match passed.take_tcp_listener(index) {
+                Ok(Some(listener)) => {
+                    listener.set_nonblocking(true)?;
+                    Some(Bound::of_tcp(listener)?)
+                }
+                Ok(None) => None,
+                Err(_) => match passed.take_unix_listener(index)? {
+                    Some(listener) => {
+                        listener.set_nonblocking(true)?;
+                        Some(Bound::Unix(listener))
+                    }
+                    None => None,
+                },
+            };
+            all.extend(bound);
+        }
+        Ok(Inherited(all))
+    }
+
+    /// Where they listen.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `InvalidInput` for a socket of the Unix domain without a path.
+    pub fn addresses(&self) -> io::Result<Vec<Address>> {
+        let address = |bound: &Bound| match bound {
+            Bound::Tcp(listener) => {
+                let local = listener.local_addr()?;
+                Ok(Address::Tcp { host: Some(local.ip().to_string()), port: local.port() })
+            }
+            Bound::Unix(listener) => match listener.local_addr()?.as_pathname() {
+                Some(path) => Ok(Address::Unix(path.to_path_buf())),
+                None => {
+                    let what = "an inherited socket of the Unix domain has no path";
+                    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+                }
+            },
+        };
+        self.0.iter().map(address).collect()
+    }
+
+    /// The one that listens on an address.
+    pub(crate) fn at(&mut self, address: &Address) -> Option<Bound> {
+        let index = self.0.iter().position(|bound| bound.is(address))?;
+        Some(self.0.swap_remove(index))
     }
 }
 

@@ -8,6 +8,7 @@
 //! Whoever parks a connection is its [`Guest`] and gets it back, once, when the peer has sent something, has hung up, or
 //! when its time is over. Time is told to the second, so that a deadline is four bytes and no timer.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
@@ -67,13 +68,7 @@ pub struct Parked {
 
 /// Who sends the response of a waiting request and goes on with its connection.
 pub(crate) trait Resumes {
-    fn answer(
-        self: Rc<Self>,
-        parked: Parked,
-        form: Form,
-        before: Option<Box<Bytes>>,
-        response: Response<Body>,
-    );
+    fn answer(self: Rc<Self>, parked: Parked, resume: Resume, response: Response<Body>);
 }
 
 /// What the response of a waiting request needs to know of the request.
@@ -82,6 +77,8 @@ pub(crate) struct Resume {
     pub(crate) form: Form,
     /// What was read of the requests that follow, which is rarely anything.
     pub(crate) before: Option<Box<Bytes>>,
+    /// What is to be written down with the response, if anything is.
+    pub(crate) note: Option<Box<dyn Any>>,
 }
 
 /// What a response depends on in its request, of which nothing else is kept.
@@ -102,8 +99,8 @@ pub struct Waiting {
 impl Waiting {
     /// Answers the request; the connection goes on after that.
     pub fn answer(mut self, response: Response<Body>) {
-        if let Some(Resume { by, form, before }) = self.parked.resume.take() {
-            by.answer(self.parked, form, before, response);
+        if let Some(resume) = self.parked.resume.take() {
+            resume.by.clone().answer(self.parked, resume, response);
         }
     }
 }

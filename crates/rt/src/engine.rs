@@ -549,6 +549,6 @@ impl Engine {
     pub fn stats(&self) -> Stats {
         let lengths =
             [self.sources.borrow().len(), self.timers.borrow().len(), self.operations.len()];
-        self.counters.snapshot(self.poller.borrow().stats(), &self.remote, lengths)
+        self.counters.snapshot(&self.poller.borrow(), &self.remote, lengths)
     }
 }

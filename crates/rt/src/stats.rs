@@ -5,6 +5,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::engine;
+use crate::error::{Error, Result};
 use crate::remote::Remote;
 use crate::sys::clock;
 use crate::trace;
@@ -49,9 +51,22 @@ pub struct Stats {
     pub looks: u64,
     /// How many of those found something.
     pub looks_found: u64,
+    /// What the poller takes watching to cost, as corrected so far; none on back-ends that have no use for it.
+    pub costs: Option<superpoll::costs::Costs>,
     /// Descriptors that were found ready a thousand times in a row while nobody read, wrote or
     /// cleared them: a task that waits for what it does not handle. At most sixteen are named.
     pub spinning: Vec<RawFd>,
+}
+
+impl Stats {
+    /// The counters of the engine that runs on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRuntime`] outside of a runtime.
+    pub fn current() -> Result<Stats> {
+        engine::with(|engine| engine.stats()).ok_or(Error::NoRuntime)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -110,12 +125,13 @@ impl Counters {
 
     pub fn snapshot(
         &self,
-        poller: superpoll::Stats,
+        poller: &superpoll::Poller,
         remote: &Remote,
         [sources, timers, operations]: [usize; 3],
     ) -> Stats {
         Stats {
-            poller,
+            poller: poller.stats(),
+            costs: poller.costs().copied(),
             tasks: remote.tasks.load(Ordering::Relaxed),
             spawned: self.spawned.get(),
             panicked: self.panicked.get(),

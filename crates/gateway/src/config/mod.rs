@@ -172,7 +172,7 @@ impl Config {
         let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port: 8080 };
         let route = Route { path: "/".to_owned(), action };
         Config {
-            listeners: vec![Listener { address, tls: None, proxy_protocol: false, relay: None }],
+            listeners: vec![Listener::plain(address)],
             hosts: vec![Host { names: Vec::new(), default: true, routes: vec![route] }],
             upstreams: std::collections::BTreeMap::new(),
             timeouts: Timeouts::default(),

@@ -42,6 +42,14 @@ pub struct Listener {
     pub relay: Option<Relay>,
 }
 
+impl Listener {
+    /// One that speaks HTTP as it comes.
+    #[must_use]
+    pub fn plain(address: Address) -> Listener {
+        Listener { address, tls: None, proxy_protocol: false, relay: None }
+    }
+}
+
 /// A certificate and its key, both as PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
@@ -111,6 +119,16 @@ pub struct Files {
     /// How long clients may keep a file without asking again. Default: nothing is said of it.
     #[serde(deserialize_with = "scalar::some_duration")]
     pub max_age: Option<Duration>,
+    /// Whether text, scripts and the like are compressed, once, where there is no compressed file. Default: yes.
+    pub compress: bool,
+    /// How hard gzip tries, 1 to 9. Default: 6.
+    pub gzip_level: u32,
+    /// How hard Brotli tries, 0 to 11. Default: 5.
+    pub brotli_level: u32,
+    /// How much of files, as they are and compressed, each worker keeps in memory; 0 keeps nothing and compresses
+    /// nothing. Default: 64 MiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub cache_bytes: u64,
 }
 
 impl Default for Files {
@@ -122,6 +140,10 @@ impl Default for Files {
             precompressed: true,
             hidden: false,
             max_age: None,
+            compress: true,
+            gzip_level: 6,
+            brotli_level: 5,
+            cache_bytes: 64 << 20,
         }
     }
 }

@@ -1,4 +1,8 @@
-//! The Accept-Encoding header field (RFC 9110, section 12.5.3): which compressed siblings a client takes.
+//! The Accept-Encoding header field (RFC 9110, section 12.5.3): which codings a client takes.
+//!
+//! A file as it is, is sent wherever no other coding is wanted or there is, even to who refuses it by `identity;q=0`.
+//! The RFC leaves it to the server to answer 406 instead; a client that gets 406 has nothing, and one that gets the
+//! file can nearly always read it.
 
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
@@ -6,11 +10,14 @@ use http::header::ACCEPT_ENCODING;
 /// How a file is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Coding {
-    Brotli,
-    Gzip,
+    Brotli = 0,
+    Gzip = 1,
 }
 
 impl Coding {
+    /// All of them, the best first.
+    pub(super) const ALL: [Coding; 2] = [Coding::Brotli, Coding::Gzip];
+
     /// As header fields write it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -28,43 +35,54 @@ impl Coding {
     }
 }
 
+/// How much a client wants each coding, in thousandths; 0 where it takes the file as it is rather.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Accepted([u16; 2]);
+
+impl Accepted {
+    /// What a request says.
+    pub(super) fn of(headers: &HeaderMap) -> Accepted {
+        let mut given: [Option<u16>; 4] = [None; 4];
+        for field in headers.get_all(ACCEPT_ENCODING) {
+            for element in field.to_str().unwrap_or("").split(',') {
+                let mut parts = element.split(';').map(str::trim);
+                let name = parts.next().unwrap_or("");
+                let names = ["br", "gzip", "identity", "*"];
+                let name = if name.eq_ignore_ascii_case("x-gzip") { "gzip" } else { name };
+                let Some(place) = names.iter().position(|known| name.eq_ignore_ascii_case(known))
+                else {
+                    continue;
+                };
+                let said = parts
+                    .find_map(|part| part.strip_prefix(['q', 'Q'])?.trim_start().strip_prefix('='));
+                given[place] = Some(match said {
+                    Some(text) => weight(text.trim()).unwrap_or(0),
+                    None => 1000,
+                });
+            }
+        }
+        let [brotli, gzip, identity, any] = given;
+        let least = identity.unwrap_or(0).max(1);
+        let taken = |said: Option<u16>| said.or(any).filter(|weight| *weight >= least).unwrap_or(0);
+        Accepted([taken(brotli), taken(gzip)])
+    }
+
+    pub(super) fn weight(self, coding: Coding) -> u16 {
+        self.0[coding as usize]
+    }
+}
+
 /// A weight in thousandths; none where it is malformed.
 fn weight(text: &str) -> Option<u16> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
-    let digits = rest.bytes().all(|byte| byte.is_ascii_digit());
-    if !matches!(whole, "0" | "1") || rest.len() > 3 || !digits {
+    if !matches!(whole, "0" | "1") || rest.len() > 3 {
         return None;
     }
-    let value: u16 = format!("{whole}{rest:0<3}").parse().ok()?;
-    (value <= 1000).then_some(value)
-}
-
-/// The codings that a client takes rather than the file as it is, the best first.
-pub(super) fn accepted(headers: &HeaderMap) -> Vec<Coding> {
-    let mut given: [Option<u16>; 4] = [None; 4];
-    for field in headers.get_all(ACCEPT_ENCODING) {
-        for element in field.to_str().unwrap_or("").split(',') {
-            let mut parts = element.split(';').map(str::trim);
-            let name = parts.next().unwrap_or("").to_ascii_lowercase();
-            let place = match name.as_str() {
-                "br" => 0,
-                "gzip" | "x-gzip" => 1,
-                "identity" => 2,
-                "*" => 3,
-                _ => continue,
-            };
-            let said = parts
-                .find_map(|part| part.strip_prefix(['q', 'Q'])?.trim_start().strip_prefix('='));
-            given[place] = Some(said.map_or(Some(1000), |text| weight(text.trim())).unwrap_or(0));
-        }
+    let mut value = u16::from(whole == "1") * 1000;
+    for (digit, worth) in rest.bytes().zip([100, 10, 1]) {
+        value += u16::from((digit as char).to_digit(10)? as u8) * worth;
     }
-    let [brotli, gzip, identity, any] = given;
-    let identity = identity.unwrap_or(0);
-    let mut codings =
-        [(brotli.or(any).unwrap_or(0), Coding::Brotli), (gzip.or(any).unwrap_or(0), Coding::Gzip)];
-    codings.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
-    let taken = codings.into_iter().filter(|(weight, _)| *weight > 0 && *weight >= identity);
-    taken.map(|(_, coding)| coding).collect()
+    (value <= 1000).then_some(value)
 }
 
 #[cfg(test)]
@@ -73,26 +91,38 @@ mod tests {
 
     #[test]
     fn weights_decide() {
-        use Coding::{Brotli, Gzip};
-        let both: &[Coding] = &[Brotli, Gzip];
-        for (field, expected) in [
-            ("", &[][..]),
-            ("gzip", &[Gzip]),
-            ("gzip, br", both),
-            ("gzip;q=0.9, br;q=0.8", &[Gzip, Brotli]),
-            ("br;q=0, *", &[Gzip]),
-            ("*;q=0.5", both),
-            ("gzip;q=0", &[]),
-            ("gzip; q = 0.001", &[Gzip]),
-            ("gzip;q=0.5, identity", &[]),
-            ("gzip;q=2", &[]),
-            ("gzip;q=1.001", &[]),
-            ("gzip;q=x", &[]),
-            ("X-GZIP;Q=1.000", &[Gzip]),
-            ("deflate, zstd", &[]),
+        for (field, brotli, gzip) in [
+            ("", 0, 0),
+            ("gzip", 0, 1000),
+            ("gzip, br", 1000, 1000),
+            ("gzip;q=0.9, br;q=0.8", 800, 900),
+            ("br;q=0, *", 0, 1000),
+            ("*;q=0.5", 500, 500),
+            ("gzip;q=0", 0, 0),
+            ("gzip; q = 0.001", 0, 1),
+            ("gzip;q=0.5, identity", 0, 0),
+            ("gzip;q=0.5, identity;q=0.5", 0, 500),
+            ("identity;q=0, gzip;q=0.1", 0, 100),
+            ("gzip;q=2", 0, 0),
+            ("gzip;q=1.001", 0, 0),
+            ("gzip;q=0.1234", 0, 0),
+            ("gzip;q=x", 0, 0),
+            ("gzip;q=0.é", 0, 0),
+            ("X-GZIP;Q=1.000", 0, 1000),
+            ("deflate, zstd", 0, 0),
         ] {
-            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, field.parse().unwrap())]);
-            assert_eq!(accepted(&headers), expected, "{field}");
+            let value = http::HeaderValue::from_bytes(field.as_bytes()).unwrap();
+            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, value)]);
+            let accepted = Accepted::of(&headers);
+            let found = (accepted.weight(Coding::Brotli), accepted.weight(Coding::Gzip));
+            assert_eq!(found, (brotli, gzip), "{field}");
         }
+    }
+
+    #[test]
+    fn several_fields_are_one_list() {
+        let fields = ["gzip;q=0.5", "br"].map(|field| (ACCEPT_ENCODING, field.parse().unwrap()));
+        let accepted = Accepted::of(&HeaderMap::from_iter(fields));
+        assert_eq!(accepted, Accepted([1000, 500]));
     }
 }

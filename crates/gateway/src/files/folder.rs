@@ -3,25 +3,34 @@
 //! The kernel keeps the promise where it can: `openat2` with `RESOLVE_BENEATH` follows symbolic links inside the folder
 //! and refuses those that leave it, without a moment in which somebody can exchange a component. A kernel without
 //! `openat2`, or a sandbox that forbids it, gets the stricter walk: component by component, no symbolic link at all.
+//!
+//! Opening may wait for a disk or for a server of files, and the engine must not. So it asks for what the kernel has in
+//! memory only (`RESOLVE_CACHED`) and leaves the rest to a thread that may block. A kernel before 5.12 cannot be asked
+//! that, nor can the walk: there the engine opens files itself, as nearly all names are in memory anyway.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
+use superpoll_rt::blocking::unblock;
 
 /// Opening must not wait for a writer where a name is that of a FIFO.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// A folder opened once, so that it stays the same though its name may come to stand for another.
 #[derive(Debug)]
 pub struct Folder {
     root: OwnedFd,
     walks: AtomicBool,
+    waits: AtomicBool,
 }
 
 impl Folder {
@@ -33,7 +42,7 @@ impl Folder {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         let root = rustix::fs::open(path.as_ref(), flags, Mode::empty())?;
-        Ok(Folder { root, walks: AtomicBool::new(false) })
+        Ok(Folder { root, walks: AtomicBool::new(false), waits: AtomicBool::new(false) })
     }
 
     /// Opens components one by one even where the kernel has `openat2`. Symbolic links are then refused.
@@ -43,22 +52,45 @@ impl Folder {
         self
     }
 
+    /// Opens files on the thread that asks for them even where the kernel could say that it had to wait.
+    #[must_use]
+    pub fn without_threads(self) -> Folder {
+        self.waits.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Opens what is below the folder, without making the engine wait where the kernel can tell.
+    pub(super) async fn open_file(self: &Arc<Folder>, path: &str) -> io::Result<File> {
+        let is_asked = !self.walks.load(Ordering::Relaxed) && !self.waits.load(Ordering::Relaxed);
+        if is_asked && is_below(path) {
+            let name = if path.is_empty() { "." } else { path };
+            match openat2(&self.root, name, READ, Mode::empty(), BELOW | ResolveFlags::CACHED) {
+                Err(Errno::AGAIN) => {
+                    let (folder, path) = (Arc::clone(self), path.to_owned());
+                    return unblock(move || folder.open_below(&path)).await?;
+                }
+                Err(Errno::INVAL) => self.waits.store(true, Ordering::Relaxed),
+                Err(Errno::NOSYS | Errno::PERM) => {}
+                other => return Ok(other?.into()),
+            }
+        }
+        self.open_below(path)
+    }
+
     /// Opens what is below the folder under a relative path; the empty path is the folder itself.
     ///
     /// # Errors
     ///
     /// There is nothing, it may not be read, or the way there leaves the folder.
     pub(super) fn open_below(&self, path: &str) -> io::Result<File> {
-        let path = if path.is_empty() { "." } else { path };
-        if path.starts_with('/') || path.split('/').any(|part| part == "..") || path.contains('\0')
-        {
+        if !is_below(path) {
             return Err(Errno::XDEV.into());
         }
+        let path = if path.is_empty() { "." } else { path };
         if !self.walks.load(Ordering::Relaxed) {
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
             let mut tries = 0;
             loop {
-                match openat2(&self.root, path, READ, Mode::empty(), resolve) {
+                match openat2(&self.root, path, READ, Mode::empty(), BELOW) {
                     // Somebody renames folders meanwhile, and the kernel could not tell where `..` of a link leads.
                     Err(Errno::AGAIN) if tries < 8 => tries += 1,
                     Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => break,
@@ -67,7 +99,7 @@ impl Folder {
             }
             // EPERM may be a sandbox's answer or that of this one file: the walk finds out, once for the former.
             if matches!(
-                openat2(&self.root, ".", READ, Mode::empty(), resolve),
+                openat2(&self.root, ".", READ, Mode::empty(), BELOW),
                 Err(Errno::NOSYS | Errno::PERM)
             ) {
                 self.walks.store(true, Ordering::Relaxed);
@@ -75,6 +107,11 @@ impl Folder {
         }
         Ok(walk(self.root.as_fd(), path)?.into())
     }
+}
+
+/// Whether a path can lead below a folder at all, before the kernel is asked.
+fn is_below(path: &str) -> bool {
+    !path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
 }
 
 fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {

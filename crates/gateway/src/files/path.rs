@@ -44,3 +44,34 @@ pub(super) fn relative(path: &str, hidden: bool) -> Result<RelativePath, Refusal
     }
     Ok(RelativePath { path: parts.join("/"), is_folder: rest.is_empty() || rest.ends_with('/') })
 }
+
+/// Whether a path is written as clients usually do: without empty components, and with nothing escaped that need not
+/// be (RFC 3986, section 6.2.2). There are countless other ways to write the same path.
+pub(super) fn is_usual(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    let hex = |byte: u8| (byte as char).to_digit(16).filter(|_| !byte.is_ascii_lowercase());
+    let is_needed = |at: usize| {
+        let digits = bytes.get(at + 1).zip(bytes.get(at + 2));
+        let digits = digits.and_then(|(high, low)| Some((hex(*high)?, hex(*low)?)));
+        digits.is_some_and(|(high, low)| {
+            let byte = (high * 16 + low) as u8;
+            !(byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
+        })
+    };
+    !path.contains("//") && (0..bytes.len()).all(|at| bytes[at] != b'%' || is_needed(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_ways_to_write_a_path() {
+        for path in ["/", "/a.txt", "/a/b", "/a%20b", "/%C3%A9", "/~a", "/a+b", "/a%2Bb"] {
+            assert!(is_usual(path), "{path}");
+        }
+        for path in ["//", "/a//b", "/%61", "/%c3%A9", "/%7Ea", "/%", "/%2", "/%zz"] {
+            assert!(!is_usual(path), "{path}");
+        }
+    }
+}

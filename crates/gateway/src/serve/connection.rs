@@ -8,6 +8,7 @@
 //! hyper has nothing of it is known from what it did with the transport, see [`Watched`]; should the beginning of
 //! another request be among what it gives back, the connection goes on with that instead.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -15,11 +16,11 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
-use http::header::CONNECTION;
+use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
 use http::{Request, Response, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -30,6 +31,7 @@ use super::home::Home;
 use super::watched::Watched;
 use crate::body::Body;
 use crate::exchange::{Exchange, Peer, Plan};
+use crate::log::{Pad, Record};
 use crate::park::{Form, Parked, Resume, Resumes, Waiting};
 use crate::tally::Tally;
 use crate::transport::{Plain, Transport};
@@ -61,6 +63,8 @@ pub(super) struct Line {
     form: Cell<Form>,
     /// The answer to the first request, where it is known already.
     first: RefCell<Option<Response<Body>>>,
+    /// What is to be written down of the request under way, where there is one at a time.
+    entry: RefCell<Option<Box<Entry>>>,
 }
 
 impl Line {
@@ -76,6 +80,7 @@ impl Line {
             requests: Cell::new(0),
             form: Cell::new(Form { is_1_0: false, closes: false }),
             first: RefCell::new(None),
+            entry: RefCell::new(None),
         }
     }
 }
@@ -105,6 +110,48 @@ impl Drop for Running {
 pub(super) struct Answer {
     body: Body,
     running: Running,
+    bytes: u64,
+    entry: Option<Box<Entry>>,
+}
+
+/// What is to be written down when it is over.
+pub(super) struct Entry {
+    pad: Rc<Pad>,
+    record: Record,
+    begun: Instant,
+}
+
+impl Entry {
+    fn new(pad: Rc<Pad>, line: &Line, request: &Request<Incoming>) -> Entry {
+        let field = |name| request.headers().get(name).cloned();
+        let record = Record {
+            at: SystemTime::now(),
+            client: line.peer.client,
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            host: field(HOST),
+            referer: field(REFERER),
+            agent: field(USER_AGENT),
+            status: 0,
+            bytes: 0,
+            is_whole: false,
+            took: Duration::ZERO,
+        };
+        Entry { pad, record, begun: Instant::now() }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.running.0.home.worker.counters.body_bytes.add(self.bytes);
+        if let Some(entry) = &mut self.entry {
+            entry.record.bytes = self.bytes;
+            entry.record.is_whole = self.body.is_end_stream();
+            entry.record.took = entry.begun.elapsed();
+            entry.pad.write(&entry.record);
+        }
+    }
 }
 
 impl http_body::Body for Answer {
@@ -119,7 +166,7 @@ impl http_body::Body for Answer {
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()
         {
-            self.running.0.home.worker.counters.body_bytes.add(data.len() as u64);
+            self.bytes += data.len() as u64;
         }
         frame
     }
@@ -156,6 +203,12 @@ pub(super) async fn serve_one(
     if line.can_park {
         line.form.set(form(&request));
     }
+    // A request that waits takes its entry along.
+    let pad = worker.pad().filter(|_| first.is_none());
+    let mut entry = pad.map(|pad| Box::new(Entry::new(pad, &line, &request)));
+    if line.can_park && first.is_none() {
+        line.entry.replace(entry.take());
+    }
     let response = match first {
         Some(response) => {
             line.tally.unused.set(false);
@@ -177,7 +230,13 @@ pub(super) async fn serve_one(
     };
     let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
     worker.counters.responses[class - 1].add(1);
-    Ok(response.map(|body| Answer { body, running }))
+    if line.can_park {
+        entry = line.entry.take();
+    }
+    if let Some(entry) = &mut entry {
+        entry.record.status = response.status().as_u16();
+    }
+    Ok(response.map(|body| Answer { body, running, bytes: 0, entry }))
 }
 
 /// Why a connection leaves hyper.
@@ -258,12 +317,15 @@ pub(super) async fn serve(
     mut transport: Transport,
     peer: Rc<Peer>,
     mut before: Bytes,
-    first: Option<Response<Body>>,
+    first: Option<(Response<Body>, Option<Box<Entry>>)>,
 ) {
     let working = home.worker.begin();
     let can_park = matches!(transport, Transport::Plain(_));
     let line = Rc::new(Line::new(home.clone(), peer, (can_park, true)));
-    *line.first.borrow_mut() = first;
+    if let Some((response, entry)) = first {
+        line.first.replace(Some(response));
+        line.entry.replace(entry);
+    }
     loop {
         line.tally.unused.set(!before.is_empty());
         let service = {
@@ -326,7 +388,8 @@ pub(super) async fn serve(
                 let (socket, ahead) = plain.into_parts();
                 let before = joined(read, ahead.into());
                 let before = (!before.is_empty()).then(|| Box::new(before));
-                let resume = Some(Resume { by: home, form: line.form.get(), before });
+                let note = line.entry.take().map(|entry| entry as Box<dyn Any>);
+                let resume = Some(Resume { by: home, form: line.form.get(), before, note });
                 let peer = line.peer.clone();
                 then(Waiting { parked: Parked { socket, peer, token: 0, resume } });
                 return;
@@ -420,18 +483,14 @@ fn stand_in(form: Form) -> &'static [u8] {
 
 impl Resumes for Home {
     /// hyper is given a request like the one that was taken from it, and the response at once.
-    fn answer(
-        self: Rc<Home>,
-        parked: Parked,
-        form: Form,
-        before: Option<Box<Bytes>>,
-        response: Response<Body>,
-    ) {
+    fn answer(self: Rc<Home>, parked: Parked, resume: Resume, response: Response<Body>) {
+        let Resume { form, before, note, .. } = resume;
         let Parked { socket, peer, .. } = parked;
         let Ok(plain) = Plain::new(socket) else { return };
         let head = Bytes::from_static(stand_in(form));
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
         let transport = Transport::Plain(plain);
-        superpoll_rt::spawn(serve(self, transport, peer, before, Some(response))).detach();
+        let first = Some((response, note.and_then(|note| note.downcast().ok())));
+        superpoll_rt::spawn(serve(self, transport, peer, before, first)).detach();
     }
 }

@@ -35,11 +35,13 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::Address;
 use crate::config::{self, Config};
 use crate::exchange::Peer;
-use crate::listen::{Bound, Listener};
+use crate::listen::{Bound, Inherited, Listener};
+use crate::log::{self, Log, Pad};
 use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::{self, Relay};
 use crate::seats::Seats;
+use crate::status::Overview;
 use crate::transport::Plain;
 use crate::upstream::{self, Group};
 use home::Home;
@@ -80,13 +82,15 @@ pub enum Failure {
     },
     /// A listener that relays says so.
     Relay(String),
+    /// The access log says so.
+    Log(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Accept { on, error } => write!(f, "accepting on {on}: {error}"),
-            Failure::Relay(what) => f.write_str(what),
+            Failure::Relay(what) | Failure::Log(what) => f.write_str(what),
         }
     }
 }
@@ -117,6 +121,9 @@ pub struct Server {
     groups: BTreeMap<String, Arc<Group>>,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
+    overview: Arc<Overview>,
+    /// What was passed on and is not used yet.
+    inherited: RefCell<Inherited>,
     report: Report,
 }
 
@@ -155,17 +162,37 @@ impl Server {
         config: &Config,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
+        Server::start_with(runtime, config, Inherited::default(), report)
+    }
+
+    /// As [`start`](Server::start), on sockets that listen already where the configuration has their address.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start).
+    pub fn start_with(
+        runtime: &Runtime,
+        config: &Config,
+        inherited: Inherited,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
         let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
+        let seats: Arc<Seats> = Arc::default();
+        let overview =
+            Overview::new(handle.clone(), runtime.backend(), engines.clone(), seats.clone());
+        let overview = Arc::new(overview);
         let mut server = Server {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
             groups: BTreeMap::new(),
-            seats: Arc::default(),
+            seats,
             engines,
+            overview,
+            inherited: RefCell::new(inherited),
             report: Arc::new(report),
         };
         server.change(runtime, config)?;
@@ -183,7 +210,7 @@ impl Server {
         let groups = self.groups(config)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint = Blueprint::new(&shared, &groups).map_err(failed)?;
+            let blueprint = Blueprint::new(&shared, &self.overview, &groups).map_err(failed)?;
             let lot = Lot::prepare().map_err(|error| {
                 failed(format!("making an epoll object for idle connections: {error}"))
             })?;
@@ -212,22 +239,38 @@ impl Server {
             }
             fronts.push(front);
         }
+        let log =
+            match &config.access_log {
+                Some(wanted) => {
+                    let report = self.report.clone();
+                    let report: log::Report =
+                        Arc::new(move |failure| report(&Failure::Log(failure.to_string())));
+                    let path = wanted.path.display();
+                    let opened = Log::open(wanted, report);
+                    Some(Arc::new(opened.map_err(|error| {
+                        failed(format!("opening the access log {path}: {error}"))
+                    })?))
+                }
+                None => None,
+            };
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
         for (index, (blueprint, lot, openings)) in parts.into_iter().enumerate() {
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
             let seats = self.seats.clone();
             let counters = self.engines[index].clone();
             let report = self.report.clone();
+            let log = log.clone();
             let begin = move || {
+                let pad = log.map(Pad::new);
                 let router = blueprint.build();
                 let local = match local(number) {
                     Some(local) => {
-                        local.worker.change(router, timeouts, limits);
+                        local.worker.change(router, pad, timeouts, limits);
                         local
                     }
                     None => {
                         let lot = Lot::open(lot);
-                        let worker = Worker::new(lot, router, counters, timeouts, limits);
+                        let worker = Worker::new(lot, router, pad, counters, timeouts, limits);
                         let (worker, closed) = (Rc::new(worker), RefCell::default());
                         let local = Rc::new(Local { worker, closed });
                         SERVERS.with(|servers| servers.borrow_mut().insert(number, local.clone()));
@@ -290,10 +333,11 @@ impl Server {
     /// The front of a listener: the one that there is, or a new one.
     fn front(&self, runtime: &Runtime, asked: &config::Listener) -> Result<Front, Error> {
         let address = &asked.address;
-        let kept = self
-            .fronts
-            .iter()
-            .find(|front| front.asked.address == *address && front.asked.relay == asked.relay);
+        let kept = self.fronts.iter().find(|front| {
+            // A port that the kernel has chosen may be asked for by its number.
+            let is_there = [&front.asked.address, &front.listening].contains(&address);
+            is_there && front.asked.relay == asked.relay
+        });
         if let Some(front) = kept {
             let (listening, kind) = (front.listening.clone(), front.kind.clone());
             return Ok(Front { asked: asked.clone(), listening, kind });
@@ -311,16 +355,45 @@ impl Server {
             }
             None => {
                 let cannot = |error| cannot_listen(address, error);
-                let bound = Bound::new(address).map_err(cannot)?;
+                let bound = match self.inherited.borrow_mut().at(address) {
+                    Some(bound) => bound,
+                    None => Bound::new(address).map_err(cannot)?,
+                };
                 (bound.address(address).map_err(cannot)?, Kind::Http(Arc::new(bound)))
             }
         };
         Ok(Front { asked: asked.clone(), listening, kind })
     }
 
+    /// Says whether what a configuration names can be opened, without listening.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start) but for the listeners.
+    pub fn check(config: &Config) -> Result<(), Error> {
+        router::open(config).map_err(failed)?;
+        for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+            tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// The addresses that it listens on, in the order of the configuration, with the ports that the kernel has chosen.
     pub fn listening(&self) -> impl Iterator<Item = &Address> {
         self.fronts.iter().map(|front| &front.listening)
+    }
+
+    /// The same as users write them: as URLs, where HTTP is spoken.
+    pub fn fronts(&self) -> impl Iterator<Item = String> {
+        self.fronts.iter().map(|front| {
+            let address = &front.listening;
+            match (&front.asked.relay, address, &front.asked.tls) {
+                (Some(relay), ..) => format!("{address}, relayed to {}", relay.to),
+                (None, Address::Unix(_), _) => format!("HTTP on {address}"),
+                (None, _, None) => format!("http://{address}/"),
+                (None, _, Some(_)) => format!("https://{address}/"),
+            }
+        })
     }
 
     /// What each engine counts.
@@ -342,6 +415,7 @@ impl Server {
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
     pub fn stop(&self) {
         self.groups.values().for_each(|group| group.end());
+        self.overview.end();
         for front in &self.fronts {
             match &front.kind {
                 Kind::Relay(relay) => relay.stop(),

@@ -13,12 +13,14 @@ use crate::config::{self, Config};
 use crate::exchange::Exchange;
 use crate::files::{Folder, Site};
 use crate::reply;
+use crate::status::{Overview, PAGE};
 use crate::upload::Upload;
 use crate::upstream::{Forwarder, Group};
 
 /// A configuration with all that can fail done, for one engine.
 pub(super) struct Blueprint {
     config: Arc<Config>,
+    overview: Arc<Overview>,
     /// The folders, in the order in which the configuration names them.
     folders: Vec<Folder>,
     groups: BTreeMap<String, Arc<Group>>,
@@ -45,32 +47,33 @@ pub(super) struct Router {
     /// What follows the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
     default: Option<Routes>,
+    overview: Arc<Overview>,
+    /// Where the figures are told, if they are.
+    metrics: Option<String>,
 }
 
 impl Blueprint {
     /// Opens what a configuration names.
     pub fn new(
         config: &Arc<Config>,
+        overview: &Arc<Overview>,
         groups: &BTreeMap<String, Arc<Group>>,
     ) -> Result<Blueprint, String> {
-        let mut folders = Vec::new();
-        for host in &config.hosts {
-            for route in &host.routes {
-                if let config::Action::Files(files) = &route.action {
-                    let path = &files.root;
-                    folders.push(Folder::open(path).map_err(|error| {
-                        format!("opening the folder {} to serve its files: {error}", path.display())
-                    })?);
-                }
-            }
-        }
-        Ok(Blueprint { config: config.clone(), folders, groups: groups.clone() })
+        let folders = open(config)?;
+        let (config, overview, groups) = (config.clone(), overview.clone(), groups.clone());
+        Ok(Blueprint { config, overview, folders, groups })
     }
 
     /// Builds the routes, on the engine that they are for.
     pub fn build(self) -> Router {
         let mut folders = self.folders.into_iter();
-        let mut router = Router { names: HashMap::new(), wildcards: Vec::new(), default: None };
+        let mut router = Router {
+            names: HashMap::new(),
+            wildcards: Vec::new(),
+            default: None,
+            overview: self.overview,
+            metrics: self.config.metrics.as_ref().map(|metrics| metrics.path.clone()),
+        };
         for host in &self.config.hosts {
             let mut routes = Vec::new();
             for route in &host.routes {
@@ -104,6 +107,20 @@ impl Blueprint {
         router.wildcards.sort_by_key(|(rest, _)| std::cmp::Reverse(rest.len()));
         router
     }
+}
+
+/// Opens the folders that a configuration names.
+pub(super) fn open(config: &Config) -> Result<Vec<Folder>, String> {
+    let mut folders = Vec::new();
+    for route in config.hosts.iter().flat_map(|host| &host.routes) {
+        if let config::Action::Files(files) = &route.action {
+            let path = &files.root;
+            folders.push(Folder::open(path).map_err(|error| {
+                format!("opening the folder {} to serve its files: {error}", path.display())
+            })?);
+        }
+    }
+    Ok(folders)
 }
 
 /// The host that a request is for. RFC 9112, section 3.2, has it refused where that is not clear.
@@ -161,6 +178,12 @@ impl Router {
             return reply::status(StatusCode::MISDIRECTED_REQUEST);
         };
         let path = request.uri().path();
+        if self.metrics.as_deref() == Some(path) {
+            return self.overview.figures().await;
+        }
+        if path.starts_with(PAGE) && Overview::may_see(exchange.peer()) {
+            return self.overview.clone().page(request, &exchange).await;
+        }
         let fits = |route: &&Route| {
             let rest = path.strip_prefix(route.path.as_str());
             rest.is_some_and(|rest| {

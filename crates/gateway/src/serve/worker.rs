@@ -9,6 +9,7 @@ use std::time::Duration;
 use slab::Slab;
 
 use crate::config::{Limits, Timeouts};
+use crate::log::Pad;
 use crate::metrics::Engine;
 use crate::park::Lot;
 
@@ -20,6 +21,8 @@ pub(super) struct Worker {
     pub counters: Arc<Engine>,
     /// Exchanged as a whole when the configuration is read again; a request keeps the one that it began with.
     router: RefCell<Rc<Router>>,
+    /// Where requests are written down, if they are.
+    pad: RefCell<Option<Rc<Pad>>>,
     pub timeouts: Cell<Timeouts>,
     pub limits: Cell<Limits>,
     draining: Cell<bool>,
@@ -42,6 +45,7 @@ impl Worker {
     pub fn new(
         lot: Rc<Lot>,
         router: Router,
+        pad: Option<Rc<Pad>>,
         counters: Arc<Engine>,
         timeouts: Timeouts,
         limits: Limits,
@@ -50,6 +54,7 @@ impl Worker {
             lot,
             counters,
             router: RefCell::new(Rc::new(router)),
+            pad: RefCell::new(pad),
             timeouts: Cell::new(timeouts),
             limits: Cell::new(limits),
             draining: Cell::new(false),
@@ -62,8 +67,13 @@ impl Worker {
         self.router.borrow().clone()
     }
 
+    pub fn pad(&self) -> Option<Rc<Pad>> {
+        self.pad.borrow().clone()
+    }
+
     /// From now on requests are served by what another configuration says.
-    pub fn change(&self, router: Router, timeouts: Timeouts, limits: Limits) {
+    pub fn change(&self, router: Router, pad: Option<Rc<Pad>>, timeouts: Timeouts, limits: Limits) {
+        let _old = self.pad.replace(pad);
         self.timeouts.set(timeouts);
         self.limits.set(limits);
         // What the old one has is dropped only after the new one is in its place.

@@ -1,0 +1,221 @@
+//! What is behind a path: a file as it is, its compressed siblings, and what was compressed of it here.
+//!
+//! Compression takes milliseconds, so a thread of its own does it, once: who comes meanwhile gets the file as it is,
+//! which every client takes. What a request gets has a place in the cache as long as the file does.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::io;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, RANGE};
+use http::{HeaderMap, HeaderValue, Response, request};
+use superpoll_rt::blocking::unblock;
+
+use super::compress::{self, Levels, compressed};
+use super::encoding::{Accepted, Coding};
+use super::kind::Kind;
+use super::pieces::fill;
+use super::representation::{Parts, Representation, Source};
+use crate::Body;
+
+/// The bytes of a file or of a compressed sibling, and what tells this version from others.
+pub(super) struct Content {
+    pub(super) source: Source,
+    pub(super) tag: String,
+    pub(super) modified: Option<SystemTime>,
+}
+
+/// What there is of a file compressed here.
+#[derive(Default)]
+enum Made {
+    #[default]
+    Not,
+    UnderWay,
+    /// It would not be shorter, or the file cannot be read any more.
+    Useless,
+    Ready(Rc<Representation>),
+}
+
+/// What is to be sent.
+enum Choice {
+    Ready(Rc<Representation>),
+    ToMake(Coding, Levels),
+}
+
+/// What is behind a path.
+pub(super) struct Resource {
+    kind: Kind,
+    tag: String,
+    modified: Option<SystemTime>,
+    max_age: Option<HeaderValue>,
+    /// How to compress it; none where that is not to be done.
+    levels: Option<Levels>,
+    /// Whether there are several representations.
+    varies: bool,
+    identity: Rc<Representation>,
+    siblings: [Option<Rc<Representation>>; 2],
+    made: [RefCell<Made>; 2],
+    /// What of [`Resource::bytes`] nobody has asked for yet.
+    grown: Cell<usize>,
+}
+
+impl Resource {
+    /// `siblings` are in the order of [`Coding::ALL`].
+    pub(super) fn new(
+        name: &str,
+        content: Content,
+        siblings: [Option<Content>; 2],
+        max_age: Option<&HeaderValue>,
+        levels: Option<Levels>,
+    ) -> io::Result<Resource> {
+        let kind = Kind::of(name);
+        let sizes = compress::SHORTEST..=compress::LONGEST;
+        let is_worth_it = kind.is_compressible && sizes.contains(&content.source.length());
+        let levels = levels.filter(|_| is_worth_it);
+        let varies = levels.is_some() || siblings.iter().any(Option::is_some);
+        let (tag, modified) = (content.tag.clone(), content.modified);
+        let made = |content: Content, coding| {
+            let parts = Parts {
+                source: content.source,
+                kind: &kind.field,
+                coding,
+                tag: &content.tag,
+                is_weak: false,
+                modified: content.modified,
+                varies,
+                max_age,
+            };
+            let unusable = || io::Error::other("the ETag cannot be written");
+            Representation::new(parts).map(Rc::new).ok_or_else(unusable)
+        };
+        let identity = made(content, None)?;
+        let [brotli, gzip] = siblings;
+        let sibling =
+            |content: Option<Content>, coding| content.map(|c| made(c, Some(coding))).transpose();
+        let siblings = [sibling(brotli, Coding::Brotli)?, sibling(gzip, Coding::Gzip)?];
+        Ok(Resource {
+            tag,
+            modified,
+            max_age: max_age.cloned(),
+            levels,
+            varies,
+            identity,
+            siblings,
+            made: Default::default(),
+            grown: Cell::new(0),
+            kind,
+        })
+    }
+
+    /// The file as it is, and its siblings.
+    pub(super) fn stored(&self) -> impl Iterator<Item = Option<&Rc<Representation>>> {
+        [Some(&self.identity)].into_iter().chain(self.siblings.iter().map(Option::as_ref))
+    }
+
+    /// What of it is in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.stored().flatten().map(|stored| stored.bytes()).sum()
+    }
+
+    /// By how much it has grown since this was asked last.
+    pub(super) fn take_growth(&self) -> usize {
+        self.grown.take()
+    }
+
+    /// Answers a GET or HEAD, if nothing has to be opened or compressed for it.
+    pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
+        match self.choose(&head.headers) {
+            Choice::Ready(chosen) => chosen.respond_now(head),
+            Choice::ToMake(..) => None,
+        }
+    }
+
+    /// Answers a GET or HEAD; none where the file is another by now.
+    pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
+        loop {
+            match self.choose(&head.headers) {
+                Choice::Ready(chosen) => return chosen.respond(head).await,
+                Choice::ToMake(coding, levels) => self.make(coding, levels).await,
+            }
+        }
+    }
+
+    /// The representation that a client wants most of those there are. Where it wants two alike, what is stored comes
+    /// first, then Brotli.
+    fn choose(&self, headers: &HeaderMap) -> Choice {
+        if !self.varies || !headers.contains_key(ACCEPT_ENCODING) {
+            return Choice::Ready(Rc::clone(&self.identity));
+        }
+        let accepted = Accepted::of(headers);
+        let mut codings = Coding::ALL;
+        let is_made = |coding: Coding| self.siblings[coding as usize].is_none();
+        codings.sort_by_key(|coding| (Reverse(accepted.weight(*coding)), is_made(*coding)));
+        // What is compressed here is not sent in parts; who asks for parts is better served with the file as it is.
+        let levels = self.levels.filter(|_| !headers.contains_key(RANGE));
+        for coding in codings.into_iter().filter(|coding| accepted.weight(*coding) > 0) {
+            if let Some(sibling) = &self.siblings[coding as usize] {
+                return Choice::Ready(Rc::clone(sibling));
+            }
+            match (&*self.made[coding as usize].borrow(), levels) {
+                (Made::Ready(made), Some(_)) => return Choice::Ready(Rc::clone(made)),
+                (Made::Not, Some(levels)) => return Choice::ToMake(coding, levels),
+                _ => {}
+            }
+        }
+        Choice::Ready(Rc::clone(&self.identity))
+    }
+
+    /// Compresses it, after which there is something or is known that there is nothing.
+    async fn make(&self, coding: Coding, levels: Levels) {
+        /// Lets another try where this one ends early.
+        struct Attempt<'a>(&'a RefCell<Made>, Made);
+
+        impl Drop for Attempt<'_> {
+            fn drop(&mut self) {
+                *self.0.borrow_mut() = std::mem::take(&mut self.1);
+            }
+        }
+
+        let mut attempt = Attempt(&self.made[coding as usize], Made::Not);
+        *attempt.0.borrow_mut() = Made::UnderWay;
+        let bytes = self.compress(coding, levels).await;
+        let made = bytes.ok().flatten().and_then(|bytes| {
+            self.grown.set(self.grown.get() + bytes.len());
+            Representation::new(Parts {
+                source: Source::Memory(Bytes::from(bytes)),
+                kind: &self.kind.field,
+                coding: Some(coding),
+                tag: &format!("{}-{}", self.tag, coding.name()),
+                is_weak: true,
+                modified: self.modified,
+                varies: true,
+                max_age: self.max_age.as_ref(),
+            })
+        });
+        attempt.1 = made.map_or(Made::Useless, |made| Made::Ready(Rc::new(made)));
+    }
+
+    async fn compress(&self, coding: Coding, levels: Levels) -> io::Result<Option<Vec<u8>>> {
+        match self.identity.source() {
+            Source::Memory(bytes) => {
+                let bytes = bytes.clone();
+                unblock(move || compressed(&bytes, coding, levels)).await?
+            }
+            Source::Disk(on_disk) => {
+                let file = on_disk.open().await.ok_or(io::ErrorKind::NotFound)?;
+                let length = usize::try_from(on_disk.length()).unwrap_or(usize::MAX);
+                unblock(move || {
+                    let mut bytes = vec![0; length];
+                    if fill(&file, &mut bytes, 0)? < length {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    compressed(&bytes, coding, levels)
+                })
+                .await?
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A folder together with how it is served.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::{HeaderValue, Method, Response, StatusCode, request};
+use superpoll_rt::blocking::unblock;
+
+use super::cache::{Cache, Entry};
+use super::compress::Levels;
+use super::encoding::Coding;
+use super::folder::Folder;
+use super::listing::listing;
+use super::path::{self, Refusal, RelativePath};
+use super::pieces::read_all;
+use super::representation::Source;
+use super::resource::{Content, Resource};
+use super::version::{OnDisk, Opened, Stamp};
+use super::{not_allowed, plain};
+use crate::Body;
+use crate::config::Files;
+
+/// How often a file that changes while it is read is read again.
+const TRIES: usize = 3;
+
+/// A folder together with how it is served, and what one engine has found in it.
+pub struct Site {
+    folder: Arc<Folder>,
+    options: Files,
+    levels: Option<Levels>,
+    max_age: Option<HeaderValue>,
+    cache: RefCell<Cache>,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What a path leads to.
+enum Place {
+    File(Located),
+    /// A folder without an index, and its path.
+    Folder(File, String),
+    /// A folder by the name of a file.
+    Slashless,
+}
+
+/// A file and its siblings in the order of [`Coding::ALL`], and the path of the file.
+struct Located {
+    path: String,
+    opened: [Option<Opened>; 3],
+}
+
+impl Located {
+    fn stamps(&self) -> [Option<Stamp>; 3] {
+        self.opened.each_ref().map(|opened| opened.as_ref().map(|opened| opened.stamp))
+    }
+}
+
+impl Site {
+    /// Opens the folder of `options`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such folder, or it may not be read.
+    pub fn open(options: Files) -> io::Result<Site> {
+        Ok(Site::new(Folder::open(&options.root)?, options))
+    }
+
+    /// A site of a folder that is open already.
+    #[must_use]
+    pub fn new(folder: Folder, options: Files) -> Site {
+        let limit = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
+        let levels = Levels { gzip: options.gzip_level, brotli: options.brotli_level };
+        let age = |age: Duration| HeaderValue::try_from(format!("max-age={}", age.as_secs())).ok();
+        Site {
+            folder: Arc::new(folder),
+            levels: options.compress.then_some(levels),
+            max_age: options.max_age.and_then(age),
+            cache: RefCell::new(Cache::new(limit)),
+            options,
+        }
+    }
+
+    /// Answers a request. `path` is the path below the route, as it was sent; redirects to folders are made of the
+    /// path of `head`.
+    ///
+    /// Cancel safe: what has been found by then is kept.
+    pub async fn answer(&self, head: &request::Parts, path: &str) -> Response<Body> {
+        self.answer_at(head, path, clock()).await
+    }
+
+    /// [`answer`](Site::answer) at a time that no earlier one was after.
+    pub(super) async fn answer_at(
+        &self,
+        head: &request::Parts,
+        path: &str,
+        now: Duration,
+    ) -> Response<Body> {
+        if head.method != Method::GET && head.method != Method::HEAD {
+            return not_allowed(&head.method);
+        }
+        if let Some(resource) = self.cache.borrow().fresh(path, now)
+            && let Some(response) = resource.respond_now(head)
+        {
+            return response;
+        }
+        Box::pin(self.answer_later(head, path, now)).await
+    }
+
+    /// Answers where a file has to be opened, found or compressed.
+    async fn answer_later(
+        &self,
+        head: &request::Parts,
+        path: &str,
+        now: Duration,
+    ) -> Response<Body> {
+        let found = self.cache.borrow().fresh(path, now).map(Rc::clone);
+        if let Some(resource) = found {
+            let response = resource.respond(head).await;
+            self.count(path, &resource);
+            if let Some(response) = response {
+                return response;
+            }
+        }
+        self.look_up(head, path, now).await
+    }
+
+    /// What a resource has grown by is the cache's to limit.
+    fn count(&self, path: &str, resource: &Rc<Resource>) {
+        let growth = resource.take_growth();
+        if growth > 0 {
+            self.cache.borrow_mut().grow(path, resource, growth);
+        }
+    }
+
+    /// Answers with what the path leads to now.
+    async fn look_up(&self, head: &request::Parts, path: &str, now: Duration) -> Response<Body> {
+        let place = match path::relative(path, self.options.hidden) {
+            Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, &head.method),
+            Err(Refusal::Hidden) => return plain(StatusCode::NOT_FOUND, &head.method),
+            Ok(relative) => self.locate(&relative).await,
+        };
+        // While the process lacks descriptors or memory, what is known is better than nothing.
+        let is_short = |error: &io::Error| status_of(error) == StatusCode::SERVICE_UNAVAILABLE;
+        if place.as_ref().err().is_some_and(is_short) {
+            let stale = self.cache.borrow().stale(path).map(Rc::clone);
+            if let Some(resource) = stale
+                && let Some(response) = resource.respond(head).await
+            {
+                return response;
+            }
+        } else if !matches!(place, Ok(Place::File(_))) {
+            self.cache.borrow_mut().remove(path);
+        }
+        let answer = match place {
+            Ok(Place::File(located)) => self.send(head, path, located, now).await,
+            Ok(Place::Folder(opened, path)) => self.list(head, opened, path).await,
+            Ok(Place::Slashless) => Ok(to_folder(head)),
+            Err(error) => Err(error),
+        };
+        answer.unwrap_or_else(|error| plain(status_of(&error), &head.method))
+    }
+
+    async fn locate(&self, relative: &RelativePath) -> io::Result<Place> {
+        let RelativePath { path, is_folder } = relative;
+        let file = self.folder.open_file(path).await?;
+        if !file.metadata()?.is_dir() {
+            return match Opened::new(file)? {
+                Some(opened) if !is_folder => self.with_siblings(path.clone(), opened).await,
+                _ => Err(io::ErrorKind::NotFound.into()),
+            };
+        }
+        if !is_folder {
+            return Ok(Place::Slashless);
+        }
+        for index in &self.options.index {
+            let path = if path.is_empty() { index.clone() } else { format!("{path}/{index}") };
+            match self.folder.open_file(&path).await.and_then(Opened::new) {
+                Ok(Some(opened)) => return self.with_siblings(path, opened).await,
+                Ok(None) => {}
+                Err(error) if status_of(&error) == StatusCode::NOT_FOUND => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Place::Folder(file, path.clone()))
+    }
+
+    async fn with_siblings(&self, path: String, opened: Opened) -> io::Result<Place> {
+        let mut all = [Some(opened), None, None];
+        if self.options.precompressed {
+            for (place, coding) in all[1..].iter_mut().zip(Coding::ALL) {
+                let sibling = self.folder.open_file(&format!("{path}{}", coding.suffix())).await;
+                // A sibling that cannot be opened is none: the file itself can be.
+                *place = sibling.and_then(Opened::new).unwrap_or(None);
+            }
+        }
+        Ok(Place::File(Located { path, opened: all }))
+    }
+
+    async fn send(
+        &self,
+        head: &request::Parts,
+        key: &str,
+        mut located: Located,
+        now: Duration,
+    ) -> io::Result<Response<Body>> {
+        let known = self.cache.borrow().checked(key, &located.stamps(), now).map(Rc::clone);
+        let resource = match known {
+            Some(resource) => {
+                for (stored, opened) in resource.stored().zip(&located.opened) {
+                    if let (Some(Source::Disk(file)), Some(opened)) =
+                        (stored.map(|stored| stored.source()), opened)
+                    {
+                        file.adopt(opened);
+                    }
+                }
+                resource
+            }
+            None => {
+                let is_usual = path::is_usual(key);
+                let resource = Rc::new(self.load(&mut located, is_usual).await?);
+                if is_usual {
+                    let is_young =
+                        located.opened.iter().flatten().any(|opened| opened.stamp.is_young());
+                    let resource = Rc::clone(&resource);
+                    let entry = Entry { resource, stamps: located.stamps(), is_young };
+                    self.cache.borrow_mut().insert(key, entry, now);
+                }
+                resource
+            }
+        };
+        let response = resource.respond(head).await;
+        self.count(key, &resource);
+        // The descriptors are still in `located`, so that no file had to be opened once more.
+        response.ok_or_else(|| io::Error::other("the file was exchanged too often"))
+    }
+
+    /// Reads small files. What is not kept afterwards is not compressed: it would be for each request anew.
+    async fn load(&self, located: &mut Located, is_kept: bool) -> io::Result<Resource> {
+        let mut contents = [const { None }; 3];
+        let names = ["", Coding::ALL[0].suffix(), Coding::ALL[1].suffix()];
+        for ((content, opened), suffix) in contents.iter_mut().zip(&mut located.opened).zip(names) {
+            if let Some(opened) = opened {
+                *content = Some(self.content(opened, format!("{}{suffix}", located.path)).await?);
+            }
+        }
+        let [Some(content), brotli, gzip] = contents else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let room = self.cache.borrow().room();
+        let is_compressed = is_kept && content.source.length() <= room as u64;
+        let levels = self.levels.filter(|_| is_compressed);
+        Resource::new(&located.path, content, [brotli, gzip], self.max_age.as_ref(), levels)
+    }
+
+    async fn content(&self, opened: &mut Opened, path: String) -> io::Result<Content> {
+        let largest = self.cache.borrow().largest() as u64;
+        for _ in 0..TRIES {
+            let length = opened.stamp.length();
+            if length > largest {
+                break;
+            }
+            let bytes = read_all(&opened.file, length as usize).await?;
+            let now = opened.again()?;
+            if now.stamp == opened.stamp && bytes.len() as u64 == length {
+                let source = Source::Memory(Bytes::from(bytes));
+                return Ok(Content::new(source, &opened.stamp));
+            }
+            *opened = now;
+        }
+        // It is too large, or is being written to: what is there when it is sent is sent.
+        let source = Source::Disk(OnDisk::new(&self.folder, path, opened));
+        Ok(Content::new(source, &opened.stamp))
+    }
+
+    async fn list(
+        &self,
+        head: &request::Parts,
+        opened: File,
+        path: String,
+    ) -> io::Result<Response<Body>> {
+        if !self.options.listing {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let hidden = self.options.hidden;
+        let page = unblock(move || listing(&opened, &path, hidden)).await??;
+        let mut response = plain(StatusCode::OK, &head.method);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(page.len()));
+        if head.method == Method::GET {
+            *response.body_mut() = Body::from(page);
+        }
+        Ok(response)
+    }
+
+    #[cfg(test)]
+    pub(super) fn cache(&self) -> std::cell::Ref<'_, Cache> {
+        self.cache.borrow()
+    }
+}
+
+impl Content {
+    fn new(source: Source, stamp: &Stamp) -> Content {
+        Content { source, tag: stamp.tag(), modified: stamp.modified() }
+    }
+}
+
+/// The time since some start. It goes by milliseconds, for which it costs a tenth of [`Instant`](std::time::Instant).
+fn clock() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// To the same path with `/` at its end. Slashes at its start become one: two would name another host.
+fn to_folder(head: &request::Parts) -> Response<Body> {
+    let mut response = plain(StatusCode::PERMANENT_REDIRECT, &head.method);
+    let query = head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let path = head.uri.path().trim_start_matches('/');
+    if let Ok(location) = HeaderValue::try_from(format!("/{path}/{query}")) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+fn status_of(error: &io::Error) -> StatusCode {
+    use rustix::io::Errno;
+
+    match Errno::from_io_error(error) {
+        Some(Errno::ACCESS | Errno::PERM) => StatusCode::FORBIDDEN,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        // What leads out of the folder, is no file that can be opened, or has too long a name is just not there.
+        Some(
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::NXIO
+            | Errno::NODEV,
+        ) => StatusCode::NOT_FOUND,
+        None if error.kind() == io::ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,115 @@
+//! A line of the access log, in the formats that analysers read.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderValue, Method, Uri, Version};
+use serde::Serialize;
+
+use crate::config::LogFormat;
+
+/// A request and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) at: SystemTime,
+    pub(crate) client: Option<SocketAddr>,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: Version,
+    pub(crate) host: Option<HeaderValue>,
+    pub(crate) referer: Option<HeaderValue>,
+    pub(crate) agent: Option<HeaderValue>,
+    pub(crate) status: u16,
+    /// Bytes of the body that were sent.
+    pub(crate) bytes: u64,
+    /// Whether all of the body was sent.
+    pub(crate) is_whole: bool,
+    pub(crate) took: Duration,
+}
+
+/// What JSON says of it.
+#[derive(Serialize)]
+struct Object<'a> {
+    time: String,
+    client: Option<String>,
+    method: &'a str,
+    host: Option<String>,
+    target: String,
+    protocol: String,
+    status: u16,
+    bytes: u64,
+    complete: bool,
+    seconds: f64,
+    referer: Option<String>,
+    user_agent: Option<String>,
+}
+
+/// Text of a client, with nothing in it that ends a field or a line, or that a terminal obeys.
+fn quote(out: &mut Vec<u8>, bytes: &[u8]) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
+                // A vector takes everything.
+                let _ = write!(out, "\\x{byte:02X}");
+            }
+            _ => out.push(byte),
+        }
+    }
+}
+
+fn text(value: &Option<HeaderValue>) -> Option<String> {
+    value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+/// The date as the Common Log Format has it, `22/Nov/2026:04:20:11 +0000`.
+fn date(at: SystemTime) -> String {
+    let date = httpdate::fmt_http_date(at);
+    let mut parts = date.split(' ').skip(1);
+    let mut next = || parts.next().unwrap_or("-");
+    let (day, month, year, time) = (next(), next(), next(), next());
+    format!("{day}/{month}/{year}:{time} +0000")
+}
+
+/// Adds a line.
+pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
+    match format {
+        LogFormat::Combined => combined(out, record),
+        LogFormat::Json => {
+            let object = Object {
+                time: humantime::format_rfc3339_millis(record.at).to_string(),
+                client: record.client.map(|client| client.to_string()),
+                method: record.method.as_str(),
+                host: text(&record.host),
+                target: record.uri.to_string(),
+                protocol: format!("{:?}", record.version),
+                status: record.status,
+                bytes: record.bytes,
+                complete: record.is_whole,
+                seconds: record.took.as_secs_f64(),
+                referer: text(&record.referer),
+                user_agent: text(&record.agent),
+            };
+            // Neither a vector nor these types refuse.
+            let _ = serde_json::to_writer(&mut *out, &object);
+            out.push(b'\n');
+        }
+    }
+}
+
+fn combined(out: &mut Vec<u8>, record: &Record) {
+    // A vector takes everything.
+    let _ = match record.client {
+        Some(client) => write!(out, "{}", client.ip()),
+        None => write!(out, "unix:"),
+    };
+    let _ = write!(out, " - - [{}] \"{} ", date(record.at), record.method);
+    quote(out, record.uri.to_string().as_bytes());
+    let _ = write!(out, " {:?}\" {} {}", record.version, record.status, record.bytes);
+    for field in [&record.referer, &record.agent] {
+        out.extend_from_slice(b" \"");
+        quote(out, field.as_ref().map_or(b"-", HeaderValue::as_bytes));
+        out.push(b'"');
+    }
+    out.push(b'\n');
+}

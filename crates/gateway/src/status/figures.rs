@@ -1,0 +1,166 @@
+//! The figures in the text format of OpenMetrics, which Prometheus reads.
+
+use std::fmt;
+
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::{EngineState, Snapshot};
+use crate::body::Body;
+use crate::reply;
+
+const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A figure of an engine that only grows.
+type Counter = (&'static str, &'static str, fn(&EngineState) -> u64);
+
+const COUNTERS: &[Counter] = &[
+    ("connections_accepted", "Connections accepted", |engine| engine.accepted),
+    ("connections_refused", "Connections closed at once because of a limit", |engine| {
+        engine.refused
+    }),
+    ("connections_timed_out", "Connections closed because they took too long", |engine| {
+        engine.timed_out
+    }),
+    ("connections_broken", "Connections that broke or did not speak the protocol", |engine| {
+        engine.broken
+    }),
+    ("parkings", "Times a connection was parked", |engine| engine.parkings),
+    ("response_body_bytes", "Bytes of responses' bodies", |engine| engine.body_bytes),
+    ("task_polls", "Times a task was run", |engine| engine.polls),
+    ("turns", "Turns of the engine's loop", |engine| engine.turns),
+    ("reads_fetched", "Reads made for tasks before they were woken", |engine| engine.fetched),
+    ("waits", "Waits of the poller", |engine| engine.waits),
+    ("events", "Events delivered by the poller", |engine| engine.events),
+    ("events_unwanted", "Events that nobody wanted", |engine| engine.unwanted),
+    ("slots_scanned", "Descriptors that poll was asked about", |engine| engine.slots_scanned),
+    ("changes_saved", "Changes that cost no system call", |engine| engine.changes_saved),
+    ("moves_to_hot", "Moves from epoll to the poll array", |engine| engine.moves_to_hot),
+    ("moves_to_cold", "Moves from the poll array to epoll", |engine| engine.moves_to_cold),
+    ("hand_offs", "Times a loop that went quiet gave its poll array to epoll", |engine| {
+        engine.handoffs
+    }),
+];
+
+/// A figure of an engine that goes up and down.
+type Gauge = (&'static str, &'static str, fn(&EngineState) -> f64);
+
+const GAUGES: &[Gauge] = &[
+    ("connections_active", "Connections that have a task", |engine| engine.active as f64),
+    ("connections_parked", "Connections that are parked", |engine| engine.parked as f64),
+    ("requests_running", "Requests under way", |engine| engine.running as f64),
+    ("tasks", "Tasks", |engine| engine.tasks as f64),
+    ("sources", "Descriptors that are waited for or were", |engine| engine.sources as f64),
+    ("timers", "Timers", |engine| engine.timers as f64),
+    ("longest_turn_seconds", "The longest turn of the engine's loop", |engine| {
+        engine.longest_turn_seconds
+    }),
+];
+
+/// One look, as the registry takes it.
+#[derive(Debug)]
+struct Figures(Snapshot);
+
+impl Figures {
+    fn engines(&self) -> impl Iterator<Item = ([(&'static str, String); 1], &EngineState)> {
+        let engines = self.0.engines.iter().enumerate();
+        engines.map(|(index, engine)| ([("engine", index.to_string())], engine))
+    }
+
+    fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, of) in COUNTERS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (labels, engine) in self.engines() {
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&of(engine), None)?;
+            }
+        }
+        for (name, help, of) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, engine) in self.engines() {
+                family.encode_family(&labels)?.encode_gauge(&of(engine))?;
+            }
+        }
+        self.write_by_label(encoder)
+    }
+
+    fn write_by_label(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Responses by the class of their status";
+        let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
+        for ([(_, index)], engine) in self.engines() {
+            for (class, count) in engine.responses.iter().enumerate() {
+                let class = format!("{}xx", class + 1);
+                let labels = [("engine", index.clone()), ("class", class)];
+                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            }
+        }
+        let help = "System calls of the poller, by name";
+        let mut family =
+            encoder.encode_descriptor("system_calls", help, None, MetricType::Counter)?;
+        for ([(_, index)], engine) in self.engines() {
+            for (name, count) in &engine.calls {
+                let labels = [("engine", index.clone()), ("name", (*name).to_owned())];
+                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            }
+        }
+        let sets: [(&str, &str, fn(&super::SetState) -> u64); 3] = [
+            ("set_descriptors", "Descriptors in a set", |set| set.len as u64),
+            ("set_watched", "Descriptors that were in a set, summed over its passes", |set| {
+                set.watched
+            }),
+            ("set_ready", "Descriptors that were ready, summed over its passes", |set| set.active),
+        ];
+        for (index, (name, help, of)) in sets.into_iter().enumerate() {
+            let kind = if index == 0 { MetricType::Gauge } else { MetricType::Counter };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for ([(_, engine)], state) in self.engines() {
+                for (set, state) in [("hot", &state.hot), ("cold", &state.cold)] {
+                    let labels = [("engine", engine.clone()), ("set", set.to_owned())];
+                    let mut family = family.encode_family(&labels)?;
+                    if index == 0 {
+                        family.encode_gauge(&(of(state) as i64))?;
+                    } else {
+                        family.encode_counter::<NoLabelSet, _, u64>(&of(state), None)?;
+                    }
+                }
+            }
+        }
+        let help = "When the server was started, in seconds since 1970";
+        let started = self.0.started_seconds as i64;
+        encoder
+            .encode_descriptor("start_time", help, Some(&Unit::Seconds), MetricType::Gauge)?
+            .encode_gauge(&started)?;
+        let help = "Connections of all kinds";
+        encoder
+            .encode_descriptor("connections", help, None, MetricType::Gauge)?
+            .encode_gauge(&i64::from(self.0.connections))
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.write(&mut encoder)
+    }
+}
+
+/// The figures of one look.
+pub(super) fn response(snapshot: Snapshot) -> Response<Body> {
+    let mut registry = Registry::with_prefix("superpoll");
+    registry.register_collector(Box::new(Figures(snapshot)));
+    let mut text = String::new();
+    if encode(&mut text, &registry).is_err() {
+        return reply::status(StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(KIND));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    response.map(|_| Body::from(text))
+}

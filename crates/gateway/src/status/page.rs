@@ -1,0 +1,149 @@
+//! The live page: what the engines are doing, once a second, by a WebSocket of its own.
+//!
+//! The page is one document without any other asset. It shows what goes on inside, so only those are served who are
+//! on this machine, unless the configuration says otherwise. The figures are the counters as they are; rates and
+//! ratios are made of two looks by the page.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_tungstenite::WebSocketStream;
+use async_tungstenite::tungstenite::handshake::server::create_response_with_body;
+use async_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use bytes::Bytes;
+use futures_lite::{StreamExt, future};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use superpoll_rt::time::sleep;
+
+use super::{Overview, PAGE};
+use crate::body::Body;
+use crate::exchange::{Exchange, Peer};
+use crate::reply;
+use crate::transport::Transport;
+use crate::upload::Upload;
+
+/// How often a page is told.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The largest message that a page may send: it has nothing to say.
+const LARGEST: usize = 1024;
+
+const DOCUMENT: &str = include_str!("../../page/index.html");
+
+/// What the document may do: nothing but what is in it, and talk to this server.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
+
+/// Whether somebody is on this machine.
+pub(super) fn is_local(peer: &Peer) -> bool {
+    peer.client
+        .as_ref()
+        .map(SocketAddr::ip)
+        .is_none_or(|address| address.to_canonical().is_loopback())
+}
+
+/// Answers what is asked below the page's path.
+pub(super) async fn respond(
+    overview: Arc<Overview>,
+    request: Request<Upload>,
+    exchange: &Exchange,
+) -> Response<Body> {
+    match request.uri().path().strip_prefix(PAGE) {
+        Some("") if matches!(*request.method(), Method::GET | Method::HEAD) => document(),
+        Some("") => {
+            let mut response = reply::status(StatusCode::METHOD_NOT_ALLOWED);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+        Some("live") => live(overview, request, exchange),
+        _ => reply::status(StatusCode::NOT_FOUND),
+    }
+}
+
+fn document() -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from_static(DOCUMENT.as_bytes())));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    response
+}
+
+/// Whether a browser asks on behalf of another site's page, which a WebSocket lets it do.
+fn is_of_another_site(request: &Request<Upload>) -> bool {
+    let Some(origin) = request.headers().get(http::header::ORIGIN) else { return false };
+    let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let origin = origin.to_str().unwrap_or("");
+    let site = origin.split_once("://").map(|(_, site)| site);
+    site.is_none() || site != host
+}
+
+fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) -> Response<Body> {
+    if !exchange.can_take_over() || !request.headers().contains_key(UPGRADE) {
+        let mut response = reply::status(StatusCode::UPGRADE_REQUIRED);
+        response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+        return response;
+    }
+    if is_of_another_site(&request) {
+        return reply::status(StatusCode::FORBIDDEN);
+    }
+    let Ok(response) = create_response_with_body(&request, Body::empty) else {
+        return reply::status(StatusCode::BAD_REQUEST);
+    };
+    let peer: Rc<Peer> = exchange.peer().clone();
+    exchange.take_over(move |transport, before| {
+        Box::pin(async move {
+            // Its seat is taken as long as it goes on.
+            let _peer = peer;
+            // A page that is closed is no failure.
+            let _ = tell(overview, transport, before).await;
+        })
+    });
+    response
+}
+
+async fn tell(
+    overview: Arc<Overview>,
+    transport: Transport,
+    before: Bytes,
+) -> Result<(), async_tungstenite::tungstenite::Error> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(LARGEST)
+        .write_buffer_size(0)
+        .max_message_size(Some(LARGEST))
+        .max_frame_size(Some(LARGEST));
+    let mut socket = WebSocketStream::from_partially_read(
+        transport,
+        before.to_vec(),
+        Role::Server,
+        Some(config),
+    )
+    .await;
+    loop {
+        let snapshot = overview.look().await;
+        let Ok(text) = serde_json::to_string(&snapshot) else { return Ok(()) };
+        socket.send(Message::text(text)).await?;
+        let mut rest = Box::pin(sleep(PERIOD));
+        loop {
+            let reads = async { Some(socket.next().await) };
+            let rests = async {
+                rest.as_mut().await;
+                None
+            };
+            match future::or(reads, rests).await {
+                None => break,
+                // Pings are answered by the library; there is nothing else to be said.
+                Some(Some(Ok(_))) => {}
+                Some(Some(Err(error))) => return Err(error),
+                Some(None) => return Ok(()),
+            }
+        }
+        if overview.is_ending() {
+            return socket.close(None).await;
+        }
+    }
+}

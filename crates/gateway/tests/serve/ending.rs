@@ -1,0 +1,77 @@
+//! Servers that end, and servers that change.
+
+use std::io::{Read, Write};
+
+use crate::stage::{BACKENDS, Stage, folder};
+
+#[test]
+fn what_is_under_way_is_finished_and_the_rest_closed() {
+    let folder = folder();
+    for backend in BACKENDS {
+        let stage = Stage::of_files(backend, 2, folder.path());
+        let mut parked = stage.connect();
+        assert_eq!(parked.get("/small.txt").status, 200);
+        stage.until(|engine| &engine.parked, 1);
+        let mut busy = stage.connect();
+        busy.send("GET /large.bin HTTP/1.1\r\nhost: a\r\n\r\n");
+        stage.until(|engine| &engine.running, 1);
+        stage.drain();
+        assert!(parked.is_closed());
+        assert_eq!(busy.answer().body.len(), 16 << 20);
+        assert!(busy.is_closed());
+        assert_eq!(stage.drained(), 0, "{backend:?}");
+    }
+}
+
+#[test]
+fn another_configuration_takes_effect_on_connections_that_there_are() {
+    let folder = folder();
+    let other = tempfile::tempdir().unwrap();
+    std::fs::write(other.path().join("small.txt"), "other\n").unwrap();
+    for backend in BACKENDS {
+        let stage = Stage::of_files(backend, 2, folder.path());
+        let superpoll_gateway::Address::Tcp { port, .. } = stage.addresses[0] else { panic!() };
+        let mut parked = stage.connect();
+        assert_eq!(parked.get("/small.txt").body, b"hello\n");
+        stage.until(|engine| &engine.parked, 1);
+        let mut busy = stage.connect();
+        // The answer that is under way stays what it was.
+        busy.send("GET /large.bin HTTP/1.1\r\nhost: a\r\n\r\n");
+        stage.until(|engine| &engine.running, 1);
+        stage.change(&format!(
+            "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n[timeouts]\npark = \"40ms\"\n\
+             [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
+            other.path()
+        ));
+        let end = std::time::Instant::now() + crate::stage::PATIENCE;
+        while parked.get("/small.txt").body != b"other\n" {
+            assert!(std::time::Instant::now() < end);
+        }
+        assert_eq!(busy.answer().body.len(), 16 << 20);
+        assert_eq!(busy.get("/small.txt").body, b"other\n");
+        assert_eq!(stage.connect().get("/small.txt").body, b"other\n");
+        assert_eq!(stage.drained(), 0);
+    }
+}
+
+#[test]
+fn no_connection_is_refused_while_the_configuration_changes() {
+    let folder = folder();
+    let stage = Stage::of_files(BACKENDS[3], 2, folder.path());
+    let superpoll_gateway::Address::Tcp { port, .. } = stage.addresses[0] else { panic!() };
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n\
+         [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
+        folder.path()
+    );
+    for round in 0..200 {
+        if round % 10 == 0 {
+            stage.change(&text);
+        }
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(b"GET /small.txt HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(answer.ends_with(b"\r\n\r\nhello\n"), "{round}");
+    }
+}

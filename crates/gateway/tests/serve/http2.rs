@@ -1,0 +1,142 @@
+//! TLS, and the protocols that are agreed upon there.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use futures_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use superpoll_gateway::Address;
+use superpoll_rt::hyper::{EngineExecutor, FuturesIo};
+use superpoll_rt::{Runtime, spawn};
+
+use crate::stage::{BACKENDS, Stage, folder};
+
+/// A certificate in a folder of its own, and what trusts it.
+struct Trust {
+    folder: tempfile::TempDir,
+    config: ClientConfig,
+}
+
+impl Trust {
+    fn new(protocols: &[&[u8]]) -> Trust {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
+        std::fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+        let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Trust { folder, config }
+    }
+
+    fn text(&self, site: &std::path::Path) -> String {
+        let (cert, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
+        format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+             tls = {{ certificate = {cert:?}, key = {key:?} }}\n\
+             [timeouts]\npark = \"40ms\"\nheader = \"1s\"\n\
+             [[hosts]]\n[[hosts.routes]]\nfiles.root = {site:?}\n"
+        )
+    }
+}
+
+fn port(stage: &Stage) -> u16 {
+    let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
+    port
+}
+
+#[test]
+fn tls_with_http_1() {
+    let folder = folder();
+    let trust = Trust::new(&[b"http/1.1"]);
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &trust.text(folder.path()));
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(Arc::new(trust.config.clone()), name).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", port(&stage))).unwrap();
+        let mut stream = StreamOwned::new(client, stream);
+        for _ in 0..2 {
+            stream.write_all(b"GET /small.txt HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+            let mut read = Vec::new();
+            while !read.ends_with(b"\r\n\r\nhello\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                read.push(byte[0]);
+            }
+            // It has a state that cannot be parked, and stays.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert_eq!(stage.count(|engine| &engine.parked), 0);
+        }
+        // Plain text on the same port, and one that hangs up within the handshake.
+        let mut plain = stage.connect();
+        plain.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut rest = Vec::new();
+        let _ = plain.0.read_to_end(&mut rest);
+        drop(stage.connect());
+        stage.until(|engine| &engine.broken, 2);
+        drop(stream);
+        stage.until(|engine| &engine.active, 0);
+        assert_eq!(stage.drained(), 0);
+    }
+}
+
+#[test]
+fn http_2_with_many_requests_at_a_time() {
+    let folder = folder();
+    let trust = Trust::new(&[b"h2"]);
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 2, &trust.text(folder.path()));
+        let address = ("127.0.0.1", port(&stage));
+        let connector = futures_rustls::TlsConnector::from(Arc::new(trust.config.clone()));
+        let runtime = Runtime::new().unwrap();
+        runtime
+            .block_on(async {
+                let stream = superpoll_rt::net::TcpStream::connect(address).await.unwrap();
+                let name = ServerName::try_from("localhost").unwrap();
+                let stream = FuturesIo::new(connector.connect(name, stream).await.unwrap());
+                let (sender, connection) =
+                    hyper::client::conn::http2::handshake(EngineExecutor, stream).await.unwrap();
+                let connection = spawn(connection);
+                let mut requests = Vec::new();
+                for index in 0..50 {
+                    let path = if index % 10 == 0 { "large.bin" } else { "small.txt" };
+                    let request = hyper::Request::get(format!("https://localhost/{path}"));
+                    let request = request.body(Empty::<Bytes>::new()).unwrap();
+                    let mut sender = sender.clone();
+                    requests.push(spawn(async move {
+                        let response = sender.send_request(request).await.unwrap();
+                        response.into_body().collect().await.unwrap().to_bytes().len()
+                    }));
+                }
+                for (index, request) in requests.into_iter().enumerate() {
+                    let expected = if index % 10 == 0 { 16 << 20 } else { 6 };
+                    assert_eq!(request.await.unwrap(), expected);
+                }
+                // It is told to go away, and does when it has nothing under way.
+                stage.drain();
+                connection.await.unwrap().unwrap();
+            })
+            .unwrap();
+        assert_eq!(stage.drained(), 0);
+    }
+}
+
+#[test]
+fn a_handshake_that_does_not_go_on_is_not_waited_for() {
+    let folder = folder();
+    let trust = Trust::new(&[b"h2"]);
+    let stage = Stage::new(BACKENDS[2], 1, &trust.text(folder.path()));
+    let mut client = stage.connect();
+    client.send(b"\x16\x03\x01\x02\x00");
+    assert!(client.is_closed());
+    stage.until(|engine| &engine.timed_out, 1);
+}

@@ -1,0 +1,8 @@
+//! The web server, from the outside, on each back-end: connections and what becomes of them.
+
+mod ending;
+mod http1;
+mod http2;
+mod limits;
+mod parking;
+mod stage;

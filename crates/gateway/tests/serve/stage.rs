@@ -1,0 +1,191 @@
+//! A server of a configuration, on a thread of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use superpoll_gateway::metrics::{Count, Engine};
+use superpoll_gateway::serve::Server;
+use superpoll_gateway::{Address, Config};
+use superpoll_rt::{BackendKind, Runtime, time};
+
+/// What every test runs on; `SUPERPOLL_BACKEND` has no say here.
+pub const BACKENDS: [BackendKind; 5] = [
+    BackendKind::Select,
+    BackendKind::Poll,
+    BackendKind::Epoll,
+    BackendKind::Adaptive,
+    BackendKind::Uring,
+];
+
+/// How long anything may take before it counts as never.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+const GO_ON: u8 = 0;
+const DRAIN: u8 = 1;
+const END: u8 = 2;
+
+pub struct Stage {
+    pub addresses: Vec<Address>,
+    pub engines: Vec<Arc<Engine>>,
+    state: Arc<AtomicU8>,
+    changes: mpsc::Sender<Config>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Stage {
+    /// Starts a server of what `text` says.
+    pub fn new(backend: BackendKind, workers: usize, text: &str) -> Stage {
+        let config = Config::parse("test.toml", text).unwrap_or_else(|error| panic!("{error}"));
+        let (told, heard) = mpsc::channel();
+        let (changes, changed) = mpsc::channel::<Config>();
+        let state = Arc::new(AtomicU8::new(GO_ON));
+        let seen = state.clone();
+        let run = move || {
+            let workers = NonZeroUsize::new(workers).unwrap();
+            let runtime = Runtime::builder().backend(backend).workers(workers).build().unwrap();
+            let report = |failure: &_| panic!("{failure:?}");
+            let mut server = Server::start(&runtime, &config, report).unwrap();
+            let addresses: Vec<Address> = server.listening().cloned().collect();
+            told.send((addresses, server.engines().to_vec())).unwrap();
+            let left = runtime.block_on(async {
+                while seen.load(Ordering::Relaxed) == GO_ON {
+                    if let Ok(config) = changed.try_recv() {
+                        server.change(&runtime, &config).unwrap();
+                    }
+                    time::sleep(Duration::from_millis(2)).await;
+                }
+                server.stop();
+                let drained = server.drained(PATIENCE);
+                let ended = async {
+                    while seen.load(Ordering::Relaxed) != END {
+                        time::sleep(Duration::from_millis(2)).await;
+                    }
+                    0
+                };
+                futures_lite::future::or(drained, ended).await
+            });
+            left.unwrap()
+        };
+        let thread = Some(std::thread::spawn(run));
+        let (addresses, engines) = heard.recv().expect("the server has started");
+        Stage { addresses, engines, state, changes, thread }
+    }
+
+    /// A server of the files below `folder` with short timeouts.
+    pub fn of_files(backend: BackendKind, workers: usize, folder: &std::path::Path) -> Stage {
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+             [timeouts]\npark = \"40ms\"\n\
+             [[hosts]]\n[[hosts.routes]]\nfiles.root = {folder:?}\n"
+        );
+        Stage::new(backend, workers, &text)
+    }
+
+    pub fn connect(&self) -> Client {
+        let Address::Tcp { host, port } = &self.addresses[0] else { panic!("it is TCP") };
+        let stream = TcpStream::connect((host.as_deref().unwrap(), *port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// The sum of a counter over all engines.
+    pub fn count(&self, of: impl Fn(&Engine) -> &Count) -> u64 {
+        self.engines.iter().map(|engine| of(engine).get()).sum()
+    }
+
+    /// Waits until a counter has a value.
+    pub fn until(&self, of: impl Fn(&Engine) -> &Count, value: u64) {
+        let end = Instant::now() + PATIENCE;
+        while self.count(&of) != value {
+            assert!(Instant::now() < end, "{} is not {value}", self.count(&of));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn change(&self, text: &str) {
+        self.changes.send(Config::parse("test.toml", text).unwrap()).unwrap();
+    }
+
+    /// Begins to end.
+    pub fn drain(&self) {
+        self.state.store(DRAIN, Ordering::Relaxed);
+    }
+
+    /// Ends by itself, and says how many connections were left.
+    pub fn drained(mut self) -> u64 {
+        self.drain();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.state.store(END, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && !std::thread::panicking()
+        {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// A client that speaks HTTP/1 by hand.
+pub struct Client(pub BufReader<TcpStream>);
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Client {
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.get_mut().write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Reads a response whose body has a length.
+    pub fn answer(&mut self) -> Answer {
+        let mut head = String::new();
+        loop {
+            let before = head.len();
+            let count = self.0.read_line(&mut head).unwrap();
+            assert_ne!(count, 0, "it ends after {head:?}");
+            if &head[before..] == "\r\n" {
+                break;
+            }
+        }
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let length = head
+            .to_lowercase()
+            .split("content-length: ")
+            .nth(1)
+            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        Answer { status, head, body }
+    }
+
+    pub fn get(&mut self, path: &str) -> Answer {
+        self.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+        self.answer()
+    }
+
+    /// Whether the server has closed it, without another byte.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
+    }
+}
+
+/// A folder with a small and a large file.
+pub fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("small.txt"), "hello\n").unwrap();
+    std::fs::write(folder.path().join("large.bin"), vec![7; 16 << 20]).unwrap();
+    folder
+}
