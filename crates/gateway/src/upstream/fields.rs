@@ -9,7 +9,7 @@
 //! added: it tells everybody what runs here, makes some servers withhold compression, and nothing here reads it. nginx
 //! and haproxy leave it out too.
 
-use std::fmt::Write;
+use std::io::Write;
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
@@ -22,6 +22,9 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+/// More than the longest text of an IP address has.
+const LONGEST_ADDRESS: usize = 64;
 
 /// What a field is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,14 +150,19 @@ fn chain(headers: &HeaderMap) -> String {
     texts.join(", ")
 }
 
-fn chained(mut before: String, address: IpAddr) -> HeaderValue {
-    if !before.is_empty() {
-        before.push_str(", ");
-    }
+fn chained(before: String, address: IpAddr) -> HeaderValue {
     // A listener on all addresses sees IPv4 clients as IPv6 ones.
-    let _ = write!(before, "{}", address.to_canonical());
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(before))
-        .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    let address = address.to_canonical();
+    let text = if before.is_empty() {
+        let mut room = [0; LONGEST_ADDRESS];
+        let mut rest = &mut room[..];
+        let _ = write!(rest, "{address}");
+        let left = rest.len();
+        HeaderValue::from_bytes(&room[..LONGEST_ADDRESS - left])
+    } else {
+        HeaderValue::from_str(&format!("{before}, {address}"))
+    };
+    text.unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
 /// Changes a response's fields to those of the one that is passed on.

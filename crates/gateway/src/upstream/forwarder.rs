@@ -152,9 +152,12 @@ impl Forwarder {
         head.version = Version::HTTP_11;
         head.extensions.clear();
         let repeats = is_idempotent(&head.method);
-        let body = match self.body(upload, repeats && !expects).await {
-            Ok(body) => body,
-            Err(error) => return reply::status(status_of(&error)),
+        let body = match upload.is_end_stream() {
+            true => Outgoing::empty(),
+            false => match Box::pin(body(upload, repeats && !expects)).await {
+                Ok(body) => body,
+                Err(error) => return reply::status(status_of(&error)),
+            },
         };
         let told = match self.pool.group.config().proxy_protocol {
             Some(_) => peer.client.zip(peer.local),
@@ -165,31 +168,6 @@ impl Forwarder {
             Ok((response, lease)) => self.pass(response, lease, upgrades, exchange).await,
             Err(response) => response,
         }
-    }
-
-    /// The body to send: in memory, if it may have to be sent again and is small.
-    async fn body(&self, mut upload: Upload, keeps: bool) -> Result<Outgoing, UploadError> {
-        if upload.is_end_stream() {
-            return Ok(Outgoing::empty());
-        }
-        let is_small = upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY);
-        if !keeps || !is_small {
-            return Ok(Outgoing::Upload { upload, report: Rc::new(Report::default()) });
-        }
-        let mut bytes = Bytes::new();
-        let mut trailers = None;
-        while let Some(frame) = poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await {
-            match frame?.into_data() {
-                Ok(data) if bytes.is_empty() => bytes = data,
-                Ok(data) => {
-                    let mut all = BytesMut::from(bytes);
-                    all.extend_from_slice(&data);
-                    bytes = all.freeze();
-                }
-                Err(other) => trailers = other.into_trailers().ok(),
-            }
-        }
-        Ok(Outgoing::Memory { bytes, trailers })
     }
 
     /// Finds a server that answers.
@@ -270,13 +248,25 @@ impl Forwarder {
                     Err(lost) => return Err(Failed::lost(lost, true)),
                 }
             }
-            if let Some(mut channel) = pool.shared(index, told) {
-                for_h2(&mut request, pool.group.tls.is_some());
-                match channel.send(request, self.response).await {
-                    Ok(response) => return Ok((response, lease)),
-                    Err(Lost::Unsent(unsent)) => request = *unsent,
-                    Err(lost) => return Err(Failed::lost(lost, true)),
-                }
+        }
+        // What happens seldom is kept out of the future that each request has.
+        Box::pin(self.attempt_anew(lease, request, must_dial)).await
+    }
+
+    /// Sends a request to a server on a connection that is shared, or new.
+    async fn attempt_anew(
+        &self,
+        mut lease: Lease,
+        mut request: Request<Outgoing>,
+        must_dial: bool,
+    ) -> Result<(Response<Incoming>, Lease), Failed> {
+        let (pool, index, told) = (&self.pool, lease.index, lease.told);
+        if !must_dial && let Some(mut channel) = pool.shared(index, told) {
+            for_h2(&mut request, pool.group.tls.is_some());
+            match channel.send(request, self.response).await {
+                Ok(response) => return Ok((response, lease)),
+                Err(Lost::Unsent(unsent)) => request = *unsent,
+                Err(lost) => return Err(Failed::lost(lost, true)),
             }
         }
         let Dialled { stream, is_h2 } = match dial(&pool.group, index, told, self.connect).await {
@@ -354,6 +344,28 @@ impl Forwarder {
             Err(_) => reply::status(StatusCode::BAD_GATEWAY),
         }
     }
+}
+
+/// The body to send: in memory, if it may have to be sent again and is small.
+async fn body(mut upload: Upload, keeps: bool) -> Result<Outgoing, UploadError> {
+    let is_small = upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY);
+    if !keeps || !is_small {
+        return Ok(Outgoing::Upload { upload, report: Rc::new(Report::default()) });
+    }
+    let mut bytes = Bytes::new();
+    let mut trailers = None;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await {
+        match frame?.into_data() {
+            Ok(data) if bytes.is_empty() => bytes = data,
+            Ok(data) => {
+                let mut all = BytesMut::from(bytes);
+                all.extend_from_slice(&data);
+                bytes = all.freeze();
+            }
+            Err(other) => trailers = other.into_trailers().ok(),
+        }
+    }
+    Ok(Outgoing::Memory { bytes, trailers })
 }
 
 fn is_idempotent(method: &Method) -> bool {
