@@ -166,7 +166,8 @@ pub(super) struct Channel {
 }
 
 struct Driver {
-    connection: Connection<Below, Outgoing>,
+    /// None when it is over and nobody can have anything of it: only then does hyper give back what it has not sent.
+    connection: Option<Connection<Below, Outgoing>>,
     task: Rc<RefCell<Waker>>,
     flag: Arc<Flag>,
     waker: Waker,
@@ -186,11 +187,16 @@ impl Driver {
         let mut cx = Context::from_waker(&self.waker);
         for _ in 0..ROUNDS {
             self.flag.0.store(false, Ordering::Relaxed);
-            if !self.is_over {
-                self.is_over = self.connection.poll_without_shutdown(&mut cx).is_ready();
+            if !self.is_over
+                && let Some(connection) = &mut self.connection
+            {
+                self.is_over = connection.poll_without_shutdown(&mut cx).is_ready();
             }
             if let Poll::Ready(outcome) = poll(&mut cx) {
                 return Poll::Ready(outcome);
+            }
+            if self.is_over && self.connection.take().is_some() {
+                continue;
             }
             if !self.flag.0.load(Ordering::Relaxed) {
                 return Poll::Pending;
@@ -211,7 +217,7 @@ impl Channel {
         let (sender, connection) = builder.handshake(below).await?;
         let flag = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Waker::from(flag.clone());
-        let driver = Driver { connection, task, flag, waker, is_over: false };
+        let driver = Driver { connection: Some(connection), task, flag, waker, is_over: false };
         Ok(Channel { sender, driver })
     }
 
@@ -253,8 +259,8 @@ impl Channel {
     }
 
     /// The stream and what was read of it, once the server has agreed to another protocol.
-    pub fn into_stream(self) -> (Stream, Bytes) {
-        let parts = self.driver.connection.into_parts();
-        (parts.io.stream, parts.read_buf)
+    pub fn into_stream(self) -> Option<(Stream, Bytes)> {
+        let parts = self.driver.connection?.into_parts();
+        Some((parts.io.stream, parts.read_buf))
     }
 }

@@ -318,8 +318,9 @@ impl Forwarder {
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let (true, Some(protocol), Some(channel)) = (upgrades, protocol, lease.channel.take())
-            else {
+            let channel = lease.channel.take().filter(|_| upgrades);
+            let stream = channel.and_then(|channel| channel.into_stream());
+            let (Some(protocol), Some((stream, before))) = (protocol, stream) else {
                 lease.pool.group.failed(lease.index);
                 return reply::status(StatusCode::BAD_GATEWAY);
             };
@@ -327,7 +328,6 @@ impl Forwarder {
             head.headers.insert(UPGRADE, protocol);
             head.extensions.clear();
             drop(incoming);
-            let (stream, before) = channel.into_stream();
             exchange.take_over(move |client, read| {
                 Box::pin(tunnel::run(client, read, stream, before, lease))
             });

@@ -121,10 +121,11 @@ fn what_has_no_body_has_none() {
         let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
         let mut client = Client::connect(&gateway.address);
         for (method, path, length) in
-            [("GET", "/204", None), ("GET", "/304", Some("7")), ("HEAD", "/", Some("7"))]
+            [("GET", "/204", None), ("GET", "/304", None), ("HEAD", "/", Some("7"))]
         {
             client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
             let reply = client.reply_to(method).unwrap();
+            // With 304 it may be left out, and hyper does so.
             assert_eq!(reply.field("content-length").as_deref(), length, "{path}");
             assert_eq!(reply.field("transfer-encoding"), None);
         }

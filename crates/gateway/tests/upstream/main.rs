@@ -6,3 +6,4 @@ mod failures;
 mod gateway;
 mod heads;
 mod origin;
+mod streams;
