@@ -5,5 +5,6 @@ mod bodies;
 mod failures;
 mod gateway;
 mod heads;
+mod http2;
 mod origin;
 mod streams;
