@@ -21,6 +21,7 @@ mod status;
 mod tally;
 mod transport;
 mod upload;
+pub mod upstream;
 mod window;
 
 pub use address::{Address, AddressError};

@@ -14,6 +14,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
 use ppp::{HeaderResult, PartialResult, v1, v2};
 
+use crate::config::ProxyVersion as Version;
+
 /// The longest header of version 1, which is text (section 2.1).
 const LONGEST_TEXT: usize = 107;
 
@@ -33,15 +35,6 @@ pub(crate) struct Said {
     pub addresses: Option<(SocketAddr, SocketAddr)>,
     /// What was read behind the header.
     pub rest: Bytes,
-}
-
-/// Which version to write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Version {
-    /// Text.
-    V1,
-    /// Binary.
-    V2,
 }
 
 type Addresses = Option<(SocketAddr, SocketAddr)>;
@@ -159,7 +152,7 @@ pub(crate) fn header(
 
 /// A stream of which something was read already.
 #[derive(Debug)]
-pub(crate) struct Rest<T> {
+pub struct Rest<T> {
     before: Bytes,
     stream: T,
 }

@@ -1,5 +1,6 @@
 //! The stream below HTTP: TCP or Unix, encrypted or not.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,6 +19,14 @@ use superpoll_rt::transfer::poll_sendfile;
 
 use crate::proxy_protocol::Rest;
 use crate::window;
+
+/// The most that is copied together to be written in one piece: the kernel takes longer to look at a list of pieces
+/// than it takes to copy so little.
+const JOINED: usize = 4096;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A stream socket that no engine knows of.
 #[derive(Debug)]
@@ -177,7 +186,21 @@ impl AsyncWrite for Plain {
         if let Some(sent) = ready!(self.poll_send_window(cx, parts))? {
             return Poll::Ready(Ok(sent));
         }
-        of!(self.poll_write_vectored(cx, parts))
+        let mut filled = parts.iter().filter(|part| !part.is_empty());
+        let (Some(first), second) = (filled.next(), filled.next()) else {
+            return of!(self.poll_write(cx, &[]));
+        };
+        if second.is_none() {
+            return of!(self.poll_write(cx, first));
+        }
+        if parts.iter().map(|part| part.len()).sum::<usize>() > JOINED {
+            return of!(self.poll_write_vectored(cx, parts));
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            parts.iter().for_each(|part| scratch.extend_from_slice(part));
+            of!(self.poll_write(cx, scratch))
+        })
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -5,10 +5,12 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use super::model::{
     Action, Config, Host, Listener, Proxy, Redirect, Relay, Route, Server, Tls, Upstream,
+    UpstreamTls,
 };
 use super::overlap::overlap;
 use super::{disk, raw};
@@ -377,10 +379,18 @@ impl<'a> Check<'a> {
             let what = format!("the upstream {:?} is not defined", upstream.get_ref());
             self.wrong(upstream.span(), format!("{what}, expected {known}"));
         }
+        if let Some(host) = &proxy.host
+            && !is_authority(host.get_ref())
+        {
+            let what = format!("{:?} is no host", host.get_ref());
+            self.wrong(host.span(), format!("{what}, expected one as \"example.org\""));
+        }
         Some(Action::Proxy(Proxy {
             upstream: upstream.into_inner(),
             strip_path: proxy.strip_path,
             retries: proxy.retries.unwrap_or(1),
+            host: proxy.host.map(Spanned::into_inner),
+            trust_forwarded: proxy.trust_forwarded,
         }))
     }
 
@@ -414,6 +424,7 @@ impl<'a> Check<'a> {
             }
             servers.push(Server { address, weight: weight.unwrap_or(NonZeroU32::MIN) });
         }
+        let tls = upstream.tls.and_then(|tls| self.upstream_tls(tls, &servers));
         if let Some(health) = &upstream.health {
             self.path(health.span(), &health.get_ref().path);
         }
@@ -421,9 +432,37 @@ impl<'a> Check<'a> {
             servers,
             balance: upstream.balance,
             health: upstream.health.map(Spanned::into_inner),
-            proxy_protocol: upstream.proxy_protocol,
+            proxy_protocol: upstream.proxy_protocol.0,
             keep_alive: upstream.keep_alive.unwrap_or(32),
+            h2: upstream.h2,
+            tls,
         }
+    }
+
+    fn upstream_tls(
+        &mut self,
+        tls: Spanned<raw::UpstreamTls>,
+        servers: &[Server],
+    ) -> Option<UpstreamTls> {
+        let place = tls.span();
+        let raw::UpstreamTls { ca, server_name } = tls.into_inner();
+        match &server_name {
+            Some(name) if ServerName::try_from(name.get_ref().as_str()).is_err() => {
+                let what = format!("{:?} is no name of a server", name.get_ref());
+                self.wrong(name.span(), format!("{what}, expected one as \"example.org\""));
+            }
+            None if servers.iter().any(|server| matches!(server.address, Address::Unix(_))) => {
+                let what = "a server in the Unix domain has no name that a certificate could have";
+                self.missing(place.clone(), format!("{what}, expected server_name = NAME"));
+            }
+            _ => {}
+        }
+        let Some(ca) = ca else {
+            let what = "tls without certificates that vouch for the servers";
+            self.missing(place, format!("{what}, expected ca = FILE"));
+            return None;
+        };
+        Some(UpstreamTls { ca, server_name: server_name.map(Spanned::into_inner) })
     }
 
     fn path(&mut self, place: Range<usize>, path: &str) {
@@ -455,4 +494,8 @@ fn host_name(name: &str) -> Result<(), &'static str> {
         return Err("expected letters, digits, hyphens and dots, other letters as xn--");
     }
     Ok(())
+}
+
+fn is_authority(text: &str) -> bool {
+    text.parse::<http::uri::Authority>().is_ok() && !text.contains('@')
 }

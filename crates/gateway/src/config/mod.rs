@@ -29,7 +29,8 @@ use toml::de::{DeTable, DeValue};
 use self::check::{Check, Found};
 pub use self::model::{
     AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, LogFormat,
-    Metrics, Process, Proxy, Redirect, Relay, Route, Server, Slow, Timeouts, Tls, Upstream,
+    Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route, Server, Slow, Timeouts, Tls,
+    Upstream, UpstreamTls,
 };
 use crate::Address;
 

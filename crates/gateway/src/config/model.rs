@@ -233,6 +233,11 @@ pub struct Proxy {
     pub strip_path: bool,
     /// How often a request that may be repeated is tried on another server. Default: 1.
     pub retries: u32,
+    /// The host that requests are forwarded to the servers with. Default: the one that the client asked for.
+    pub host: Option<String>,
+    /// Whether what a request says of proxies before this one (`X-Forwarded-For` and its like) is believed and added
+    /// to. Default: no, it is replaced.
+    pub trust_forwarded: bool,
 }
 
 /// How a server is chosen.
@@ -257,10 +262,33 @@ pub struct Upstream {
     pub balance: Balance,
     /// How servers are asked whether they are well. Default: they are not asked.
     pub health: Option<Health>,
-    /// Whether connections begin with a header of the PROXY protocol that names the client. Default: no.
-    pub proxy_protocol: bool,
-    /// How many idle connections are kept to each server. Default: 32.
+    /// The version of the PROXY protocol in whose header connections name the client. Default: none, there is no
+    /// header.
+    pub proxy_protocol: Option<ProxyVersion>,
+    /// How many idle connections are kept to each server, on each engine. Default: 32.
     pub keep_alive: usize,
+    /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it. Default: no.
+    pub h2: bool,
+    /// How connections are encrypted. Default: they are not.
+    pub tls: Option<UpstreamTls>,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// Who servers have to show to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UpstreamTls {
+    /// A PEM file of the certificates that vouch for servers.
+    pub ca: PathBuf,
+    /// The name that the certificates of servers have. Default: the host of the server's address.
+    pub server_name: Option<String>,
 }
 
 /// A server of an upstream.
@@ -321,6 +349,9 @@ pub struct Timeouts {
     /// For a connection to a server. Default: 5 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub connect: Duration,
+    /// For the head of a server's response, from the end of the request. Default: 60 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub response: Duration,
     /// For what is under way when the gateway is told to end. Default: 30 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub drain: Duration,
@@ -334,6 +365,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(75),
             park: Duration::from_secs(1),
             connect: Duration::from_secs(5),
+            response: Duration::from_secs(60),
             drain: Duration::from_secs(30),
         }
     }

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::model::{
     AccessLog, Balance, Channel, Files, Health, Limits, Metrics, Process, Timeouts,
 };
-use super::scalar::{AddressText, ModeText};
+use super::scalar::{AddressText, ModeText, ProxyProtocol};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -80,6 +80,8 @@ pub(super) struct Proxy {
     pub(super) upstream: Option<Spanned<String>>,
     pub(super) strip_path: bool,
     pub(super) retries: Option<u32>,
+    pub(super) host: Option<Spanned<String>>,
+    pub(super) trust_forwarded: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -88,8 +90,17 @@ pub(super) struct Upstream {
     pub(super) servers: Vec<Spanned<Server>>,
     pub(super) balance: Balance,
     pub(super) health: Option<Spanned<Health>>,
-    pub(super) proxy_protocol: bool,
+    pub(super) proxy_protocol: ProxyProtocol,
     pub(super) keep_alive: Option<usize>,
+    pub(super) h2: bool,
+    pub(super) tls: Option<Spanned<UpstreamTls>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct UpstreamTls {
+    pub(super) ca: Option<PathBuf>,
+    pub(super) server_name: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use superpoll_rt::BackendKind;
 
+use super::model::ProxyVersion;
 use crate::Address;
 
 /// The longest duration: some clocks overflow beyond it.
@@ -147,5 +148,39 @@ impl<'de> Deserialize<'de> for AddressText {
         }
 
         deserializer.deserialize_any(Text)
+    }
+}
+
+/// Whether there is a header of the PROXY protocol, and which: `true` is the older one, which all readers know.
+#[derive(Default)]
+pub(super) struct ProxyProtocol(pub(super) Option<ProxyVersion>);
+
+impl<'de> Deserialize<'de> for ProxyProtocol {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ProxyProtocol, D::Error> {
+        struct Kind;
+
+        impl Visitor<'_> for Kind {
+            type Value = ProxyProtocol;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, \"v1\" or \"v2\"")
+            }
+
+            fn visit_bool<E: Error>(self, is_on: bool) -> Result<ProxyProtocol, E> {
+                Ok(ProxyProtocol(is_on.then_some(ProxyVersion::V1)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ProxyProtocol, E> {
+                match text {
+                    "v1" => Ok(ProxyProtocol(Some(ProxyVersion::V1))),
+                    "v2" => Ok(ProxyProtocol(Some(ProxyVersion::V2))),
+                    _ => Err(E::custom(format!(
+                        "{text:?} is no version of the PROXY protocol, expected \"v1\" or \"v2\""
+                    ))),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Kind)
     }
 }

@@ -18,7 +18,7 @@ mod watched;
 mod worker;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -44,6 +44,7 @@ use crate::relay::{self, Relay};
 use crate::seats::Seats;
 use crate::status::Overview;
 use crate::transport::Plain;
+use crate::upstream::{self, Group};
 use home::Home;
 use router::Blueprint;
 use worker::Worker;
@@ -119,6 +120,7 @@ pub struct Server {
     on_epoll: bool,
     fronts: Vec<Front>,
     channels: Registry,
+    groups: BTreeMap<String, Arc<Group>>,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
     overview: Arc<Overview>,
@@ -189,6 +191,7 @@ impl Server {
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
             channels: Registry::default(),
+            groups: BTreeMap::new(),
             seats,
             engines,
             overview,
@@ -208,9 +211,11 @@ impl Server {
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let shared = Arc::new(config.clone());
         let channels = self.channels.next(config);
+        let groups = self.groups(config)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint = Blueprint::new(&shared, &self.overview, &channels).map_err(failed)?;
+            let blueprint =
+                Blueprint::new(&shared, &self.overview, &channels, &groups).map_err(failed)?;
             let lot = Lot::prepare().map_err(|error| {
                 failed(format!("making an epoll object for idle connections: {error}"))
             })?;
@@ -305,7 +310,33 @@ impl Server {
                 .map_err(|error| failed(format!("starting the server: {error}")))?;
         }
         self.fronts = fronts;
+        let before = std::mem::replace(&mut self.groups, groups);
+        for (name, group) in &self.groups {
+            if !before.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
+                upstream::watch(group, &self.handle)
+                    .map_err(|error| failed(format!("watching the upstream {name}: {error}")))?;
+            }
+        }
         Ok(())
+    }
+
+    /// The groups of servers: those that there are, where nothing has changed, and new ones.
+    fn groups(&self, config: &Config) -> Result<BTreeMap<String, Arc<Group>>, Error> {
+        let groups = config.upstreams.iter().map(|(name, upstream)| {
+            let known = self.groups.get(name).filter(|group| group.config() == upstream);
+            let group = match known {
+                Some(group) => group.clone(),
+                None => Group::new(name, upstream).map_err(failed)?,
+            };
+            Ok((name.clone(), group))
+        });
+        groups.collect()
+    }
+
+    /// The groups of servers that requests are forwarded to, by name.
+    #[must_use]
+    pub fn upstreams(&self) -> &BTreeMap<String, Arc<Group>> {
+        &self.groups
     }
 
     /// The front of a listener: the one that there is, or a new one.
@@ -398,6 +429,7 @@ impl Server {
 
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
     pub fn stop(&self) {
+        self.groups.values().for_each(|group| group.end());
         self.overview.end();
         for front in &self.fronts {
             match &front.kind {

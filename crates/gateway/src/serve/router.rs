@@ -1,6 +1,6 @@
 //! From a request to who answers it: by host, by path.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::park::Lot;
 use crate::reply;
 use crate::status::{Overview, PAGE};
 use crate::upload::Upload;
+use crate::upstream::{Forwarder, Group};
 
 /// A configuration with all that can fail done, for one engine.
 pub(super) struct Blueprint {
@@ -25,6 +26,7 @@ pub(super) struct Blueprint {
     /// The folders, in the order in which the configuration names them.
     folders: Vec<Folder>,
     channels: Registry,
+    groups: BTreeMap<String, Arc<Group>>,
 }
 
 /// Who answers below a path.
@@ -33,6 +35,7 @@ enum Handler {
     Demo(Embedded),
     Files(Site),
     Redirect(config::Redirect),
+    Proxy(Forwarder),
 }
 
 struct Route {
@@ -63,9 +66,11 @@ impl Blueprint {
         config: &Arc<Config>,
         overview: &Arc<Overview>,
         channels: &Registry,
+        groups: &BTreeMap<String, Arc<Group>>,
     ) -> Result<Blueprint, String> {
         let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
-        Ok(Blueprint { folders: open(&config)?, config, overview, channels })
+        let groups = groups.clone();
+        Ok(Blueprint { folders: open(&config)?, config, overview, channels, groups })
     }
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go on.
@@ -104,7 +109,11 @@ impl Blueprint {
                         }
                         None => continue,
                     },
-                    _ => continue,
+                    config::Action::Proxy(proxy) => {
+                        let Some(group) = self.groups.get(&proxy.upstream) else { continue };
+                        let (path, timeouts) = (&route.path, &self.config.timeouts);
+                        Handler::Proxy(Forwarder::new(group, proxy, path, timeouts))
+                    }
                 };
                 routes.push(Route { path: route.path.clone(), handler });
             }
@@ -243,6 +252,7 @@ impl Router {
                 demo.answer(&head, path).await
             }
             Handler::Redirect(redirect) => to(redirect),
+            Handler::Proxy(forwarder) => forwarder.answer(request, &exchange).await,
         }
     }
 }

@@ -1,0 +1,104 @@
+//! How a connection to a server begins: its name is looked up, its addresses are tried in turn, then come the header
+//! of the PROXY protocol and TLS.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_io::AsyncWrite;
+use futures_rustls::rustls::pki_types::ServerName;
+use superpoll_rt::hyper::FuturesIo;
+use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::net::{TcpStream, lookup_host};
+use superpoll_rt::time::timeout;
+
+use super::group::Group;
+use super::stream::Stream;
+use crate::Address;
+use crate::proxy_protocol;
+use crate::transport::Plain;
+
+/// A client's address and the one it has connected to, as connections tell servers of it. Where they are told, a
+/// connection is for requests of that client only.
+pub(super) type Told = Option<(SocketAddr, SocketAddr)>;
+
+/// A new connection, and whether HTTP/2 is spoken on it.
+pub(super) struct Dialled {
+    pub stream: Stream,
+    pub is_h2: bool,
+}
+
+/// Connects to a server. Each address has `limit` to answer, and so has the server for TLS.
+pub(super) async fn dial(
+    group: &Group,
+    index: usize,
+    told: Told,
+    limit: Duration,
+) -> io::Result<Dialled> {
+    let address = &group.members()[index].address;
+    let mut plain = connect(address, limit).await?;
+    let config = group.config();
+    if let Some(version) = config.proxy_protocol {
+        let (client, local) = told.unzip();
+        let header = proxy_protocol::header(version, client, local);
+        let mut rest = header.as_slice();
+        let written = async {
+            while !rest.is_empty() {
+                match poll_fn(|cx| Pin::new(&mut plain).poll_write(cx, rest)).await? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    count => rest = &rest[count..],
+                }
+            }
+            Ok(())
+        };
+        within(limit, written).await?;
+    }
+    let Some(tls) = &group.tls else {
+        return Ok(Dialled { stream: Stream::Plain(plain), is_h2: config.h2 });
+    };
+    let name = match &tls.name {
+        Some(name) => name.clone(),
+        None => server_name(address)?,
+    };
+    let stream = within(limit, tls.connector.connect(name, plain)).await?;
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Ok(Dialled { stream: Stream::Tls(Box::new(FuturesIo::new(stream))), is_h2 })
+}
+
+fn server_name(address: &Address) -> io::Result<ServerName<'static>> {
+    let host = match address {
+        Address::Tcp { host, .. } => host.clone().unwrap_or_else(|| "localhost".to_owned()),
+        Address::Unix(path) => path.display().to_string(),
+    };
+    ServerName::try_from(host).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+async fn within<T>(limit: Duration, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match timeout(limit, future).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+async fn connect(address: &Address, limit: Duration) -> io::Result<Plain> {
+    let (host, port) = match address {
+        Address::Unix(path) => {
+            return within(limit, UnixStream::connect(path)).await.map(Plain::Unix);
+        }
+        Address::Tcp { host, port } => (host.as_deref().unwrap_or("localhost"), *port),
+    };
+    let mut last = None;
+    for address in within(limit, lookup_host((host, port))).await? {
+        match within(limit, TcpStream::connect_addr(address)).await {
+            Ok(stream) => {
+                // A connection that is gone tells so when it is written to.
+                let _ = stream.set_nodelay(true);
+                return Ok(Plain::Tcp(stream));
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}

@@ -1,0 +1,306 @@
+//! The fields of forwarded heads: what is left out, and what is added.
+//!
+//! Fields of the connection are not those of the message, and go no further (RFC 9110, section 7.6.1): the ones that
+//! are known, and the ones that `Connection` names. It cannot name away what a message needs to be understood.
+//!
+//! A server learns who asks from `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host` and, where a path was taken
+//! off, `X-Forwarded-Prefix`. Anybody can write them, so what came with the request is replaced, and so are others
+//! that servers believe (`Forwarded`, `X-Real-IP`), unless the configuration trusts the proxy in front. `Via` is not
+//! added: it tells everybody what runs here, makes some servers withhold compression, and nothing here reads it. nginx
+//! and haproxy leave it out too.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderMap, HeaderValue};
+
+use super::strict;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+/// More than the longest text of an IP address has.
+const LONGEST_ADDRESS: usize = 64;
+
+/// What a field is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum About {
+    /// The connection.
+    Connection,
+    /// Who asks.
+    Asker,
+    /// What the message is.
+    Message,
+    /// Anything else.
+    Other,
+}
+
+fn about(name: &str) -> About {
+    match name {
+        "connection" | "keep-alive" | "proxy-connection" | "te" | "transfer-encoding"
+        | "upgrade" | "http2-settings" | "expect"
+        // CGI would make `HTTP_PROXY` of it, which programs take for their own setting.
+        | "proxy" => About::Connection,
+        "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-forwarded-port"
+        | "x-forwarded-server" | "x-forwarded-prefix" | "x-forwarded-scheme" | "x-real-ip"
+        | "forwarded" => About::Asker,
+        "host" | "content-length" | "trailer" => About::Message,
+        _ => About::Other,
+    }
+}
+
+/// Leaves out what is not to be passed on.
+fn strip(headers: &mut HeaderMap, trusts: bool) {
+    let mut gone: Vec<HeaderName> = Vec::new();
+    for name in headers.keys() {
+        let text = name.as_str();
+        let leave = match about(text) {
+            About::Connection => true,
+            About::Asker => !trusts,
+            About::Message => false,
+            About::Other => text.contains('_') && about(&text.replace('_', "-")) != About::Other,
+        };
+        if leave {
+            gone.push(name.clone());
+        }
+    }
+    if gone.contains(&CONNECTION) {
+        for field in headers.get_all(CONNECTION) {
+            let tokens = field.as_bytes().split(|&byte| byte == b',');
+            let names = tokens.filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok());
+            gone.extend(names.filter(|name| about(name.as_str()) == About::Other));
+        }
+    }
+    for name in gone {
+        headers.remove(name);
+    }
+}
+
+fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let fields = headers.get_all(name).into_iter();
+    let mut tokens = fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b','));
+    tokens.any(|said| said.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// The protocol that a request asks for instead of HTTP, if it may.
+pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut fields = headers.get_all(UPGRADE).into_iter();
+    let field = fields.next()?;
+    let is_h2 = field.as_bytes().to_ascii_lowercase().windows(2).any(|two| two == b"h2");
+    let is_one = fields.next().is_none() && !field.is_empty() && !is_h2;
+    (is_one && has_token(headers, CONNECTION, "upgrade")).then(|| field.clone())
+}
+
+/// Who asks, for what.
+pub(super) struct Asker<'a> {
+    pub address: Option<IpAddr>,
+    pub is_encrypted: bool,
+    /// The host that was asked for.
+    pub host: Option<HeaderValue>,
+    /// The path that was taken off.
+    pub prefix: Option<&'a HeaderValue>,
+    /// Whether what is said already is believed.
+    pub trusts: bool,
+    pub upgrade: Option<HeaderValue>,
+}
+
+/// Changes a request's fields to those of the forwarded one, but for the host.
+pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
+    let takes_trailers = headers.contains_key(TE) && has_token(headers, TE, "trailers");
+    let before = match asker.trusts {
+        true => chain(headers),
+        false => String::new(),
+    };
+    strip(headers, asker.trusts);
+    if let Some(address) = asker.address {
+        headers.insert(FORWARDED_FOR, chained(before, address));
+    }
+    let proto = HeaderValue::from_static(if asker.is_encrypted { "https" } else { "http" });
+    if asker.trusts {
+        headers.entry(FORWARDED_PROTO).or_insert(proto);
+        if let Some(host) = asker.host {
+            headers.entry(FORWARDED_HOST).or_insert(host);
+        }
+    } else {
+        headers.insert(FORWARDED_PROTO, proto);
+        if let Some(host) = asker.host {
+            headers.insert(FORWARDED_HOST, host);
+        }
+    }
+    if let Some(prefix) = asker.prefix {
+        headers.insert(FORWARDED_PREFIX, prefix.clone());
+    }
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(protocol) = asker.upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+}
+
+/// All that `X-Forwarded-For` says so far.
+fn chain(headers: &HeaderMap) -> String {
+    let fields = headers.get_all(FORWARDED_FOR).into_iter();
+    let texts: Vec<&str> = fields.filter_map(|field| field.to_str().ok()).collect();
+    texts.join(", ")
+}
+
+fn chained(before: String, address: IpAddr) -> HeaderValue {
+    // A listener on all addresses sees IPv4 clients as IPv6 ones.
+    let address = address.to_canonical();
+    let text = if before.is_empty() {
+        let mut room = [0; LONGEST_ADDRESS];
+        let mut rest = &mut room[..];
+        let _ = write!(rest, "{address}");
+        let left = rest.len();
+        HeaderValue::from_bytes(&room[..LONGEST_ADDRESS - left])
+    } else {
+        HeaderValue::from_str(&format!("{before}, {address}"))
+    };
+    text.unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+/// Changes a response's fields to those of the one that is passed on.
+///
+/// # Errors
+///
+/// If it cannot be known where its body ends.
+pub(super) fn response(headers: &mut HeaderMap) -> Result<(), &'static str> {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        if !strict::has_plain_coding(headers) {
+            return Err("the server's response has a coding that is not chunked");
+        }
+        headers.remove(CONTENT_LENGTH);
+    }
+    strip(headers, true);
+    Ok(())
+}
+
+/// The target of a request without what is not the server's: scheme and host, and the path that is taken off.
+pub(super) fn target(uri: &Uri, prefix: Option<&str>) -> Option<Uri> {
+    let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let Some(prefix) = prefix else {
+        if uri.authority().is_none() {
+            return None;
+        }
+        return whole.parse().ok();
+    };
+    let rest = whole.strip_prefix(prefix).unwrap_or(whole);
+    match rest.starts_with('/') {
+        true => rest.parse().ok(),
+        false => format!("/{rest}").parse().ok(),
+    }
+}
+
+/// The host that a request is for, as its server is to be told.
+pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
+    match uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
+        None => headers.get(HOST).filter(|host| !host.is_empty()).cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let fields = fields
+            .iter()
+            .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        fields.collect()
+    }
+
+    fn asker(trusts: bool) -> Asker<'static> {
+        Asker {
+            address: Some("::ffff:192.0.2.7".parse().unwrap()),
+            is_encrypted: true,
+            host: Some(HeaderValue::from_static("a.example")),
+            prefix: None,
+            trusts,
+            upgrade: None,
+        }
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_there() {
+        let mut headers = of(&[
+            ("host", "a.example"),
+            ("content-length", "3"),
+            ("connection", "close, X-Own , host, content-length"),
+            ("x-own", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "gzip, trailers"),
+            ("upgrade", "websocket"),
+            ("proxy", "http://evil"),
+            ("x_forwarded_for", "6.6.6.6"),
+            ("content_length", "9"),
+            ("my_field", "stays"),
+            ("x-real-ip", "6.6.6.6"),
+        ]);
+        request(&mut headers, asker(false));
+        let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        let expected = [
+            "content-length",
+            "host",
+            "my_field",
+            "te",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(headers["te"], "trailers");
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+    }
+
+    #[test]
+    fn what_is_trusted_is_added_to() {
+        let said = [
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-proto", "http"),
+            ("forwarded", "for=1.1.1.1"),
+        ];
+        let mut headers = of(&said);
+        headers.append("x-forwarded-for", HeaderValue::from_static("2.2.2.2"));
+        let mut replaced = headers.clone();
+        request(&mut headers, asker(true));
+        assert_eq!(headers["x-forwarded-for"], "1.1.1.1, 2.2.2.2, 192.0.2.7");
+        assert_eq!(headers.get_all("x-forwarded-for").iter().count(), 1);
+        assert_eq!(headers["x-forwarded-proto"], "http");
+        assert!(headers.contains_key("forwarded"));
+        request(&mut replaced, asker(false));
+        assert_eq!(replaced["x-forwarded-for"], "192.0.2.7");
+        assert_eq!(replaced["x-forwarded-proto"], "https");
+        assert!(!replaced.contains_key("forwarded"));
+    }
+
+    #[test]
+    fn an_upgrade_is_one_protocol_that_is_not_http() {
+        let asks = |protocol| of(&[("connection", "keep-alive, Upgrade"), ("upgrade", protocol)]);
+        assert_eq!(upgrade(&asks("websocket")).unwrap(), "websocket");
+        assert_eq!(upgrade(&asks("h2c")), None);
+        assert_eq!(upgrade(&asks("websocket, H2C")), None);
+        assert_eq!(upgrade(&of(&[("upgrade", "websocket")])), None);
+    }
+
+    #[test]
+    fn a_path_is_taken_off() {
+        let target = |uri: &str, prefix| {
+            let uri: Uri = uri.parse().unwrap();
+            target(&uri, prefix).unwrap_or(uri).to_string()
+        };
+        assert_eq!(target("/a/b?c", None), "/a/b?c");
+        assert_eq!(target("http://x/a/b?c", None), "/a/b?c");
+        assert_eq!(target("http://x", None), "/");
+        assert_eq!(target("/a/b?c", Some("/a")), "/b?c");
+        assert_eq!(target("/a?c", Some("/a")), "/?c");
+        assert_eq!(target("/a", Some("/a")), "/");
+    }
+}

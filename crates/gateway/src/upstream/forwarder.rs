@@ -1,0 +1,449 @@
+//! From a request to the response of a server.
+//!
+//! A request is sent again where that cannot do anything twice: if nothing of it was sent, whatever it is; and if it
+//! was, only when its method is idempotent (RFC 9110, section 9.2.2) and its body is still there, for which small
+//! bodies of such requests are read first. A connection that turns out to have been closed while it was idle costs
+//! another one to the same server, once. A failure costs a retry, which goes to another server: what a server has just
+//! failed at it would fail at again. A server that takes too long for its response has failed, but is not relieved of
+//! it: the request may be the reason, and would keep the next one busy as well.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, HOST, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use super::channel::{Channel, Lost};
+use super::channel2::Channel2;
+use super::dial::{Dialled, Told, dial};
+use super::fields::{self, Asker};
+use super::group::Group;
+use super::incoming::Relayed;
+use super::outgoing::{Outgoing, Report};
+use super::pool::{Lease, Pool};
+use super::{strict, tunnel};
+use crate::Address;
+use crate::body::Body;
+use crate::config::{Proxy, Timeouts};
+use crate::exchange::Exchange;
+use crate::reply;
+use crate::upload::{Upload, UploadError};
+
+/// The largest body that is read before its request is forwarded.
+const KEPT_BODY: u64 = 64 << 10;
+
+/// Forwards the requests of one route on one engine.
+pub(crate) struct Forwarder {
+    pool: Rc<Pool>,
+    retries: u32,
+    trusts: bool,
+    /// The host that servers are told, if it is not the client's.
+    host: Option<HeaderValue>,
+    /// What is taken off paths.
+    prefix: Option<(String, HeaderValue)>,
+    connect: Duration,
+    response: Duration,
+    body: Duration,
+}
+
+/// Why a request was not answered by a server.
+struct Failed {
+    status: StatusCode,
+    /// The request, if nothing of it was sent.
+    unsent: Option<Request<Outgoing>>,
+    /// It failed on a connection that was idle before, which says little of the server.
+    was_idle: bool,
+    /// It may be sent to another server.
+    may_go_on: bool,
+}
+
+impl Failed {
+    fn unsent(request: Request<Outgoing>, error: &io::Error) -> Failed {
+        let status = match error.kind() {
+            io::ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        Failed { status, unsent: Some(request), was_idle: false, may_go_on: true }
+    }
+
+    fn lost(lost: Lost, was_idle: bool) -> Failed {
+        let (status, unsent, may_go_on) = match lost {
+            Lost::Unsent(request) => (StatusCode::BAD_GATEWAY, Some(*request), true),
+            Lost::Broken(error) => (StatusCode::BAD_GATEWAY, None, !error.is_parse()),
+            Lost::TimedOut => (StatusCode::GATEWAY_TIMEOUT, None, false),
+        };
+        Failed { status, unsent, was_idle: was_idle && may_go_on, may_go_on }
+    }
+}
+
+impl Forwarder {
+    /// Forwards what a route says.
+    pub fn new(group: &Arc<Group>, proxy: &Proxy, path: &str, timeouts: &Timeouts) -> Forwarder {
+        let prefix = path.trim_end_matches('/');
+        let prefix = (proxy.strip_path && !prefix.is_empty())
+            .then(|| HeaderValue::from_str(prefix).ok().map(|value| (prefix.to_owned(), value)));
+        let host = proxy.host.as_deref();
+        Forwarder {
+            pool: Pool::of(group),
+            retries: proxy.retries,
+            trusts: proxy.trust_forwarded,
+            host: host.and_then(|host| HeaderValue::from_str(host).ok()),
+            prefix: prefix.flatten(),
+            connect: timeouts.connect,
+            response: timeouts.response,
+            body: timeouts.body,
+        }
+    }
+
+    /// Answers a request with what a server says to it.
+    pub async fn answer(&self, request: Request<Upload>, exchange: &Exchange) -> Response<Body> {
+        let (mut head, upload) = request.into_parts();
+        if let Err(status) = strict::check(&head) {
+            return reply::status(status);
+        }
+        if upload.is_too_large() {
+            return reply::status(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let peer = exchange.peer();
+        let upgrade = match exchange.can_take_over() && upload.is_end_stream() {
+            true => fields::upgrade(&head.headers),
+            false => None,
+        };
+        let upgrades = upgrade.is_some();
+        let client = peer.client.map(|client| client.ip());
+        let host = fields::host(&head.uri, &head.headers);
+        let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
+        if let Some(target) = fields::target(&head.uri, prefix) {
+            head.uri = target;
+        }
+        let expects = head.headers.contains_key(http::header::EXPECT);
+        let said = host.clone();
+        let asker = Asker {
+            address: client,
+            is_encrypted: peer.is_encrypted,
+            host,
+            prefix: self.prefix.as_ref().map(|(_, value)| value),
+            trusts: self.trusts,
+            upgrade,
+        };
+        fields::request(&mut head.headers, asker);
+        match (&self.host, said) {
+            (Some(host), _) => drop(head.headers.insert(HOST, host.clone())),
+            // Unchanged in most requests.
+            (None, Some(host)) if head.headers.get(HOST) != Some(&host) => {
+                head.headers.insert(HOST, host);
+            }
+            (None, Some(_)) => {}
+            (None, None) => {
+                head.headers.remove(HOST);
+            }
+        }
+        head.version = Version::HTTP_11;
+        head.extensions.clear();
+        let repeats = is_idempotent(&head.method);
+        let body = match upload.is_end_stream() {
+            true => Outgoing::empty(),
+            false => match Box::pin(body(upload, repeats && !expects)).await {
+                Ok(body) => body,
+                Err(error) => return reply::status(status_of(&error)),
+            },
+        };
+        let told = match self.pool.group.config().proxy_protocol {
+            Some(_) => peer.client.zip(peer.local),
+            None => None,
+        };
+        let request = Request::from_parts(head, body);
+        match self.forward(request, repeats, told, client).await {
+            Ok((response, lease)) => self.pass(response, lease, upgrades, exchange).await,
+            Err(response) => response,
+        }
+    }
+
+    /// Finds a server that answers.
+    async fn forward(
+        &self,
+        mut request: Request<Outgoing>,
+        repeats: bool,
+        told: Told,
+        client: Option<IpAddr>,
+    ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
+        let group = &self.pool.group;
+        let Some(mut index) = self.pool.choose(client, &[]) else {
+            let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
+            let seconds = group.retry_after().as_secs_f64().ceil() as u64;
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+            return Err(response);
+        };
+        let mut tried = Vec::new();
+        let mut left = self.retries;
+        let mut must_dial = false;
+        loop {
+            let may_need = (left > 0 && group.members().len() > 1) || self.pool.has_idle(index);
+            let spare = match repeats && may_need {
+                true => again(&request),
+                false => None,
+            };
+            let report = request.body().report();
+            let failed = match self.attempt(index, request, told, must_dial).await {
+                Ok(answered) => {
+                    group.worked(index);
+                    return Ok(answered);
+                }
+                Err(failed) => failed,
+            };
+            if let Some(fault) = report.and_then(|report| report.fault.take()) {
+                return Err(reply::status(status_of(&fault)));
+            }
+            let next = failed.unsent.or(spare);
+            if failed.was_idle && !must_dial {
+                if let Some(next) = next {
+                    (request, must_dial) = (next, true);
+                    continue;
+                }
+                return Err(reply::status(failed.status));
+            }
+            group.failed(index);
+            tried.push(index);
+            let other = match failed.may_go_on && left > 0 {
+                true => self.pool.choose(client, &tried),
+                false => None,
+            };
+            let (Some(next), Some(other)) = (next, other) else {
+                return Err(reply::status(failed.status));
+            };
+            (request, index, must_dial) = (next, other, false);
+            left -= 1;
+        }
+    }
+
+    /// Sends a request to a server, on an idle connection or on a new one.
+    async fn attempt(
+        &self,
+        index: usize,
+        mut request: Request<Outgoing>,
+        told: Told,
+        must_dial: bool,
+    ) -> Result<(Response<Incoming>, Lease), Failed> {
+        let pool = &self.pool;
+        let mut lease = Lease::new(pool.clone(), index, told);
+        if !must_dial {
+            while let Some(mut channel) = pool.take(index, told) {
+                match self.send(&mut channel, request).await {
+                    Ok(response) => {
+                        lease.channel = Some(channel);
+                        return Ok((response, lease));
+                    }
+                    Err(Lost::Unsent(unsent)) => request = *unsent,
+                    Err(lost) => return Err(Failed::lost(lost, true)),
+                }
+            }
+        }
+        // What happens seldom is kept out of the future that each request has.
+        Box::pin(self.attempt_anew(lease, request, must_dial)).await
+    }
+
+    /// Sends a request to a server on a connection that is shared, or new.
+    async fn attempt_anew(
+        &self,
+        mut lease: Lease,
+        mut request: Request<Outgoing>,
+        must_dial: bool,
+    ) -> Result<(Response<Incoming>, Lease), Failed> {
+        let (pool, index, told) = (&self.pool, lease.index, lease.told);
+        if !must_dial && let Some(mut channel) = pool.shared(index, told) {
+            for_h2(&mut request, pool.group.tls.is_some());
+            match channel.send(request, self.response).await {
+                Ok(response) => return Ok((response, lease)),
+                Err(Lost::Unsent(unsent)) => request = *unsent,
+                Err(lost) => return Err(Failed::lost(lost, true)),
+            }
+        }
+        let Dialled { stream, is_h2 } = match dial(&pool.group, index, told, self.connect).await {
+            Ok(dialled) => dialled,
+            Err(error) => return Err(Failed::unsent(request, &error)),
+        };
+        let failed = |lost| Failed::lost(lost, false);
+        if is_h2 {
+            let opened = Channel2::open(stream).await;
+            let Ok(mut channel) = opened else {
+                return Err(failed(Lost::Unsent(Box::new(request))));
+            };
+            pool.share(index, told, &channel);
+            for_h2(&mut request, pool.group.tls.is_some());
+            let response = channel.send(request, self.response).await.map_err(failed)?;
+            return Ok((response, lease));
+        }
+        let Ok(channel) = Channel::open(stream).await else {
+            return Err(failed(Lost::Unsent(Box::new(request))));
+        };
+        let mut channel = Box::new(channel);
+        let response = self.send(&mut channel, request).await.map_err(failed)?;
+        lease.channel = Some(channel);
+        Ok((response, lease))
+    }
+
+    async fn send(
+        &self,
+        channel: &mut Channel,
+        mut request: Request<Outgoing>,
+    ) -> Result<Response<Incoming>, Lost> {
+        for_h1(&mut request, &self.pool, self.host.as_ref());
+        channel.send(request, self.response).await
+    }
+
+    /// Passes a response on.
+    async fn pass(
+        &self,
+        response: Response<Incoming>,
+        mut lease: Lease,
+        upgrades: bool,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        let (mut head, incoming) = response.into_parts();
+        let protocol = head.headers.get(UPGRADE).cloned();
+        if fields::response(&mut head.headers).is_err() {
+            lease.pool.group.failed(lease.index);
+            return reply::status(StatusCode::BAD_GATEWAY);
+        }
+        head.version = Version::HTTP_11;
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            let channel = lease.channel.take().filter(|_| upgrades);
+            let stream = channel.and_then(|channel| channel.into_stream());
+            let (Some(protocol), Some((stream, before))) = (protocol, stream) else {
+                lease.pool.group.failed(lease.index);
+                return reply::status(StatusCode::BAD_GATEWAY);
+            };
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            head.headers.insert(UPGRADE, protocol);
+            head.extensions.clear();
+            drop(incoming);
+            exchange.take_over(move |client, read| {
+                Box::pin(tunnel::run(client, read, stream, before, lease))
+            });
+            return Response::from_parts(head, Body::empty());
+        }
+        let relayed = Cell::new(Some(Relayed::new(incoming, lease, self.body)));
+        let body = poll_fn(|cx| {
+            Poll::Ready(
+                relayed.take().map_or_else(|| Ok(Body::empty()), |relayed| relayed.into_body(cx)),
+            )
+        });
+        match body.await {
+            Ok(body) => Response::from_parts(head, body),
+            Err(_) => reply::status(StatusCode::BAD_GATEWAY),
+        }
+    }
+}
+
+/// The body to send: in memory, if it may have to be sent again and is small.
+async fn body(mut upload: Upload, keeps: bool) -> Result<Outgoing, UploadError> {
+    let is_small = upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY);
+    if !keeps || !is_small {
+        return Ok(Outgoing::Upload { upload, report: Rc::new(Report::default()) });
+    }
+    let mut bytes = Bytes::new();
+    let mut trailers = None;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await {
+        match frame?.into_data() {
+            Ok(data) if bytes.is_empty() => bytes = data,
+            Ok(data) => {
+                let mut all = BytesMut::from(bytes);
+                all.extend_from_slice(&data);
+                bytes = all.freeze();
+            }
+            Err(other) => trailers = other.into_trailers().ok(),
+        }
+    }
+    Ok(Outgoing::Memory { bytes, trailers })
+}
+
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+        || *method == Method::TRACE
+}
+
+fn status_of(error: &UploadError) -> StatusCode {
+    match error {
+        UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
+        UploadError::Broken(_) => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// The same request once more, if that can be.
+fn again(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
+    let mut copy = Request::new(request.body().again()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+/// A server's address where a host is asked for.
+pub(super) fn address_as_host(address: &Address) -> HeaderValue {
+    let text = match address {
+        Address::Unix(_) | Address::Tcp { host: None, .. } => "localhost".to_owned(),
+        tcp => tcp.to_string(),
+    };
+    HeaderValue::from_maybe_shared(Bytes::from(text))
+        .unwrap_or_else(|_| HeaderValue::from_static("localhost"))
+}
+
+/// Gives a request the form of HTTP/1.1.
+fn for_h1(request: &mut Request<Outgoing>, pool: &Pool, host: Option<&HeaderValue>) {
+    if let Some(authority) = request.uri().authority() {
+        let said = HeaderValue::from_str(authority.as_str()).ok();
+        if let Some(said) = host.cloned().or(said) {
+            request.headers_mut().insert(HOST, said);
+        }
+        if let Some(target) = fields::target(request.uri(), None) {
+            *request.uri_mut() = target;
+        }
+    }
+    *request.version_mut() = Version::HTTP_11;
+    if !request.headers().contains_key(HOST) {
+        // HTTP/1.0 has requests without.
+        let host = address_as_host(&pool.group.members()[0].address);
+        request.headers_mut().insert(HOST, host);
+    }
+    let body = request.body();
+    let has_trailers = matches!(body, Outgoing::Memory { trailers: Some(_), .. });
+    if has_trailers || (!body.is_end_stream() && body.size_hint().exact().is_none()) {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// Gives a request the form of HTTP/2.
+pub(super) fn for_h2(request: &mut Request<Outgoing>, is_encrypted: bool) {
+    let host = request.headers_mut().remove(HOST);
+    let headers = request.headers_mut();
+    headers.remove(TRANSFER_ENCODING);
+    headers.remove(CONNECTION);
+    headers.remove(UPGRADE);
+    let authority = match request.uri().authority() {
+        Some(authority) => Some(authority.clone()),
+        None => host.and_then(|host| Authority::try_from(host.as_bytes()).ok()),
+    };
+    let scheme = if is_encrypted { Scheme::HTTPS } else { Scheme::HTTP };
+    let path = request.uri().path_and_query().cloned();
+    let uri = Uri::builder()
+        .scheme(scheme)
+        .authority(authority.unwrap_or_else(|| Authority::from_static("localhost")))
+        .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    if let Ok(uri) = uri.build() {
+        *request.uri_mut() = uri;
+    }
+    *request.version_mut() = Version::HTTP_2;
+}

@@ -1,0 +1,332 @@
+//! A group of servers, and what all engines know of them.
+//!
+//! A server is down for one of two reasons. Where servers are asked whether they are well (active checks), it is down
+//! when it was found unwell, or when requests have failed on it, until it was found well often enough. Where they are
+//! not asked, requests that fail are all that is known (passive checks): then a server is left out for a while, and
+//! after that the next failure leaves it out again.
+//!
+//! The two differ in what is done when no server is up. What was asked and found unwell is believed: there is nobody
+//! to forward to. What was only concluded is not: one slow minute must not turn everybody away, so the server whose
+//! pause ends first is tried anyway.
+//!
+//! A response is not a failure, whatever its status: a server that answers 500 to one path may well serve the others.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_rustls::TlsConnector;
+use futures_rustls::rustls::crypto::ring;
+use futures_rustls::rustls::pki_types::pem::PemObject;
+use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use futures_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::balance::{self, Candidate};
+use crate::Address;
+use crate::config::{Balance, Health, Upstream, UpstreamTls};
+
+/// For how long a server is left out after failures, where servers are not asked.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// A server of a group.
+pub struct Member {
+    /// Where it listens.
+    pub address: Address,
+    /// What it gets of the group's requests.
+    pub weight: u32,
+    /// Requests that were forwarded to it, those that failed included.
+    pub requests: AtomicU64,
+    /// Requests that failed on it.
+    pub failures: AtomicU64,
+    /// Requests under way on it.
+    pub active: AtomicU64,
+    /// The same for the same address in all processes.
+    key: u64,
+    /// Set by active checks, and by failures where there are such.
+    down: AtomicBool,
+    /// Requests that failed since one was answered.
+    failures_in_row: AtomicU32,
+    good_checks: AtomicU32,
+    bad_checks: AtomicU32,
+    /// Until when it is left out, in ms since the group began; 0 where it is not.
+    paused_until: AtomicU64,
+}
+
+/// How servers are to be asked for TLS.
+pub(super) struct Tls {
+    pub connector: TlsConnector,
+    /// The same for all servers; where there is none, the host of each.
+    pub name: Option<ServerName<'static>>,
+}
+
+/// A group of servers, shared by all engines. It outlives changes of the configuration that leave it as it is.
+pub struct Group {
+    name: String,
+    config: Upstream,
+    pub(super) tls: Option<Tls>,
+    members: Vec<Member>,
+    began: Instant,
+    ended: AtomicBool,
+}
+
+impl Group {
+    /// Makes a group.
+    ///
+    /// # Errors
+    ///
+    /// The certificates that vouch for servers cannot be read.
+    pub fn new(name: &str, config: &Upstream) -> Result<Arc<Group>, String> {
+        let tls = config.tls.as_ref().map(|tls| connector(tls, config.h2)).transpose()?;
+        let members = config.servers.iter().map(|server| Member {
+            address: server.address.clone(),
+            weight: server.weight.get(),
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            active: AtomicU64::new(0),
+            key: balance::hash(server.address.to_string().as_bytes()),
+            down: AtomicBool::new(false),
+            failures_in_row: AtomicU32::new(0),
+            good_checks: AtomicU32::new(0),
+            bad_checks: AtomicU32::new(0),
+            paused_until: AtomicU64::new(0),
+        });
+        Ok(Arc::new(Group {
+            name: name.to_owned(),
+            config: config.clone(),
+            tls,
+            members: members.collect(),
+            began: Instant::now(),
+            ended: AtomicBool::new(false),
+        }))
+    }
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the configuration says of it.
+    #[must_use]
+    pub fn config(&self) -> &Upstream {
+        &self.config
+    }
+
+    /// Its servers, in the order of the configuration.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Whether requests are forwarded to a server.
+    #[must_use]
+    pub fn is_up(&self, index: usize) -> bool {
+        let member = &self.members[index];
+        let paused = member.paused_until.load(Ordering::Relaxed);
+        !member.down.load(Ordering::Relaxed) && (paused == 0 || paused <= self.now())
+    }
+
+    /// Has the checks end.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// After how many failures in a row a server is down.
+    fn fall(&self) -> u32 {
+        let health = self.config.health.as_ref();
+        health.map_or_else(|| Health::default().fall, |health| health.fall).get()
+    }
+
+    /// When it may be worth it to ask again, if no server is up.
+    pub(super) fn retry_after(&self) -> Duration {
+        match &self.config.health {
+            Some(health) => health.interval.saturating_mul(health.rise.get()),
+            None => PAUSE,
+        }
+    }
+
+    /// A server has answered a request.
+    pub(super) fn worked(&self, index: usize) {
+        let member = &self.members[index];
+        if member.failures_in_row.load(Ordering::Relaxed) != 0 {
+            member.failures_in_row.store(0, Ordering::Relaxed);
+            member.paused_until.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request has failed on a server.
+    pub(super) fn failed(&self, index: usize) {
+        let member = &self.members[index];
+        member.failures.fetch_add(1, Ordering::Relaxed);
+        let failures = member.failures_in_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if failures < self.fall() {
+            return;
+        }
+        if self.config.health.is_some() {
+            member.good_checks.store(0, Ordering::Relaxed);
+            member.down.store(true, Ordering::Relaxed);
+        } else {
+            let pause = u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
+            member.paused_until.store(self.now().saturating_add(pause).max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// A server was asked whether it is well.
+    pub(super) fn checked(&self, index: usize, is_well: bool) {
+        let Some(health) = &self.config.health else { return };
+        let member = &self.members[index];
+        let (counted, other) = match is_well {
+            true => (&member.good_checks, &member.bad_checks),
+            false => (&member.bad_checks, &member.good_checks),
+        };
+        other.store(0, Ordering::Relaxed);
+        let in_row = counted.load(Ordering::Relaxed).saturating_add(1);
+        counted.store(in_row, Ordering::Relaxed);
+        if is_well && in_row >= health.rise.get() {
+            member.failures_in_row.store(0, Ordering::Relaxed);
+            member.down.store(false, Ordering::Relaxed);
+        } else if !is_well && in_row >= health.fall.get() {
+            member.down.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Chooses a server for a client, none that is among `tried`.
+    pub(super) fn choose(
+        &self,
+        credit: &mut [i64],
+        client: Option<IpAddr>,
+        tried: &[usize],
+    ) -> Option<usize> {
+        let untried = |index: &usize| !tried.contains(index);
+        let up = (0..self.members.len()).filter(|&index| untried(&index) && self.is_up(index));
+        let up = up.map(|index| Candidate { index, weight: self.members[index].weight });
+        let chosen = match (self.config.balance, client) {
+            (Balance::LeastConnections, _) => balance::by_load(credit, up, |index| {
+                self.members[index].active.load(Ordering::Relaxed)
+            }),
+            (Balance::Hash, Some(client)) => {
+                let client = match client {
+                    IpAddr::V4(address) => balance::hash(&address.octets()),
+                    IpAddr::V6(address) => balance::hash(&address.octets()),
+                };
+                balance::by_hash(client, up, |index| self.members[index].key)
+            }
+            (Balance::RoundRobin | Balance::Hash, _) => balance::by_turns(credit, up),
+        };
+        if chosen.is_some() || self.config.health.is_some() {
+            return chosen;
+        }
+        let untried = (0..self.members.len()).filter(untried);
+        untried.min_by_key(|&index| self.members[index].paused_until.load(Ordering::Relaxed))
+    }
+}
+
+fn connector(tls: &UpstreamTls, h2: bool) -> Result<Tls, String> {
+    let failed = |what: &dyn fmt::Display| {
+        format!("reading the certificates that vouch for servers, {}: {what}", tls.ca.display())
+    };
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(&tls.ca).map_err(|error| failed(&error))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| failed(&error))?;
+        roots.add(certificate).map_err(|error| failed(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(failed(&"it has none; a PEM file begins one with -----BEGIN CERTIFICATE-----"));
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = match h2 {
+        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        false => vec![b"http/1.1".to_vec()],
+    };
+    let name = tls.server_name.clone().map(ServerName::try_from).transpose();
+    let name = name.map_err(|error| failed(&error))?;
+    Ok(Tls { connector: TlsConnector::from(Arc::new(config)), name })
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members = self.members.iter().enumerate();
+        let members: Vec<_> =
+            members.map(|(index, member)| (&member.address, self.is_up(index))).collect();
+        f.debug_struct("Group").field("name", &self.name).field("members", &members).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    fn group(text: &str) -> Arc<Group> {
+        let servers = "[upstreams.a]\nservers = [{ address = \"a:1\" }, { address = \"b:1\" }]\n";
+        let listener = "[[listeners]]\naddress = \":1\"\nrelay = { to = \":2\" }\n";
+        let config = Config::parse("test", &format!("{listener}{servers}{text}")).unwrap();
+        Group::new("a", &config.upstreams["a"]).unwrap()
+    }
+
+    #[test]
+    fn failures_pause_a_server_and_answers_end_that() {
+        let group = group("");
+        for _ in 0..2 {
+            group.failed(0);
+        }
+        assert!(group.is_up(0));
+        group.worked(0);
+        for _ in 0..3 {
+            assert!(group.is_up(0));
+            group.failed(0);
+        }
+        assert!(!group.is_up(0) && group.is_up(1));
+        let mut credit = [0; 2];
+        for _ in 0..5 {
+            assert_eq!(group.choose(&mut credit, None, &[]), Some(1));
+        }
+        for _ in 0..3 {
+            group.failed(1);
+        }
+        // Nobody has said that they are unwell.
+        assert!(group.choose(&mut credit, None, &[]).is_some());
+        assert_eq!(group.choose(&mut credit, None, &[0]), Some(1));
+        assert_eq!(group.choose(&mut credit, None, &[0, 1]), None);
+        group.worked(0);
+        assert!(group.is_up(0));
+    }
+
+    #[test]
+    fn checks_decide_where_there_are_some() {
+        let group = group("health = { rise = 2, fall = 2 }");
+        let mut credit = [0; 2];
+        for index in [0, 1] {
+            group.checked(index, false);
+            assert!(group.is_up(index));
+            group.checked(index, false);
+            assert!(!group.is_up(index));
+        }
+        assert_eq!(group.choose(&mut credit, None, &[]), None);
+        group.checked(1, true);
+        group.checked(1, false);
+        group.checked(1, true);
+        assert!(!group.is_up(1));
+        group.checked(1, true);
+        assert!(group.is_up(1));
+        assert_eq!(group.choose(&mut credit, None, &[]), Some(1));
+        group.failed(1);
+        group.failed(1);
+        assert!(!group.is_up(1));
+    }
+}

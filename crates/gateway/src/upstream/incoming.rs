@@ -1,0 +1,150 @@
+//! The body of a server's response, on its way to the client.
+//!
+//! Most responses are short and have come whole when their head is there. Such a body is taken at once: its connection
+//! goes back to the pool before the response is sent, and what is sent is a piece of memory. Others are passed on piece
+//! by piece, each when the client has taken the one before, so that no more than hyper's buffers is held of them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use superpoll_rt::time::{Sleep, sleep};
+
+use super::pool::Lease;
+use crate::body::Body;
+
+/// A body that is passed on.
+pub(super) struct Relayed {
+    incoming: Incoming,
+    /// None when the last of it has come.
+    lease: Option<Lease>,
+    /// What has come and was not asked for yet.
+    ahead: VecDeque<Frame<Bytes>>,
+    patience: Duration,
+    timer: Option<Sleep>,
+    is_waiting: bool,
+}
+
+impl Relayed {
+    pub fn new(incoming: Incoming, lease: Lease, patience: Duration) -> Relayed {
+        Relayed {
+            incoming,
+            lease: Some(lease),
+            ahead: VecDeque::new(),
+            patience,
+            timer: None,
+            is_waiting: false,
+        }
+    }
+
+    /// The body to be sent: in memory, if it is all there.
+    pub fn into_body(mut self, cx: &mut Context<'_>) -> io::Result<Body> {
+        if self.incoming.is_end_stream() {
+            self.end();
+            return Ok(Body::empty());
+        }
+        // The second one is the end of a body whose length was not told.
+        for _ in 0..2 {
+            match self.poll_more(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Some(frame)) => self.ahead.push_back(frame?),
+                Poll::Ready(None) => {}
+            }
+            if self.lease.is_none() {
+                match self.ahead.pop_front().map(Frame::into_data) {
+                    None => return Ok(Body::empty()),
+                    Some(Ok(data)) if self.ahead.is_empty() => return Ok(Body::from(data)),
+                    Some(Ok(data)) => self.ahead.push_front(Frame::data(data)),
+                    Some(Err(other)) => self.ahead.push_front(other),
+                }
+                break;
+            }
+        }
+        Ok(Body::stream(self))
+    }
+
+    fn end(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.end();
+        }
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Relayed { incoming, lease: Some(lease), .. } = self else { return Poll::Ready(None) };
+        let frame = match &mut lease.channel {
+            Some(channel) => channel.poll(cx.waker(), |cx| Pin::new(&mut *incoming).poll_frame(cx)),
+            None => Pin::new(incoming).poll_frame(cx),
+        };
+        match frame {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Ok(frame))) => {
+                if self.incoming.is_end_stream() {
+                    self.end();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                if let Some(lease) = self.lease.take() {
+                    lease.pool.group.failed(lease.index);
+                }
+                Poll::Ready(Some(Err(io::Error::other(error))))
+            }
+            Poll::Ready(None) => {
+                self.end();
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    /// Whether nothing has come for too long, while somebody waited for it.
+    fn has_waited(&mut self, cx: &mut Context<'_>) -> bool {
+        let due = Instant::now() + self.patience;
+        let timer = self.timer.get_or_insert_with(|| sleep(self.patience));
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            timer.reset(due);
+        }
+        Pin::new(timer).poll(cx).is_ready()
+    }
+}
+
+impl http_body::Body for Relayed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        if let Some(frame) = this.ahead.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let frame = this.poll_more(cx);
+        if frame.is_ready() {
+            this.is_waiting = false;
+        } else if this.has_waited(cx) {
+            if let Some(lease) = this.lease.take() {
+                lease.pool.group.failed(lease.index);
+            }
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ahead.is_empty() && self.lease.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let ahead = self.ahead.iter().filter_map(Frame::data_ref).map(Bytes::len).sum::<usize>();
+        match self.incoming.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(rest + ahead as u64),
+            None => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The body of a forwarded request.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::upload::{Upload, UploadError};
+
+/// What becomes known of an upload while hyper sends it.
+#[derive(Default)]
+pub(super) struct Report {
+    /// Why it has ended before its end.
+    pub fault: Cell<Option<UploadError>>,
+    /// The task that waits for more of it; none where hyper's own does.
+    pub waker: RefCell<Option<Waker>>,
+    /// Frames that were sent.
+    pub frames: Cell<u64>,
+    pub is_over: Cell<bool>,
+}
+
+impl Report {
+    /// Has a task woken when there is more.
+    pub fn remember(&self, waker: &Waker) {
+        let mut known = self.waker.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+}
+
+/// The body of a forwarded request.
+pub(super) enum Outgoing {
+    /// Sent as often as need be.
+    Memory { bytes: Bytes, trailers: Option<HeaderMap> },
+    /// Sent as it comes.
+    Upload { upload: Upload, report: Rc<Report> },
+}
+
+impl Outgoing {
+    pub fn empty() -> Outgoing {
+        Outgoing::Memory { bytes: Bytes::new(), trailers: None }
+    }
+
+    /// The same once more, if that can be.
+    pub fn again(&self) -> Option<Outgoing> {
+        match self {
+            Outgoing::Memory { bytes, trailers } => {
+                Some(Outgoing::Memory { bytes: bytes.clone(), trailers: trailers.clone() })
+            }
+            Outgoing::Upload { .. } => None,
+        }
+    }
+
+    pub fn report(&self) -> Option<Rc<Report>> {
+        match self {
+            Outgoing::Memory { .. } => None,
+            Outgoing::Upload { report, .. } => Some(report.clone()),
+        }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Interrupted;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
+        let (upload, report) = match self.get_mut() {
+            Outgoing::Memory { bytes, trailers } => {
+                if !bytes.is_empty() {
+                    return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
+                }
+                return Poll::Ready(trailers.take().map(Frame::trailers).map(Ok));
+            }
+            Outgoing::Upload { upload, report } => (upload, report),
+        };
+        let waker = report.waker.borrow();
+        let polled = match &*waker {
+            Some(waker) => Pin::new(&mut *upload).poll_frame(&mut Context::from_waker(waker)),
+            None => Pin::new(&mut *upload).poll_frame(cx),
+        };
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => {
+                report.is_over.set(true);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                report.frames.set(report.frames.get() + 1);
+                // hyper does not ask again for what is known to be over.
+                report.is_over.set(upload.is_end_stream());
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                report.fault.set(Some(error));
+                Poll::Ready(Some(Err(Interrupted)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Outgoing::Memory { bytes, trailers } => bytes.is_empty() && trailers.is_none(),
+            Outgoing::Upload { upload, .. } => upload.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Outgoing::Memory { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
+            Outgoing::Upload { upload, .. } => upload.size_hint(),
+        }
+    }
+}
+
+/// Tells hyper that a body ends here; why is in its report.
+#[derive(Debug)]
+pub(super) struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the client's upload has ended before its end")
+    }
+}
+
+impl std::error::Error for Interrupted {}

@@ -1,0 +1,117 @@
+//! What is not forwarded: requests that two servers may understand in two ways.
+//!
+//! Request smuggling needs a proxy and a server that disagree about where a request ends, or what it asks for. Most of
+//! it cannot happen here by construction: hyper reads a request into its parts, and hyper writes another one from
+//! those; no byte of the first is copied. So a bare line feed, a chunk's extension or an odd spelling of a chunk's
+//! length that hyper may have taken does not reach a server. What hyper refuses (RFC 9112, sections 2.2 to 7.1) is
+//! lengths that differ or are no numbers, a last coding that is not `chunked`, codings in HTTP/1.0, folded fields, and
+//! blanks before a colon. Where a length comes with a coding, hyper goes by the coding, forgets the length and closes
+//! the connection after that request.
+//!
+//! This module refuses what hyper takes and a server might read otherwise:
+//!
+//! - codings beside `chunked`. hyper undoes that one only, and the field that tells of the others is the next
+//!   connection's own; the server would take compressed bytes for the content (RFC 9112, section 6.1: 501).
+//! - `CONNECT`, which makes a tunnel of the connection.
+//! - dots as a part of the path, plain or percent-encoded: routes are found by the path as it is written, and a server
+//!   that resolves `/a/../b` would answer for a path that the route does not have.
+//! - fields with an underscore that stand for one of those that count: CGI and its heirs call `X_Forwarded_For` and
+//!   `X-Forwarded-For` the same. They are left out; see [`fields`](super::fields).
+//! - an upgrade to HTTP/2 (`h2c`), in which requests would go past the routes: the field is left out.
+//!
+//! Of responses, hyper refuses the like as well. Codings beside `chunked` are refused here, and a length beside a
+//! coding is left out.
+
+use http::header::{EXPECT, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+
+/// Whether a request is understood by all in the same way, or else what it is answered with.
+pub(super) fn check(head: &Parts) -> Result<(), StatusCode> {
+    if head.method == Method::CONNECT {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    if !has_plain_coding(&head.headers) {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    let mut expectations = head.headers.get_all(EXPECT).into_iter();
+    if expectations.any(|field| !field.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        return Err(StatusCode::EXPECTATION_FAILED);
+    }
+    if has_dots(head.uri.path()) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    Ok(())
+}
+
+/// Whether a message is in pieces or not, and nothing else.
+pub(super) fn has_plain_coding(headers: &HeaderMap) -> bool {
+    let mut fields = headers.get_all(TRANSFER_ENCODING).into_iter();
+    match (fields.next(), fields.next()) {
+        (None, _) => true,
+        (Some(only), None) => only.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
+}
+
+/// Whether a part of the path is one or two dots.
+fn has_dots(path: &str) -> bool {
+    // Few paths have a part that begins so, and few bytes tell.
+    if !path.contains("/.") && !path.contains("/%2") {
+        return false;
+    }
+    path.split(['/', '\\']).any(|part| {
+        let part = part.split(';').next().unwrap_or(part).as_bytes();
+        let mut rest = part;
+        let mut dots = 0;
+        while !rest.is_empty() {
+            let length = match rest {
+                [b'.', ..] => 1,
+                [b'%', b'2', b'e' | b'E', ..] => 3,
+                _ => return false,
+            };
+            rest = &rest[length..];
+            dots += 1;
+        }
+        dots == 1 || dots == 2
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn checked(request: http::request::Builder) -> Result<(), StatusCode> {
+        check(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn dots_are_found_however_they_are_written() {
+        for path in
+            ["/..", "/a/../b", "/a/.", "/%2e%2E/b", "/a/.%2e", "/..;x=1/b", "/./b", "/a\\..\\b/.x"]
+        {
+            assert!(has_dots(path), "{path}");
+        }
+        for path in ["/", "/a..b", "/.well-known/a", "/...", "/a/%2ex", "/%2f", "/a.b/c"] {
+            assert!(!has_dots(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_what_has_one_meaning_passes() {
+        let of = |name: &str, value: &str| checked(Request::post("/a").header(name, value));
+        assert_eq!(of("transfer-encoding", "chunked"), Ok(()));
+        assert_eq!(of("transfer-encoding", "Chunked"), Ok(()));
+        for codings in ["gzip, chunked", "identity", "chunked, chunked", "x"] {
+            assert_eq!(of("transfer-encoding", codings), Err(StatusCode::NOT_IMPLEMENTED));
+        }
+        let twice = Request::post("/a").header("transfer-encoding", "chunked");
+        let twice = twice.header("transfer-encoding", "chunked");
+        assert_eq!(checked(twice), Err(StatusCode::NOT_IMPLEMENTED));
+        assert_eq!(of("expect", "100-Continue"), Ok(()));
+        assert_eq!(of("expect", "more"), Err(StatusCode::EXPECTATION_FAILED));
+        let connect = Request::connect("a:1");
+        assert_eq!(checked(connect), Err(StatusCode::METHOD_NOT_ALLOWED));
+    }
+}

@@ -1,0 +1,107 @@
+//! A connection that has left HTTP, WebSocket for one: bytes both ways, as they come.
+//!
+//! One buffer for all tunnels of an engine is read into, and what the other side does not take at once is kept. So an
+//! idle tunnel has no buffer. The end of one direction is passed on and leaves the other one open.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures_io::{AsyncRead, AsyncWrite};
+
+use super::pool::Lease;
+use super::stream::Stream;
+use crate::transport::Transport;
+
+/// How much is read at a time.
+const ROOM: usize = 64 << 10;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One direction.
+struct Half {
+    /// What was read and not written.
+    held: Bytes,
+    is_at_end: bool,
+    is_over: bool,
+}
+
+impl Half {
+    fn new(held: Bytes) -> Half {
+        Half { held, is_at_end: false, is_over: false }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> Poll<io::Result<()>> {
+        if self.is_over {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            while !self.held.is_empty() {
+                match ready!(Pin::new(&mut *to).poll_write(cx, &self.held))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    count => self.held.advance(count),
+                }
+            }
+            if self.is_at_end {
+                ready!(Pin::new(&mut *to).poll_close(cx))?;
+                self.is_over = true;
+                return Poll::Ready(Ok(()));
+            }
+            let read: Poll<io::Result<usize>> = BUFFER.with_borrow_mut(|buffer| {
+                buffer.resize(ROOM, 0);
+                let Poll::Ready(count) = Pin::new(&mut *from).poll_read(cx, buffer)? else {
+                    return Poll::Pending;
+                };
+                let mut rest = &buffer[..count];
+                while !rest.is_empty() {
+                    match Pin::new(&mut *to).poll_write(cx, rest)? {
+                        Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                        Poll::Ready(count) => rest = &rest[count..],
+                        Poll::Pending => {
+                            self.held = Bytes::copy_from_slice(rest);
+                            break;
+                        }
+                    }
+                }
+                Poll::Ready(Ok(count))
+            });
+            match read {
+                Poll::Ready(outcome) => self.is_at_end = outcome? == 0,
+                Poll::Pending => {
+                    // Encryption keeps a record back until it is told to send it.
+                    ready!(Pin::new(&mut *to).poll_flush(cx))?;
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+/// Passes bytes on between a client and a server until both have ended or one has failed.
+pub(super) async fn run(
+    mut client: Transport,
+    from_client: Bytes,
+    mut server: Stream,
+    from_server: Bytes,
+    lease: Lease,
+) {
+    let (mut up, mut down) = (Half::new(from_client), Half::new(from_server));
+    let outcome: io::Result<()> = poll_fn(|cx| {
+        let up = up.poll(cx, &mut client, &mut server)?;
+        let down = down.poll(cx, &mut server, &mut client)?;
+        if up.is_ready() && down.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await;
+    // Whatever has failed, both ends are closed, which tells them.
+    drop((outcome, lease));
+}

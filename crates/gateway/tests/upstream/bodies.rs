@@ -1,0 +1,278 @@
+//! Bodies, both ways.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use superpoll_rt::BackendKind;
+
+use crate::gateway::{Gateway, MOST, all, config, wait, whole};
+use crate::origin::{Client, Origin};
+
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn bodies_of_all_sizes_come_back() {
+    for backend in all() {
+        let origin = Origin::echo();
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        for length in [0, 1, 100, 8192, 65_536, 65_537, 1_000_000] {
+            let body = noise(length);
+            for method in ["POST", "PUT", "GET"] {
+                client.send(format!(
+                    "{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+                ));
+                client.send(&body);
+                let reply = client.reply();
+                assert!(reply.body == body, "{length}");
+                assert_eq!(reply.field("x-server").unwrap(), "echo");
+                // In pieces of other sizes.
+                client.send(format!(
+                    "{method} / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+                ));
+                for piece in body.chunks(50_000) {
+                    client.send(format!("{:x}\r\n", piece.len()));
+                    client.send(piece);
+                    client.send("\r\n");
+                }
+                client.send("0\r\n\r\n");
+                assert!(client.reply().body == body, "{length} in chunks");
+            }
+        }
+        assert_eq!(origin.connections(), 1);
+    }
+}
+
+#[test]
+fn chunks_come_as_they_are_sent() {
+    for backend in all() {
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let gone = std::sync::Mutex::new(gone);
+        let origin = Origin::start(move |line| {
+            loop {
+                line.request()?;
+                line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+                for _ in 0..5 {
+                    let _ = gone.lock().unwrap().recv();
+                    line.send("4\r\nping\r\n")?;
+                }
+                line.send("0\r\n\r\n")?;
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        for _ in 0..2 {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.head().unwrap().field("transfer-encoding").unwrap(), "chunked");
+            for _ in 0..5 {
+                go.send(()).unwrap();
+                let mut piece = [0; 9];
+                client.reader.read_exact(&mut piece).unwrap();
+                assert_eq!(&piece, b"4\r\nping\r\n");
+            }
+            let mut end = [0; 5];
+            client.reader.read_exact(&mut end).unwrap();
+            assert_eq!(&end, b"0\r\n\r\n");
+        }
+        assert_eq!(origin.connections(), 1);
+    }
+}
+
+#[test]
+fn a_body_that_ends_with_its_connection_is_passed_on() {
+    for backend in MOST {
+        let origin = Origin::start(|line| {
+            line.request()?;
+            line.send("HTTP/1.0 200 OK\r\n\r\nall of it")
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        for _ in 0..3 {
+            assert_eq!(client.get("/").text(), "all of it");
+        }
+        assert_eq!(origin.connections(), 3);
+    }
+}
+
+#[test]
+fn what_has_no_body_has_none() {
+    for backend in MOST {
+        let origin = Origin::start(|line| {
+            loop {
+                let seen = line.request()?;
+                match seen.line().split(' ').nth(1) {
+                    Some("/204") => line.send("HTTP/1.1 204 No Content\r\n\r\n")?,
+                    Some("/304") => line.send(
+                        "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 7\r\n\r\n",
+                    )?,
+                    _ => line.send("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n")?,
+                }
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        for (method, path, length) in
+            [("GET", "/204", None), ("GET", "/304", None), ("HEAD", "/", Some("7"))]
+        {
+            client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let reply = client.reply_to(method).unwrap();
+            // With 304 it may be left out, and hyper does so.
+            assert_eq!(reply.field("content-length").as_deref(), length, "{path}");
+            assert_eq!(reply.field("transfer-encoding"), None);
+        }
+        assert_eq!(origin.connections(), 1);
+    }
+}
+
+#[test]
+fn trailers_go_both_ways() {
+    for backend in MOST {
+        let origin = Origin::start(|line| {
+            loop {
+                line.request()?;
+                line.send(
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\r\n\
+                     4\r\nbody\r\n0\r\nX-Sum: 5\r\n\r\n",
+                )?;
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        client.send(
+            "POST / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\nTransfer-Encoding: chunked\r\nTrailer: x-count\r\n\r\n\
+             4\r\nsent\r\n0\r\nX-Count: 9\r\n\r\n",
+        );
+        let reply = client.reply();
+        assert_eq!(reply.text(), "body");
+        assert_eq!(reply.trailers.to_ascii_lowercase(), "x-sum: 5\r\n");
+        let seen = &origin.seen()[0];
+        assert_eq!(seen.body, b"sent");
+        assert_eq!(seen.field("te").unwrap(), "trailers");
+        assert_eq!(seen.trailers.to_ascii_lowercase(), "x-count: 9\r\n");
+    }
+}
+
+#[test]
+fn a_client_may_wait_for_leave_to_send() {
+    for backend in MOST {
+        let origin = Origin::echo();
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        for method in ["POST", "PUT"] {
+            client.send(format!("{method} / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"));
+            assert_eq!(client.head().unwrap().status, 100);
+            client.send("body");
+            assert_eq!(client.reply().text(), "body");
+        }
+        assert!(origin.seen().iter().all(|seen| seen.field("expect").is_none()));
+        // Where nobody would take the body, nobody asks for it.
+        drop(origin);
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = gone.local_addr().unwrap().to_string();
+        drop(gone);
+        let gateway = Gateway::start(backend, &config(&[&address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        client.send(
+            "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n",
+        );
+        assert_eq!(client.head().unwrap().status, 502);
+    }
+}
+
+/// How far a sender gets whose bytes nobody takes: when it has stood still for a while.
+fn stands_at(count: &AtomicUsize) -> usize {
+    let mut last = count.load(Ordering::SeqCst);
+    let mut same = 0;
+    loop {
+        thread::sleep(std::time::Duration::from_millis(10));
+        let now = count.load(Ordering::SeqCst);
+        same = if now == last && now > 0 { same + 1 } else { 0 };
+        if same == 20 {
+            return now;
+        }
+        last = now;
+    }
+}
+
+/// More than all buffers on the way hold, the kernel's included.
+const LARGE: usize = 64 << 20;
+
+#[test]
+fn nothing_is_read_that_nobody_takes() {
+    for backend in MOST {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = sent.clone();
+        let origin = Origin::start(move |line| {
+            line.request()?;
+            line.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n"))?;
+            let piece = vec![b'x'; 1 << 16];
+            for _ in 0..LARGE / piece.len() {
+                line.send(&piece)?;
+                count.fetch_add(piece.len(), Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let stood = stands_at(&sent);
+        assert!(stood < LARGE / 2, "{stood} bytes are somewhere");
+        assert_eq!(client.reply().body.len(), LARGE);
+
+        // And the other way.
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let gone = std::sync::Mutex::new(gone);
+        let origin = Origin::start(move |line| {
+            let mut seen = line.head()?;
+            let _ = gone.lock().unwrap().recv();
+            line.body(&mut seen)?;
+            line.answer(&seen.body.len().to_string())
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let limits = "[limits]\nbody_bytes = \"128MiB\"";
+        let gateway = Gateway::start(backend, &whole(&servers, "", limits));
+        let mut client = Client::connect(&gateway.address);
+        let sent = Arc::new(AtomicUsize::new(0));
+        let mut stream = client.stream.try_clone().unwrap();
+        let count = sent.clone();
+        let sender = thread::spawn(move || {
+            write!(stream, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n")
+                .unwrap();
+            let piece = vec![b'x'; 1 << 16];
+            for _ in 0..LARGE / piece.len() {
+                stream.write_all(&piece).unwrap();
+                count.fetch_add(piece.len(), Ordering::SeqCst);
+            }
+        });
+        let stood = stands_at(&sent);
+        assert!(stood < LARGE / 2, "{stood} bytes are somewhere");
+        go.send(()).unwrap();
+        assert_eq!(client.reply().text(), LARGE.to_string());
+        sender.join().unwrap();
+    }
+}
+
+#[test]
+fn an_answer_may_come_before_the_upload_is_over() {
+    let origin = Origin::start(|line| {
+        line.head()?;
+        line.send("HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno")?;
+        // Reads what comes, so that the answer is not lost with a reset.
+        line.reader.read_to_end(&mut Vec::new()).map(drop)
+    });
+    let gateway = Gateway::start(BackendKind::Adaptive, &config(&[&origin.address], "", ""));
+    let mut client = Client::connect(&gateway.address);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nsome");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.text()), (403, "no"));
+    wait(|| origin.connections() == 1);
+}

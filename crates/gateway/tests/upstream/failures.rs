@@ -1,0 +1,272 @@
+//! Servers and clients that go at any time.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use superpoll_rt::BackendKind;
+
+use crate::gateway::{Gateway, MOST, all, config, wait, whole};
+use crate::origin::{Client, Origin, get};
+
+/// A server that does the same thing to each request, once it has read it.
+fn does(
+    what: impl Fn(&mut crate::origin::Line) -> std::io::Result<()> + Send + Sync + 'static,
+) -> Origin {
+    Origin::start(move |line| {
+        line.request()?;
+        what(line)
+    })
+}
+
+fn one(origin: &Origin) -> String {
+    config(&[&origin.address], "", "")
+}
+
+fn post(address: &str, body: &str) -> crate::origin::Reply {
+    let mut client = Client::connect(address);
+    let length = body.len();
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"));
+    client.reply()
+}
+
+#[test]
+fn a_stale_connection_is_replaced() {
+    for backend in all() {
+        // Each connection answers once and is closed without a word of it.
+        let origin = does(|line| line.answer("x"));
+        let gateway = Gateway::start(backend, &one(&origin));
+        let mut client = Client::connect(&gateway.address);
+        for _ in 0..20 {
+            assert_eq!(client.get("/").text(), "x");
+        }
+        assert_eq!(origin.connections(), 20);
+        assert_eq!(gateway.up(), [true]);
+    }
+}
+
+#[test]
+fn a_connection_closed_under_a_request_is_replaced_where_that_is_safe() {
+    for backend in MOST {
+        // The second request of a connection is read and not answered.
+        let origin = Origin::start(|line| {
+            line.request()?;
+            line.answer("x")?;
+            line.request().map(drop)
+        });
+        let gateway = Gateway::start(backend, &one(&origin));
+        let mut client = Client::connect(&gateway.address);
+        for _ in 0..3 {
+            assert_eq!(client.get("/").text(), "x");
+        }
+        assert_eq!(origin.connections(), 3);
+        // What was sent and may have been done is not done again.
+        assert_eq!(post(&gateway.address, "buy").status, 502);
+        let seen = origin.seen();
+        assert_eq!(seen.iter().filter(|seen| seen.line().starts_with("POST")).count(), 1);
+    }
+}
+
+#[test]
+fn a_retry_goes_to_another_server() {
+    for backend in MOST {
+        let bad = does(|_| Ok(()));
+        let good = Origin::named("good");
+        let gateway = Gateway::start(backend, &config(&[&bad.address, &good.address], "", ""));
+        assert_eq!(get(&gateway.address, "/").text(), "good");
+        assert_eq!((bad.seen().len(), good.seen().len()), (1, 1));
+        // The body of an idempotent request is kept.
+        let mut client = Client::connect(&gateway.address);
+        for _ in 0..2 {
+            client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+            assert_eq!(client.reply().text(), "good");
+        }
+        assert_eq!(bad.seen().last().unwrap().body, b"body");
+        assert_eq!(good.seen().last().unwrap().body, b"body");
+        // One that is not is told.
+        let both = bad.seen().len() + good.seen().len();
+        let replies: Vec<_> = (0..2).map(|_| post(&gateway.address, "x").status).collect();
+        assert!(replies.contains(&502) && replies.contains(&200), "{replies:?}");
+        assert_eq!(bad.seen().len() + good.seen().len(), both + 2);
+    }
+}
+
+#[test]
+fn what_was_not_sent_is_sent_to_another_server_whatever_it_is() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = gone.local_addr().unwrap().to_string();
+    drop(gone);
+    let good = Origin::echo();
+    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&address, &good.address], "", ""));
+    for _ in 0..4 {
+        assert_eq!(post(&gateway.address, "once").text(), "once");
+    }
+    assert_eq!(good.seen().len(), 4);
+    let none = Gateway::start(
+        BackendKind::Epoll,
+        &config(&[&address, &good.address], "", ", retries = 0"),
+    );
+    let statuses: Vec<_> = (0..2).map(|_| get(&none.address, "/").status).collect();
+    assert_eq!(statuses, [502, 200]);
+}
+
+#[test]
+fn a_server_that_breaks_off_is_told_to_the_client() {
+    for backend in all() {
+        // Before the head, in it, and with something that is none.
+        let starts: [&[u8]; 5] = [
+            b"",
+            b"HTTP/1.1 200 OK\r\ncontent-le",
+            b"SSH-2.0-nothing\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ];
+        for start in starts {
+            for resets in [false, true] {
+                let origin = does(move |line| {
+                    line.send(start)?;
+                    if resets {
+                        line.stream.reset();
+                    }
+                    Ok(())
+                });
+                let gateway = Gateway::start(backend, &one(&origin));
+                let reply = get(&gateway.address, "/");
+                assert_eq!(reply.status, 502, "{start:?} {resets}");
+            }
+        }
+        // In a body that has begun: the client sees that it is not all.
+        let pieces: [&[u8]; 2] = [
+            b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\nsome",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nsome\r\n",
+        ];
+        for piece in pieces {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let ended = std::sync::Mutex::new(ended);
+            let origin = does(move |line| {
+                line.send(piece)?;
+                let _ = ended.lock().unwrap().recv();
+                line.stream.reset();
+                Ok(())
+            });
+            let gateway = Gateway::start(backend, &one(&origin));
+            let mut client = Client::connect(&gateway.address);
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.head().unwrap().status, 200);
+            let mut start = [0; 4];
+            client.reader.read_exact(&mut start).unwrap();
+            drop(end);
+            let mut rest = Vec::new();
+            let _ = client.reader.read_to_end(&mut rest);
+            assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
+        }
+    }
+}
+
+#[test]
+fn slow_servers_are_given_up() {
+    for backend in MOST {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = std::sync::Mutex::new(ended);
+        let origin = does(move |line| {
+            let _ = ended.lock().unwrap().recv();
+            line.answer("late")
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let gateway =
+            Gateway::start(backend, &whole(&servers, "", "[timeouts]\nresponse = \"30ms\""));
+        assert_eq!(get(&gateway.address, "/").status, 504);
+        assert_eq!(origin.seen().len(), 1);
+        drop(end);
+    }
+}
+
+#[test]
+fn a_slow_body_is_given_up() {
+    let origin = does(|line| {
+        line.send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nsome")?;
+        // Until the other end closes.
+        line.stream.read(&mut [0]).map(drop)
+    });
+    let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+    let gateway =
+        Gateway::start(BackendKind::Adaptive, &whole(&servers, "", "[timeouts]\nbody = \"30ms\""));
+    let mut client = Client::connect(&gateway.address);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().unwrap().status, 200);
+    let mut rest = Vec::new();
+    let _ = client.reader.read_to_end(&mut rest);
+    assert_eq!(rest, b"some");
+}
+
+#[test]
+fn uploads_are_limited_in_size_and_time() {
+    for backend in MOST {
+        let origin = Origin::echo();
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let limits = "[limits]\nbody_bytes = \"8KiB\"\n[timeouts]\nbody = \"50ms\"";
+        let gateway = Gateway::start(backend, &whole(&servers, "", limits));
+        let mut client = Client::connect(&gateway.address);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n");
+        assert_eq!(client.reply().status, 413);
+        let mut client = Client::connect(&gateway.address);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let chunk = format!("1000\r\n{}\r\n", "x".repeat(4096));
+        for _ in 0..3 {
+            client.send(&chunk);
+        }
+        assert_eq!(client.reply().status, 413);
+        for head in [
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nsome",
+            "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nsome",
+        ] {
+            let mut client = Client::connect(&gateway.address);
+            client.send(head);
+            assert_eq!(client.reply().status, 408);
+        }
+        assert!(origin.seen().is_empty());
+        assert_eq!(gateway.up(), [true]);
+    }
+}
+
+#[test]
+fn a_client_that_goes_takes_its_request_along() {
+    for backend in MOST {
+        let over = Arc::new(AtomicUsize::new(0));
+        let count = over.clone();
+        let origin = does(move |line| {
+            line.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+            // Until nobody wants any more.
+            while line.send(format!("400\r\n{}\r\n", "x".repeat(1024))).is_ok() {}
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
+        let gateway = Gateway::start(backend, &one(&origin));
+        let mut client = Client::connect(&gateway.address);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head().unwrap().status, 200);
+        drop(client);
+        wait(|| over.load(Ordering::SeqCst) == 1);
+        let active = gateway
+            .call(|_, server| server.upstreams()["app"].members()[0].active.load(Ordering::SeqCst));
+        assert_eq!(active, 0);
+    }
+}
+
+#[test]
+fn an_upload_that_breaks_off_is_not_a_request() {
+    for backend in MOST {
+        let origin = Origin::echo();
+        let gateway = Gateway::start(backend, &one(&origin));
+        let mut client = Client::connect(&gateway.address);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\nsome");
+        wait(|| origin.connections() == 1);
+        client.stream.flush().unwrap();
+        drop(client);
+        // The server has read its end, or will: what counts is that nobody waits for it.
+        gateway.call(|_, _| ());
+        assert_eq!(get(&gateway.address, "/").status, 200);
+        assert!(origin.seen().iter().all(|seen| !seen.line().starts_with("POST")));
+        assert_eq!(gateway.up(), [true]);
+    }
+}

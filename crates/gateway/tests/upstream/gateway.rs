@@ -1,0 +1,129 @@
+//! The gateway on a thread of its own.
+
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use superpoll_gateway::Config;
+use superpoll_gateway::serve::Server;
+use superpoll_rt::{BackendKind, Runtime, time};
+
+/// What hangs fails.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+pub const MOST: [BackendKind; 2] = [BackendKind::Epoll, BackendKind::Adaptive];
+
+/// All that this machine has.
+pub fn all() -> Vec<BackendKind> {
+    let every = [
+        BackendKind::Select,
+        BackendKind::Poll,
+        BackendKind::Epoll,
+        BackendKind::Adaptive,
+        BackendKind::Uring,
+    ];
+    let works = |kind: &BackendKind| Runtime::builder().backend(*kind).build().is_ok();
+    every.into_iter().filter(works).collect()
+}
+
+type Call = Box<dyn FnOnce(&Runtime, &mut Server) + Send>;
+
+pub struct Gateway {
+    pub address: String,
+    calls: Option<mpsc::Sender<Call>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A configuration with one upstream of some servers.
+pub fn config(servers: &[&str], upstream: &str, proxy: &str) -> String {
+    let servers: Vec<_> =
+        servers.iter().map(|address| format!("{{ address = \"{address}\" }}")).collect();
+    whole(&format!("servers = [{}]\n{upstream}", servers.join(", ")), proxy, "")
+}
+
+pub fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
+    format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
+         proxy = {{ upstream = \"app\" {proxy} }}\n{rest}\n[upstreams.app]\n{upstream}\n"
+    )
+}
+
+impl Gateway {
+    pub fn start(backend: BackendKind, text: &str) -> Gateway {
+        let config = Config::parse("test", text).unwrap_or_else(|error| panic!("{error}"));
+        let (calls, called) = mpsc::channel::<Call>();
+        let (tell, told) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runtime = Runtime::builder().backend(backend).build().unwrap();
+            let mut server =
+                Server::start(&runtime, &config, |failure| panic!("{failure}")).unwrap();
+            tell.send(server.listening().next().unwrap().to_string()).unwrap();
+            loop {
+                let next = async {
+                    loop {
+                        match called.try_recv() {
+                            Err(mpsc::TryRecvError::Empty) => {
+                                time::sleep(Duration::from_millis(1)).await;
+                            }
+                            other => return other.ok(),
+                        }
+                    }
+                };
+                match runtime.block_on(next).unwrap() {
+                    Some(call) => call(&runtime, &mut server),
+                    None => break,
+                }
+            }
+            server.stop();
+            let left = runtime.block_on(server.drained(LIMIT)).unwrap();
+            assert_eq!(left, 0, "connections that do not end");
+        });
+        let address = told.recv().unwrap();
+        Gateway { address, calls: Some(calls), thread: Some(thread) }
+    }
+
+    /// Calls a function where the server is.
+    pub fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Runtime, &mut Server) -> T + Send + 'static,
+    ) -> T {
+        let (tell, told) = mpsc::channel();
+        let call: Call = Box::new(move |runtime, server| tell.send(call(runtime, server)).unwrap());
+        self.calls.as_ref().unwrap().send(call).unwrap();
+        told.recv_timeout(LIMIT).unwrap()
+    }
+
+    /// Whether the servers of the upstream are up.
+    pub fn up(&self) -> Vec<bool> {
+        self.call(|_, server| {
+            let group = &server.upstreams()["app"];
+            (0..group.members().len()).map(|index| group.is_up(index)).collect()
+        })
+    }
+
+    /// Waits until servers are up and down as is said.
+    pub fn wait_for(&self, up: &[bool]) {
+        wait(|| self.up() == up);
+    }
+}
+
+/// Waits until something is so.
+pub fn wait(mut is_so: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "it does not come to be");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.calls = None;
+        if let Some(thread) = self.thread.take() {
+            let outcome = thread.join();
+            if !thread::panicking() {
+                outcome.unwrap();
+            }
+        }
+    }
+}

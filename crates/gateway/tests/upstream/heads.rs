@@ -1,0 +1,245 @@
+//! What of a head reaches a server, and what does not.
+
+use superpoll_rt::BackendKind;
+
+use crate::gateway::{Gateway, MOST, config};
+use crate::origin::{Client, Origin};
+
+/// Requests as they are written, and whether each reaches the server, as what.
+struct Case {
+    sent: &'static str,
+    /// The status that all of it is refused with, or the bodies of requests that the server gets.
+    outcome: Result<&'static [&'static str], u16>,
+}
+
+const CASES: &[Case] = &[
+    // Lengths.
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nbody1",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4, 4\r\n\r\nbody",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +4\r\n\r\nbody",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -4\r\n\r\nbody",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x4\r\n\r\nbody",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4 4\r\n\r\nbody",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551620\r\n\r\nbody",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nbody",
+        outcome: Ok(&["body"]),
+    },
+    // A length and a coding: the coding counts, and nothing more of the connection does.
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil HTTP/1.1\r\nHost: a\r\n\r\n",
+        outcome: Ok(&[""]),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET /evil HTTP/1.1\r\nHost: a\r\n\r\n",
+        outcome: Ok(&["hello"]),
+    },
+    // Codings.
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        outcome: Err(501),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        outcome: Err(501),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        outcome: Err(400),
+    },
+    // Fields.
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 4\r\n\r\nbody",
+        outcome: Err(400),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        outcome: Err(400),
+    },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n folded\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\n Host: a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nX-A: b\0c\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nX-A: b\rX-B: c\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nExpect: more\r\n\r\n", outcome: Err(417) },
+    // Chunks.
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4;ext=\"\r\nbody\r\n0\r\n\r\n",
+        outcome: Ok(&["body"]),
+    },
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0004\r\nbody\r\n000\r\n\r\n",
+        outcome: Ok(&["body"]),
+    },
+    // Targets.
+    Case { sent: "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", outcome: Err(404) },
+    Case { sent: "GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET /a/%2e%2E/b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET http://b/c HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Ok(&[""]) },
+    // A bare line feed ends a line here, and is no line feed any more where it arrives.
+    Case { sent: "GET / HTTP/1.1\nHost: a\nX-A: b\n\n", outcome: Ok(&[""]) },
+    // Two requests at once are two requests.
+    Case {
+        sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\noneGET /two HTTP/1.1\r\nHost: a\r\n\r\n",
+        outcome: Ok(&["one", ""]),
+    },
+];
+
+#[test]
+fn nothing_is_understood_in_two_ways() {
+    for backend in MOST {
+        let origin = Origin::echo();
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        for Case { sent, outcome } in CASES {
+            let before = origin.seen().len();
+            let mut client = Client::connect(&gateway.address);
+            client.send(sent);
+            let expected = match outcome {
+                Ok(bodies) => bodies.iter().map(|_| 200).collect(),
+                Err(status) => vec![*status],
+            };
+            for status in expected {
+                let reply = client.reply_to("GET");
+                assert_eq!(reply.map(|reply| reply.status).ok(), Some(status), "{sent:?}");
+            }
+            // What follows on the connection is read, if anything is, before this is over.
+            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+            assert!(client.is_closed());
+            let seen = origin.seen();
+            let bodies: Vec<_> =
+                seen[before..].iter().map(|seen| String::from_utf8_lossy(&seen.body)).collect();
+            assert_eq!(bodies, outcome.unwrap_or_default(), "{sent:?}");
+            for seen in &seen[before..] {
+                assert!(!seen.line().contains("evil"), "{sent:?}");
+                let lengths = seen.field("content-length").is_some();
+                assert!(!(lengths && seen.field("transfer-encoding").is_some()), "{sent:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn broken_chunks_are_no_body() {
+    let origin = Origin::echo();
+    let gateway = Gateway::start(BackendKind::Adaptive, &config(&[&origin.address], "", ""));
+    for chunks in [
+        "4\nbody\r\n0\r\n\r\n",
+        "4\r\nbodyx0\r\n\r\n",
+        "0x4\r\nbody\r\n0\r\n\r\n",
+        " 4\r\nbody\r\n0\r\n\r\n",
+        "ffffffffffffffffff\r\nbody",
+        "-4\r\nbody\r\n0\r\n\r\n",
+        "4\r\nbody\n0\r\n\r\n",
+        "\r\n0\r\n\r\n",
+    ] {
+        let mut client = Client::connect(&gateway.address);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.send(chunks);
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let reply = client.reply_to("POST");
+        assert!(!reply.is_ok_and(|reply| reply.status == 200), "{chunks:?}");
+    }
+    assert!(origin.seen().is_empty(), "{:?}", origin.seen());
+}
+
+#[test]
+fn heads_change_on_their_way() {
+    for backend in MOST {
+        let origin = Origin::start(|line| {
+            loop {
+                line.request()?;
+                line.send(
+                    "HTTP/1.1 201 Made\r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n\
+                     X-Kept: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 2\r\n\r\nok",
+                )?;
+            }
+        });
+        let text = config(&[&origin.address], "", "").replace(
+            "[[hosts.routes]]\n",
+            "[[hosts.routes]]\npath = \"/app\"\nproxy = { upstream = \"app\", strip_path = true, host = \"inner.example\", trust_forwarded = true }\n[[hosts.routes]]\n",
+        );
+        let gateway = Gateway::start(backend, &text);
+        let mut client = Client::connect(&gateway.address);
+        client.send(
+            "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nConnection: x-mine, keep-alive\r\nX-Mine: 1\r\n\
+             X-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nAccept: */*\r\n\r\n",
+        );
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text()), (201, "ok"));
+        assert_eq!(reply.field("x-hop"), None);
+        assert_eq!(reply.field("keep-alive"), None);
+        assert_eq!(reply.field("x-kept").unwrap(), "1");
+        assert_eq!(reply.field("set-cookie").unwrap(), "a=1|b=2");
+        let seen = &origin.seen()[0];
+        assert_eq!(seen.line(), "GET /a?b=c HTTP/1.1");
+        assert_eq!(seen.field("host").unwrap(), "a.example");
+        assert_eq!(seen.field("x-forwarded-for").unwrap(), "127.0.0.1");
+        assert_eq!(seen.field("x-forwarded-host").unwrap(), "a.example");
+        assert_eq!(seen.field("x-forwarded-proto").unwrap(), "http");
+        assert_eq!(seen.field("accept").unwrap(), "*/*");
+        for gone in ["connection", "x-mine", "forwarded", "x_forwarded_for"] {
+            assert_eq!(seen.field(gone), None, "{gone}");
+        }
+        client.send(
+            "GET /app/x?y HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n\r\n",
+        );
+        client.reply();
+        let seen = &origin.seen()[1];
+        assert_eq!(seen.line(), "GET /x?y HTTP/1.1");
+        assert_eq!(seen.field("host").unwrap(), "inner.example");
+        assert_eq!(seen.field("x-forwarded-for").unwrap(), "192.0.2.1, 127.0.0.1");
+        assert_eq!(seen.field("x-forwarded-proto").unwrap(), "https");
+        assert_eq!(seen.field("x-forwarded-host").unwrap(), "a.example");
+        assert_eq!(seen.field("x-forwarded-prefix").unwrap(), "/app");
+        assert_eq!(seen.connection, 0);
+    }
+}
+
+#[test]
+fn requests_of_old_clients_are_forwarded() {
+    let origin = Origin::echo();
+    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", ""));
+    let mut client = Client::connect(&gateway.address);
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.reply().status, 200);
+    assert!(client.is_closed());
+    let seen = &origin.seen()[0];
+    assert_eq!(seen.line(), "GET / HTTP/1.1");
+    assert_eq!(seen.field("host"), Some(origin.address.clone()));
+}

@@ -1,0 +1,216 @@
+//! HTTP/2 on either side, and TLS.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_rustls::rustls::pki_types::pem::PemObject;
+use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use futures_rustls::{TlsAcceptor, TlsConnector};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use superpoll_rt::hyper::{EngineExecutor, EngineTimer, FuturesIo};
+use superpoll_rt::net::{TcpListener, TcpStream};
+use superpoll_rt::{BackendKind, Runtime, spawn, time};
+
+use crate::gateway::{Gateway, MOST, config, whole};
+use crate::origin::{Client, Origin};
+
+type Reply = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+
+/// Says what it has got, in a field, and sends the body and the trailers back.
+async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+    let (head, body) = request.into_parts();
+    let told = format!("{:?} {} {}", head.version, head.method, head.uri);
+    let collected = body.collect().await.map(|body| (body.trailers().cloned(), body.to_bytes()));
+    let (trailers, bytes) = collected.unwrap_or_default();
+    let body = Full::new(bytes).with_trailers(std::future::ready(trailers.map(Ok)));
+    let mut response = Response::new(body.boxed_unsync());
+    response.headers_mut().insert("x-told", told.parse().unwrap());
+    if let Some(address) = head.headers.get("x-forwarded-for") {
+        response.headers_mut().insert("x-for", address.clone());
+    }
+    Ok(response)
+}
+
+/// A server of hyper's that speaks HTTP/2, with TLS or without.
+struct H2 {
+    address: String,
+    connections: Arc<AtomicUsize>,
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl H2 {
+    fn start(tls: Option<TlsAcceptor>) -> H2 {
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = connections.clone();
+        let thread = thread::spawn(move || {
+            let serve = async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                tell.send(listener.local_addr().unwrap().to_string()).unwrap();
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    count.fetch_add(1, Ordering::SeqCst);
+                    let tls = tls.clone();
+                    spawn(async move {
+                        let mut builder = hyper::server::conn::http2::Builder::new(EngineExecutor);
+                        builder.timer(EngineTimer);
+                        let service = service_fn(answer);
+                        let _ = match tls {
+                            None => builder.serve_connection(stream, service).await,
+                            Some(tls) => {
+                                let Ok(stream) = tls.accept(stream).await else { return };
+                                builder.serve_connection(FuturesIo::new(stream), service).await
+                            }
+                        };
+                    })
+                    .detach();
+                }
+            };
+            let over = async {
+                while ended.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+                    time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            Runtime::new().unwrap().block_on(futures_lite::future::or(serve, over)).unwrap();
+        });
+        H2 { address: told.recv().unwrap(), connections, end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for H2 {
+    fn drop(&mut self) {
+        self.end = None;
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+/// Writes a certificate for `localhost` and its key.
+fn certificate(folder: &Path) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+}
+
+fn acceptor(folder: &Path) -> TlsAcceptor {
+    let chain = vec![CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
+    let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+#[test]
+fn servers_may_speak_http2() {
+    for backend in MOST {
+        let origin = H2::start(None);
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "h2 = true", ""));
+        let mut client = Client::connect(&gateway.address);
+        for _ in 0..3 {
+            let reply = client.get("/a?b");
+            assert_eq!(reply.field("x-told").unwrap(), "HTTP/2.0 GET http://a.example/a?b");
+            assert_eq!(reply.field("x-for").unwrap(), "127.0.0.1");
+        }
+        let body = "x".repeat(300_000);
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n{body}"));
+        assert!(client.reply().text() == body);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n");
+        assert_eq!(client.reply().text(), "body");
+        assert_eq!(origin.connections.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn servers_may_show_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    certificate(folder.path());
+    let origin = H2::start(Some(acceptor(folder.path())));
+    let ca = folder.path().join("cert.pem").display().to_string();
+    let tls =
+        |name: &str| format!("h2 = true\ntls = {{ ca = \"{ca}\", server_name = \"{name}\" }}");
+    let text = config(&[&origin.address], &tls("localhost"), "");
+    let gateway = Gateway::start(BackendKind::Adaptive, &text);
+    let mut client = Client::connect(&gateway.address);
+    for _ in 0..2 {
+        let reply = client.get("/");
+        assert_eq!(reply.field("x-told").unwrap(), "HTTP/2.0 GET https://a.example/");
+    }
+    assert_eq!(origin.connections.load(Ordering::SeqCst), 1);
+    // One for another name is not good enough.
+    let text = config(&[&origin.address], &tls("other.example"), "");
+    let gateway = Gateway::start(BackendKind::Adaptive, &text);
+    assert_eq!(crate::origin::get(&gateway.address, "/").status, 502);
+}
+
+#[test]
+fn clients_may_speak_http2() {
+    for backend in MOST {
+        let folder = tempfile::tempdir().unwrap();
+        certificate(folder.path());
+        let origin = Origin::echo();
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let at = folder.path().display();
+        let text = whole(&servers, "", "").replace(
+            "address = \"127.0.0.1:0\"\n",
+            &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
+        );
+        let gateway = Gateway::start(backend, &text);
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(folder.path().join("cert.pem")).unwrap()).unwrap();
+        let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let connector = TlsConnector::from(Arc::new(config));
+        let address = gateway.address.clone();
+        let asks = async {
+            let stream = TcpStream::connect(address.as_str()).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let stream = connector.connect(name, stream).await.unwrap();
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(EngineExecutor, FuturesIo::new(stream))
+                    .await
+                    .unwrap();
+            spawn(async { drop(connection.await) }).detach();
+            for body in ["", "some"] {
+                let request = Request::post("https://a.example/x?y")
+                    .header("host", "b.example")
+                    .header("te", "trailers")
+                    .body(Full::new(Bytes::from(body)))
+                    .unwrap();
+                let response = sender.send_request(request).await.unwrap();
+                assert_eq!(response.status(), 200);
+                let back = response.into_body().collect().await.unwrap().to_bytes();
+                assert_eq!(back, body);
+            }
+        };
+        Runtime::new().unwrap().block_on(asks).unwrap();
+        let seen = origin.seen();
+        assert_eq!(seen.len(), 2);
+        for seen in seen {
+            assert_eq!(seen.line(), "POST /x?y HTTP/1.1");
+            // What the request is for counts, not what a field says beside it.
+            assert_eq!(seen.field("host").unwrap(), "a.example");
+            assert_eq!(seen.field("x-forwarded-proto").unwrap(), "https");
+        }
+    }
+}

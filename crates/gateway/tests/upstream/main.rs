@@ -1,0 +1,10 @@
+//! The reverse proxy over real sockets, with servers and clients that are not ours on both sides.
+
+mod balance;
+mod bodies;
+mod failures;
+mod gateway;
+mod heads;
+mod http2;
+mod origin;
+mod streams;

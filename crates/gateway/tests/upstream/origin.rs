@@ -1,0 +1,391 @@
+//! Servers that requests are forwarded to, and clients: plain sockets, each byte known.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::gateway::LIMIT;
+
+/// A stream of either kind.
+pub trait Socket: Read + Write + Send {
+    fn clone_socket(&self) -> Box<dyn Socket>;
+    fn end_writing(&self);
+    fn reset(&self);
+}
+
+impl Socket for TcpStream {
+    fn clone_socket(&self) -> Box<dyn Socket> {
+        Box::new(self.try_clone().unwrap())
+    }
+    fn end_writing(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+    fn reset(&self) {
+        socket2::SockRef::from(self).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    }
+}
+
+impl Socket for UnixStream {
+    fn clone_socket(&self) -> Box<dyn Socket> {
+        Box::new(self.try_clone().unwrap())
+    }
+    fn end_writing(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+    fn reset(&self) {}
+}
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The number of its connection.
+    pub connection: usize,
+    /// What came before it that is no request: a header of the PROXY protocol.
+    pub before: Vec<u8>,
+    pub head: String,
+    pub body: Vec<u8>,
+    pub trailers: String,
+}
+
+impl Seen {
+    pub fn line(&self) -> &str {
+        self.head.lines().next().unwrap()
+    }
+
+    /// The values of a field, joined.
+    pub fn field(&self, name: &str) -> Option<String> {
+        field(&self.head, name)
+    }
+}
+
+pub fn field(head: &str, name: &str) -> Option<String> {
+    let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let values: Vec<_> = fields
+        .filter(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.trim())
+        .collect();
+    (!values.is_empty()).then(|| values.join("|"))
+}
+
+/// A connection of a server.
+pub struct Line {
+    pub number: usize,
+    pub reader: BufReader<Box<dyn Socket>>,
+    pub stream: Box<dyn Socket>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    is_first: bool,
+}
+
+fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    reader.read_until(b'\n', &mut bytes)?;
+    if !bytes.ends_with(b"\n") {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn read_head(reader: &mut impl BufRead) -> io::Result<String> {
+    let mut head = String::new();
+    loop {
+        let line = read_line(reader)?;
+        if line == "\r\n" {
+            return Ok(head);
+        }
+        assert!(line.ends_with("\r\n"), "a line without its end: {line:?}");
+        head.push_str(&line);
+    }
+}
+
+fn read_chunks(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, String)> {
+    let mut body = Vec::new();
+    loop {
+        let size = read_line(reader)?;
+        let size = size.strip_suffix("\r\n").expect("a chunk's size without its end");
+        assert!(size.bytes().all(|byte| byte.is_ascii_hexdigit()), "{size:?}");
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return Ok((body, read_head(reader)?));
+        }
+        let before = body.len();
+        body.resize(before + size, 0);
+        reader.read_exact(&mut body[before..])?;
+        assert_eq!(read_line(reader)?, "\r\n");
+    }
+}
+
+impl Line {
+    /// Reads the head of a request.
+    pub fn head(&mut self) -> io::Result<Seen> {
+        let mut before = Vec::new();
+        if std::mem::take(&mut self.is_first) {
+            let start = self.reader.fill_buf()?;
+            if start.starts_with(b"PROXY ") {
+                self.reader.read_until(b'\n', &mut before)?;
+            } else if start.starts_with(b"\r\n\r\n\0\r\nQUIT\n") {
+                before.resize(16, 0);
+                self.reader.read_exact(&mut before)?;
+                let length = usize::from(u16::from_be_bytes([before[14], before[15]]));
+                before.resize(16 + length, 0);
+                self.reader.read_exact(&mut before[16..])?;
+            }
+        }
+        let head = read_head(&mut self.reader)?;
+        let (body, trailers) = (Vec::new(), String::new());
+        Ok(Seen { connection: self.number, before, head, body, trailers })
+    }
+
+    /// Reads the rest of a request.
+    pub fn body(&mut self, seen: &mut Seen) -> io::Result<()> {
+        if let Some(coding) = seen.field("transfer-encoding") {
+            assert_eq!(coding, "chunked");
+            assert_eq!(seen.field("content-length"), None);
+            (seen.body, seen.trailers) = read_chunks(&mut self.reader)?;
+        } else if let Some(length) = seen.field("content-length") {
+            seen.body.resize(length.parse().unwrap(), 0);
+            self.reader.read_exact(&mut seen.body)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a request and writes it down.
+    pub fn request(&mut self) -> io::Result<Seen> {
+        let mut seen = self.head()?;
+        self.body(&mut seen)?;
+        self.note(&seen);
+        Ok(seen)
+    }
+
+    pub fn note(&self, seen: &Seen) {
+        self.seen.lock().unwrap().push(seen.clone());
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
+    }
+
+    /// Answers with a text.
+    pub fn answer(&mut self, text: &str) -> io::Result<()> {
+        let length = text.len();
+        self.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{text}"))
+    }
+}
+
+enum Accepts {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A server.
+pub struct Origin {
+    pub address: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    pub connections: Arc<AtomicUsize>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Origin {
+    /// A server on a port of its own, with a thread for each connection.
+    pub fn start(serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static) -> Origin {
+        Origin::on("127.0.0.1:0", serve)
+    }
+
+    pub fn on(
+        address: &str,
+        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Origin {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        Origin::serve(address, Accepts::Tcp(listener), serve)
+    }
+
+    pub fn unix(
+        path: &Path,
+        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Origin {
+        let address = format!("unix:{}", path.display());
+        Origin::serve(address, Accepts::Unix(UnixListener::bind(path).unwrap()), serve)
+    }
+
+    fn serve(
+        address: String,
+        listener: Accepts,
+        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Origin {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let ended = Arc::new(AtomicBool::new(false));
+        let origin = Origin {
+            address,
+            seen: seen.clone(),
+            connections: connections.clone(),
+            ended: ended.clone(),
+        };
+        let serve = Arc::new(serve);
+        thread::spawn(move || {
+            loop {
+                let stream: Box<dyn Socket> = match &listener {
+                    Accepts::Tcp(listener) => {
+                        let Ok((stream, _)) = listener.accept() else { return };
+                        stream.set_read_timeout(Some(LIMIT)).unwrap();
+                        stream.set_nodelay(true).unwrap();
+                        Box::new(stream)
+                    }
+                    Accepts::Unix(listener) => {
+                        let Ok((stream, _)) = listener.accept() else { return };
+                        stream.set_read_timeout(Some(LIMIT)).unwrap();
+                        Box::new(stream)
+                    }
+                };
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let number = connections.fetch_add(1, Ordering::SeqCst);
+                let (serve, seen) = (serve.clone(), seen.clone());
+                thread::spawn(move || {
+                    let reader = BufReader::new(stream.clone_socket());
+                    let mut line = Line { number, reader, stream, seen, is_first: true };
+                    // Whoever is tested may close a connection at any time.
+                    let _ = serve(&mut line);
+                });
+            }
+        });
+        origin
+    }
+
+    /// A server that answers each request with its name.
+    pub fn named(name: &'static str) -> Origin {
+        Origin::start(move |line| {
+            loop {
+                line.request()?;
+                line.answer(name)?;
+            }
+        })
+    }
+
+    /// A server that tells what it has got.
+    pub fn echo() -> Origin {
+        Origin::start(echo)
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// Sends the bodies of requests back.
+pub fn echo(line: &mut Line) -> io::Result<()> {
+    loop {
+        let seen = line.request()?;
+        let length = seen.body.len();
+        line.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nX-Server: echo\r\n\r\n"
+        ))?;
+        if !seen.line().starts_with("HEAD") {
+            line.send(&seen.body)?;
+        }
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        // Has the listener's thread look.
+        match self.address.strip_prefix("unix:") {
+            Some(path) => drop(UnixStream::connect(path)),
+            None => drop(TcpStream::connect(&self.address)),
+        }
+    }
+}
+
+/// What a client has got.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+    pub trailers: String,
+}
+
+impl Reply {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub fn field(&self, name: &str) -> Option<String> {
+        field(&self.head, name)
+    }
+}
+
+/// A client.
+pub struct Client {
+    pub stream: TcpStream,
+    pub reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: &str) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        Client { stream, reader }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    pub fn head(&mut self) -> io::Result<Reply> {
+        let head = read_head(&mut self.reader)?;
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Ok(Reply { status, head, body: Vec::new(), trailers: String::new() })
+    }
+
+    pub fn reply_to(&mut self, method: &str) -> io::Result<Reply> {
+        let mut reply = self.head()?;
+        if method == "HEAD" || matches!(reply.status, 100..200 | 204 | 304) {
+            return Ok(reply);
+        }
+        if reply.field("transfer-encoding").is_some() {
+            (reply.body, reply.trailers) = read_chunks(&mut self.reader)?;
+        } else if let Some(length) = reply.field("content-length") {
+            reply.body.resize(length.parse().unwrap(), 0);
+            self.reader.read_exact(&mut reply.body)?;
+        } else {
+            self.reader.read_to_end(&mut reply.body)?;
+        }
+        Ok(reply)
+    }
+
+    pub fn reply(&mut self) -> Reply {
+        self.reply_to("GET").unwrap()
+    }
+
+    pub fn get(&mut self, path: &str) -> Reply {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        self.reply()
+    }
+
+    /// Whether the other end closes, with or without a fault.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.reader.read_to_end(&mut rest) {
+            Ok(_) => true,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// One request on a connection of its own.
+pub fn get(address: &str, path: &str) -> Reply {
+    Client::connect(address).get(path)
+}
