@@ -18,7 +18,6 @@ mod reply;
 mod seats;
 pub mod serve;
 mod status;
-mod sys;
 mod tally;
 mod transport;
 mod upload;

@@ -58,8 +58,10 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
         return refuse("it does not begin with a header of the PROXY protocol".to_owned());
     }
     let limit = if is_text { LONGEST_TEXT } else { LONGEST };
+    // The parser takes what there is of a line of text for all of it.
+    let is_cut = is_text && !bytes.windows(2).any(|pair| pair == b"\r\n");
     let result = HeaderResult::parse(bytes);
-    if result.is_incomplete() {
+    if is_cut || result.is_incomplete() {
         return match bytes.len() {
             length if length >= limit => {
                 refuse(format!("the header of the PROXY protocol has more than {limit} bytes"))

@@ -102,7 +102,7 @@ impl Plain {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<Option<usize>>> {
-        let Some((index, (file, offset))) =
+        let Some((index, (window, offset))) =
             parts.iter().enumerate().find_map(|(index, part)| Some((index, window::find(part)?)))
         else {
             return Poll::Ready(Ok(None));
@@ -123,10 +123,12 @@ impl Plain {
         }
         let length = parts[index].len();
         let outcome = match self {
-            Plain::Tcp(stream) => poll_sendfile(cx, &file, offset, stream, length),
-            Plain::Unix(stream) => poll_sendfile(cx, &file, offset, stream, length),
+            Plain::Tcp(stream) => poll_sendfile(cx, window.file(), offset, stream, length),
+            Plain::Unix(stream) => poll_sendfile(cx, window.file(), offset, stream, length),
         };
         match outcome {
+            // The file has become shorter just now: the bytes are still there.
+            Poll::Ready(Ok(0)) if sent == 0 => Poll::Ready(Ok(None)),
             Poll::Ready(Ok(count)) => Poll::Ready(Ok(Some(sent + count))),
             Poll::Pending if sent == 0 => Poll::Pending,
             Poll::Ready(Err(error)) if sent == 0 => Poll::Ready(Err(error)),

@@ -1,78 +1,103 @@
-//! Bytes in memory that the kernel can send without copying them.
+//! Bytes in memory that the kernel can send without copying them, because they are those of a file.
 //!
 //! Most of what a large response costs is the copy from the program into the socket. `sendfile(2)` has none, but it
-//! wants a file, and a file that others may change at any time is not what was promised in the response's head; and
-//! hyper wants bytes. A window is both: an object in memory that is sealed once it is written (`memfd_create(2)`, Linux
-//! 3.17) and mapped. To hyper it is `Bytes` like any other, and whatever hyper does with them is right. Where such
-//! bytes reach the transport as they were, it recognises them by their address and has the kernel send that part of
-//! the object instead.
+//! takes what the file has at that moment, which need not be what the head of the response has promised; and hyper
+//! wants bytes. A window is both: the contents of a file as they were read, and the file. To hyper it is `Bytes` like
+//! any other, and whatever hyper does with them is right. Where such bytes reach the transport as they were, it
+//! recognises them by their address, and if the file is still what it was, as its size and its times tell, the kernel
+//! sends that part of it instead. If it is not, the bytes are sent: what a response has begun with it goes on with.
+//!
+//! An object in memory that is sealed (`memfd_create(2)`) would need no such look, but sends a third slower: the
+//! kernel takes it page by page.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{Stat, fstat};
 
-use crate::sys::map::Map;
+/// From where on a window pays: below, the further system calls cost more than the copy.
+const LEAST: usize = 32 * 1024;
 
-/// From where on a window pays: below, the second system call costs more than the copy.
-pub(crate) const LEAST: usize = 32 * 1024;
+/// The most windows at a time, as each costs a descriptor.
+const MOST: usize = 1024;
 
-/// All windows, by where they begin: their length, and the object.
-static ALL: RwLock<BTreeMap<usize, (usize, Arc<File>)>> = RwLock::new(BTreeMap::new());
+/// All windows, by where they begin.
+static ALL: RwLock<BTreeMap<usize, Arc<Window>>> = RwLock::new(BTreeMap::new());
+
+/// A file, and what tells that it is still the same.
+#[derive(Debug)]
+pub(crate) struct Window {
+    length: usize,
+    file: File,
+    stamp: Stamp,
+}
+
+/// What changes with the contents. From Linux 6.13 on times are as fine as somebody looks at them.
+type Stamp = (i64, i64, u64, i64, u64);
+
+fn stamp(stat: &Stat) -> Stamp {
+    (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
+}
 
 /// The owner of the bytes.
-struct Window(Map);
+struct Contents(Vec<u8>);
 
-impl AsRef<[u8]> for Window {
+impl AsRef<[u8]> for Contents {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_ref()
+        &self.0
     }
 }
 
-impl Drop for Window {
+impl Drop for Contents {
     fn drop(&mut self) {
-        let start = self.0.as_ref().as_ptr().addr();
+        let start = self.0.as_ptr().addr();
         ALL.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
     }
 }
 
-fn sealed(bytes: &[u8]) -> io::Result<Bytes> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let object: OwnedFd = memfd_create("superpoll", flags)?;
-    let mut file = File::from(object);
-    file.write_all(bytes)?;
-    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals)?;
-    let map = Map::of_sealed(&file)?;
-    let start = map.as_ref().as_ptr().addr();
-    let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
-    all.insert(start, (bytes.len(), Arc::new(file)));
-    drop(all);
-    Ok(Bytes::from_owner(Window(map)))
-}
-
-/// Makes bytes that are to be sent often. Each costs a descriptor; where there is none, they stay what they are.
-pub(crate) fn bytes(bytes: Vec<u8>) -> Bytes {
-    if bytes.len() < LEAST {
-        return bytes.into();
+/// Makes bytes that were read from a file, all of it, known as its contents. Where that would not pay, or there is no
+/// descriptor to be had, they are just bytes.
+pub(crate) fn bytes(contents: Vec<u8>, file: &File) -> Bytes {
+    let length = contents.len();
+    if length < LEAST {
+        return contents.into();
     }
-    sealed(&bytes).unwrap_or_else(|_| bytes.into())
+    let (Ok(stat), Ok(file)) = (fstat(file), file.try_clone()) else { return contents.into() };
+    let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
+    if all.len() >= MOST || stat.st_size as usize != length {
+        return contents.into();
+    }
+    let window = Window { length, file, stamp: stamp(&stat) };
+    all.insert(contents.as_ptr().addr(), Arc::new(window));
+    drop(all);
+    Bytes::from_owner(Contents(contents))
 }
 
-/// The object that a slice is a part of, and where in it.
-pub(crate) fn find(slice: &[u8]) -> Option<(Arc<File>, u64)> {
+/// The window that a slice is a part of, and where in it; none also where the file has changed.
+pub(crate) fn find(slice: &[u8]) -> Option<(Arc<Window>, u64)> {
     if slice.len() < LEAST {
         return None;
     }
     let start = slice.as_ptr().addr();
     let all = ALL.read().unwrap_or_else(PoisonError::into_inner);
-    let (begin, (length, file)) = all.range(..=start).next_back()?;
+    let (begin, window) = all.range(..=start).next_back()?;
     let offset = start - begin;
-    (offset + slice.len() <= *length).then(|| (file.clone(), offset as u64))
+    if offset + slice.len() > window.length {
+        return None;
+    }
+    let window = window.clone();
+    drop(all);
+    let is_same = fstat(&window.file).is_ok_and(|stat| stamp(&stat) == window.stamp);
+    is_same.then_some((window, offset as u64))
+}
+
+impl Window {
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
 }
 
 #[cfg(test)]
@@ -82,27 +107,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_of_a_window_is_found_as_long_as_there_is_one() {
-        let content: Vec<u8> = (0..200_000_u32).map(|number| number as u8).collect();
-        let window = bytes(content.clone());
-        assert_eq!(window, content);
+    fn a_slice_of_a_file_is_found_as_long_as_the_file_stays_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let contents: Vec<u8> = (0..200_000_u32).map(|number| number as u8).collect();
+        std::fs::write(&path, &contents).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let window = bytes(contents.clone(), &file);
+        assert_eq!(window, contents);
         let part = window.slice(1000..90_000);
         drop(window);
-        let (file, offset) = find(&part).unwrap();
+        let (found, offset) = find(&part).unwrap();
         let mut read = vec![0; part.len()];
-        file.read_exact_at(&mut read, offset).unwrap();
+        found.file().read_exact_at(&mut read, offset).unwrap();
         assert_eq!(read, part);
-        assert!(file.write_at(b"x", 0).is_err() && file.set_len(10).is_err());
         assert!(find(&part[..LEAST - 1]).is_none());
-        assert!(find(&content).is_none());
+        assert!(find(&contents).is_none());
+        // Another length shows at once, however coarse the times are.
+        file.set_len(100_000).unwrap();
+        assert!(find(&part).is_none());
+        assert_eq!(part, contents[1000..90_000]);
         let start = part.as_ptr().addr() - 1000;
-        drop(part);
+        drop((part, found));
         assert!(!ALL.read().unwrap().contains_key(&start));
     }
 
     #[test]
     fn what_is_small_is_kept_as_it_is() {
-        let small = bytes(vec![1; LEAST - 1]);
+        let file = tempfile::tempfile().unwrap();
+        let small = bytes(vec![1; LEAST - 1], &file);
         assert!(find(&small).is_none());
         assert_eq!(small.len(), LEAST - 1);
     }

@@ -20,6 +20,7 @@
 mod cache;
 mod compress;
 mod condition;
+mod embedded;
 mod encoding;
 mod folder;
 mod kind;
@@ -37,6 +38,7 @@ mod version;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Response, StatusCode};
 
+pub use self::embedded::Embedded;
 pub use self::folder::Folder;
 pub use self::site::Site;
 use crate::Body;

@@ -19,7 +19,6 @@ use super::kind::Kind;
 use super::pieces::fill;
 use super::representation::{Parts, Representation, Source};
 use crate::Body;
-use crate::window;
 
 /// The bytes of a file or of a compressed sibling, and what tells this version from others.
 pub(super) struct Content {
@@ -185,7 +184,7 @@ impl Resource {
         let made = bytes.ok().flatten().and_then(|bytes| {
             self.grown.set(self.grown.get() + bytes.len());
             Representation::new(Parts {
-                source: Source::Memory(window::bytes(bytes)),
+                source: Source::Memory(bytes.into()),
                 kind: &self.kind.field,
                 coding: Some(coding),
                 tag: &format!("{}-{}", self.tag, coding.name()),

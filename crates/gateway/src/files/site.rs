@@ -273,7 +273,7 @@ impl Site {
             let bytes = read_all(&opened.file, length as usize).await?;
             let now = opened.again()?;
             if now.stamp == opened.stamp && bytes.len() as u64 == length {
-                let source = Source::Memory(window::bytes(bytes));
+                let source = Source::Memory(window::bytes(bytes, &opened.file));
                 return Ok(Content::new(source, &opened.stamp));
             }
             *opened = now;

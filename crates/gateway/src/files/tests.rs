@@ -672,3 +672,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_demonstration_is_answered_as_files_are() {
+    let demo = Embedded::demo().unwrap();
+    let ask = |method: &str, path: &str, fields: &[(&str, &str)]| {
+        let head = head(method, path, fields);
+        let (parts, body) = block_on(demo.answer(&head, path)).into_parts();
+        let bytes = block_on(body.collect()).unwrap().to_bytes().to_vec();
+        Response::from_parts(parts, bytes)
+    };
+    let page = ask("GET", "/", &[]);
+    assert_eq!(
+        (page.status().as_u16(), field(&page, "content-type")),
+        (200, "text/html; charset=utf-8")
+    );
+    assert!(page.body().starts_with(b"<!doctype html>"));
+    assert_eq!(page.body(), ask("GET", "/index.html", &[]).body());
+    assert_eq!(ask("HEAD", "/", &[]).headers(), page.headers());
+    let etag = field(&page, "etag");
+    assert_eq!(ask("GET", "/", &[("if-none-match", etag)]).status(), 304);
+    assert_eq!(ask("GET", "/", &[("range", "bytes=0-8")]).body(), b"<!doctype");
+    for coding in ["br", "gzip"] {
+        let packed = ask("GET", "/", &[("accept-encoding", coding)]);
+        assert_eq!(field(&packed, "content-encoding"), coding);
+        assert!(restored(&packed) == *page.body() && packed.body().len() < page.body().len() / 2);
+    }
+    for (method, path, status) in [
+        ("GET", "/style.css", 200),
+        ("GET", "/demo%2Ejs", 200),
+        ("GET", "/favicon.svg", 200),
+        ("GET", "/style.css/", 404),
+        ("GET", "/none", 404),
+        ("GET", "/../demo.js", 400),
+        ("GET", "", 404),
+        ("POST", "/", 405),
+    ] {
+        assert_eq!(ask(method, path, &[]).status(), status, "{method} {path}");
+    }
+    // The page needs nothing that it does not bring, and nothing from elsewhere.
+    let text = std::str::from_utf8(page.body()).unwrap();
+    for part in text.split(['"', '\'']) {
+        assert!(!part.starts_with("http") && !part.starts_with("//"), "{part}");
+        if part.starts_with('/') && !part.starts_with("/_superpoll/") && !part.contains(' ') {
+            assert_eq!(ask("GET", part, &[]).status(), 200, "{part}");
+        }
+    }
+}

@@ -30,7 +30,7 @@ fn lines_of_each_format_say_the_same() {
     let mut out = Vec::new();
     line::write(&mut out, LogFormat::Combined, &record());
     let line = String::from_utf8(out).unwrap();
-    let expected = "192.0.2.7 - - [22/Nov/2026:02:20:11 +0000] \"GET /a";
+    let expected = "192.0.2.7 - - [22/Nov/2026:04:20:11 +0000] \"GET /a";
     assert!(line.starts_with(expected), "{line}");
     assert!(line.ends_with(" HTTP/1.1\" 200 6 \"-\" \"x\\x22y\\xFF\\x5C\\x09\"\n"), "{line}");
 
@@ -38,7 +38,7 @@ fn lines_of_each_format_say_the_same() {
     line::write(&mut out, LogFormat::Json, &record());
     let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
-    assert_eq!(value["time"], "2026-11-22T02:20:11.000Z");
+    assert_eq!(value["time"], "2026-11-22T04:20:11.000Z");
     assert_eq!(value["client"], "192.0.2.7:4711");
     assert_eq!(value["seconds"], 1.5);
     assert_eq!((&value["status"], &value["bytes"]), (&200.into(), &6.into()));

@@ -1,0 +1,95 @@
+//! Files that are part of the program, answered as those of a folder are.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, request};
+
+use super::compress::Levels;
+use super::path::{self, Refusal};
+use super::representation::Source;
+use super::resource::{Content, Resource};
+use super::{not_allowed, plain};
+use crate::Body;
+
+/// The demonstration, the page of the root first.
+const DEMO: &[(&str, &[u8])] = &[
+    ("index.html", include_bytes!("../../demo/index.html")),
+    ("style.css", include_bytes!("../../demo/style.css")),
+    ("demo.js", include_bytes!("../../demo/demo.js")),
+    ("favicon.svg", include_bytes!("../../demo/favicon.svg")),
+];
+
+/// It is done once for the whole run.
+const LEVELS: Levels = Levels { gzip: 9, brotli: 11 };
+
+/// Files that are part of the program.
+pub struct Embedded {
+    /// By path; the first stands for the root as well.
+    resources: Vec<(&'static str, Resource)>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.resources.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl Embedded {
+    /// The demonstration site. Its page expects a channel at `/demo/chat`, and itself at the root of a host.
+    ///
+    /// # Errors
+    ///
+    /// None that is known: the contents do not change.
+    pub fn demo() -> io::Result<Embedded> {
+        Embedded::new(DEMO)
+    }
+
+    fn new(files: &[(&'static str, &'static [u8])]) -> io::Result<Embedded> {
+        let made = |&(name, bytes): &(&'static str, &'static [u8])| {
+            // The keys of this hasher are fixed, so that each worker and each run has the same tag.
+            let mut hasher = DefaultHasher::new();
+            hasher.write(bytes);
+            let content = Content {
+                source: Source::Memory(Bytes::from_static(bytes)),
+                tag: format!("{:x}-{:016x}", bytes.len(), hasher.finish()),
+                modified: None,
+            };
+            Ok((name, Resource::new(name, content, [None, None], None, Some(LEVELS))?))
+        };
+        Ok(Embedded { resources: files.iter().map(made).collect::<io::Result<_>>()? })
+    }
+
+    fn find(&self, path: &str) -> Option<&Resource> {
+        let found = self.resources.iter().find(|(name, _)| *name == path);
+        let index = || self.resources.first().filter(|_| path.is_empty());
+        found.or_else(index).map(|(_, resource)| resource)
+    }
+
+    /// Answers a request for a path below the route.
+    ///
+    /// Cancel safe.
+    pub async fn answer(&self, head: &request::Parts, path: &str) -> Response<Body> {
+        if head.method != Method::GET && head.method != Method::HEAD {
+            return not_allowed(&head.method);
+        }
+        let mut resource = path.strip_prefix('/').and_then(|path| self.find(path));
+        if resource.is_none() {
+            match path::relative(path, true) {
+                Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, &head.method),
+                Ok(relative) if relative.is_folder == relative.path.is_empty() => {
+                    resource = self.find(&relative.path);
+                }
+                _ => {}
+            }
+        }
+        let Some(resource) = resource else { return plain(StatusCode::NOT_FOUND, &head.method) };
+        if let Some(response) = resource.respond_now(head) {
+            return response;
+        }
+        let response = Box::pin(resource.respond(head)).await;
+        response.unwrap_or_else(|| plain(StatusCode::NOT_FOUND, &head.method))
+    }
+}

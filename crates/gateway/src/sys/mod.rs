@@ -1,3 +1,0 @@
-//! The unsafe code of the gateway.
-
-pub(crate) mod map;
