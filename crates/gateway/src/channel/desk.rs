@@ -1,6 +1,7 @@
 //! One engine's part of a channel: its subscribers.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -31,6 +32,9 @@ const TURN: usize = 256;
 
 /// The room that sockets are read into, one at a time.
 const ROOM: usize = 16 << 10;
+
+/// The most bytes of messages that are made frames of at a time, unless one alone has more.
+const LETTER: usize = 256 << 10;
 
 /// Up to which message its reader is.
 pub(super) const NEXT: HeaderName = HeaderName::from_static("channel-next");
@@ -319,20 +323,31 @@ impl Letter {
     }
 }
 
+/// Takes off as many messages as go into one letter.
+fn letter(messages: &mut VecDeque<Message>, options: &Channel) -> Letter {
+    let mut bytes = 0;
+    let mut fits = |message: &Message| {
+        bytes += message.data.len();
+        bytes <= LETTER
+    };
+    let count = messages.iter().take_while(|message| fits(message)).count().max(1);
+    let messages = messages.drain(..count.min(messages.len())).collect();
+    Letter { messages, options: options.clone(), frames: None, answer: None }
+}
+
 /// Takes what is published to the subscribers of a desk, until it is closed.
 async fn deliver(desk: Weak<Desk>, hub: Arc<Hub>, outlet: usize) {
     while let Some(messages) = poll_fn(|cx| hub.poll_take(outlet, cx)).await {
         let options = hub.options();
-        let mut letter = Letter { messages, options, frames: None, answer: None };
-        let mut from = 0;
-        loop {
-            let Some(desk) = desk.upgrade() else { return };
-            let next = desk.serve_some(&mut letter, from);
-            drop(desk);
-            yield_now().await;
-            match next {
-                Some(next) => from = next,
-                None => break,
+        let mut messages = VecDeque::from(messages);
+        while !messages.is_empty() {
+            let mut letter = letter(&mut messages, &options);
+            let mut from = Some(0);
+            while let Some(index) = from {
+                let Some(desk) = desk.upgrade() else { return };
+                from = desk.serve_some(&mut letter, index);
+                drop(desk);
+                yield_now().await;
             }
         }
     }
@@ -369,4 +384,23 @@ impl fmt::Debug for Desk {
 /// Whether an operation is to be tried again later.
 pub(super) fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_has_one_message_at_least() {
+        let message = |id, length| Message { id, data: vec![0; length].into(), is_text: false };
+        let lengths = [100, LETTER, LETTER + 1, 1, LETTER - 1, 1];
+        let mut messages: VecDeque<Message> =
+            (1..).zip(lengths).map(|(id, length)| message(id, length)).collect();
+        let mut found = Vec::new();
+        while !messages.is_empty() {
+            let letter = letter(&mut messages, &Channel::default());
+            found.push(letter.messages.iter().map(|message| message.id).collect::<Vec<_>>());
+        }
+        assert_eq!(found, [vec![1], vec![2], vec![3], vec![4, 5], vec![6]]);
+    }
 }

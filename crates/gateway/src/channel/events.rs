@@ -55,7 +55,7 @@ impl Desk {
         if since.missed {
             missed(&mut text, cursor);
         }
-        let silence = self.hub.options().poll / 2;
+        let silence = self.hub.silence();
         let events = Events { member, mailbox, text, last: start, silence, timer: sleep(silence) };
         let mut response = Response::new(Body::stream(events));
         let headers = response.headers_mut();

@@ -5,13 +5,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use slab::Slab;
 
 use super::cursor::Cursor;
 use crate::config::Channel;
+
+/// The least time between two signs of life, whatever the configuration says.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// What was published. Clones share the data.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,6 +119,11 @@ impl Hub {
     #[must_use]
     pub fn options(&self) -> Channel {
         self.state().options.clone()
+    }
+
+    /// For how long a subscriber who can be sent something hears nothing.
+    pub(super) fn silence(&self) -> Duration {
+        (self.state().options.poll / 2).max(SHORTEST)
     }
 
     /// From now on the configuration says something else.

@@ -51,8 +51,52 @@ impl Registry {
         names(host).find_map(|name| self.find(name, path))
     }
 
+    /// All of them, with the host's name and the path; those of a host with several names come once for each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Arc<Hub>)> {
+        self.0.iter().map(|((name, path), hub)| (name.as_str(), path.as_str(), hub))
+    }
+
     /// The channel that a name has at a path.
     pub(crate) fn find(&self, name: &str, path: &str) -> Option<&Arc<Hub>> {
         self.0.get(&(name.to_owned(), path.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(names: &str, paths: &[&str]) -> Config {
+        let mut text = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n".to_owned();
+        text += &format!("names = [{names}]\n");
+        for path in paths {
+            text += &format!("[[hosts.routes]]\npath = {path:?}\nchannel = {{ history = 1 }}\n");
+        }
+        Config::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_channel_is_the_same_as_long_as_a_name_of_its_host_is() {
+        let first = Registry::default().next(&config("\"a\", \"b\"", &["/x", "/y"]));
+        let (x, y) = (first.find("a", "/x").unwrap(), first.find("b", "/y").unwrap());
+        assert!(Arc::ptr_eq(x, first.find("b", "/x").unwrap()));
+        assert!(!Arc::ptr_eq(x, y));
+        assert_eq!(first.iter().count(), 4);
+        let next = first.next(&config("\"b\", \"c\"", &["/x", "/z"]));
+        assert!(Arc::ptr_eq(x, next.find("c", "/x").unwrap()));
+        assert!(next.find("b", "/y").is_none() && next.find("a", "/x").is_none());
+        assert!(next.find("c", "/z").is_some());
+        let other = next.next(&config("\"d\"", &["/x"]));
+        assert!(!Arc::ptr_eq(x, other.find("d", "/x").unwrap()));
+    }
+
+    #[test]
+    fn options_change_with_the_configuration() {
+        let config = config("\"a\"", &["/x"]);
+        let registry = Registry::default().next(&config);
+        let hub = registry.find("a", "/x").unwrap();
+        hub.change(crate::config::Channel::default());
+        registry.apply(&config);
+        assert_eq!(hub.options().history, 1);
     }
 }

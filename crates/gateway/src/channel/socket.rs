@@ -47,7 +47,7 @@ const LINGER_BYTES: usize = 1 << 20;
 /// Says that messages before the first were asked for and are not kept any more.
 const MISSED: HeaderName = HeaderName::from_static("channel-missed");
 
-/// What a field's tokens are, in lower case or not.
+/// Whether a field has a token, in lower case or not.
 fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let fields = headers.get_all(name).into_iter();
     let mut tokens = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
@@ -209,7 +209,7 @@ impl Desk {
     /// Parks a WebSocket of which nothing is under way.
     fn park_socket(self: Rc<Desk>, index: usize, mut parked: Parked, pinged: bool) {
         parked.token = index as u64;
-        let silence = self.hub.options().poll / 2;
+        let silence = self.hub.silence();
         match self.lot.park(parked, self.clone(), Until::Readable, Some(silence)) {
             Ok(key) => self.set(index, At::Socket(key, pinged)),
             Err((parked, _)) => {
@@ -275,7 +275,7 @@ impl Awake {
     }
 
     async fn run(mut self, mut transport: Transport) {
-        let silence = self.member.desk.hub.options().poll / 2;
+        let silence = self.member.desk.hub.silence();
         let mut timer = pin!(sleep(silence));
         loop {
             match transport {

@@ -405,6 +405,11 @@ impl Server {
         })
     }
 
+    /// The channels with the name of their host and their path, once for each name.
+    pub fn channels(&self) -> impl Iterator<Item = (&str, &str, &Arc<Hub>)> {
+        self.channels.iter()
+    }
+
     /// The channel that a host has at a path; the empty name is that of a host without names.
     #[must_use]
     pub fn channel(&self, host: &str, path: &str) -> Option<&Arc<Hub>> {

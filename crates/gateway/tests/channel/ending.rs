@@ -1,10 +1,21 @@
 //! What subscribers are told when the server ends.
 
-use tungstenite::Message;
+use std::io::Write;
+use std::net::TcpStream;
+
 use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Message, WebSocket};
 
 use crate::clients::{Events, ask, field, publish, socket, stage, until_subscribers};
 use crate::stage::BACKENDS;
+
+fn goes_away(client: &mut WebSocket<TcpStream>) {
+    match client.read() {
+        Ok(Message::Close(Some(close))) => assert_eq!(close.code, CloseCode::Away),
+        other => panic!("{other:?}"),
+    }
+    while client.read().is_ok() {}
+}
 
 #[test]
 fn all_are_told_that_it_ends() {
@@ -13,21 +24,12 @@ fn all_are_told_that_it_ends() {
             let stage = stage(backend, workers, "");
             publish(&stage, "old");
             let (mut parked, _) = socket(&stage, "");
-            let (mut within, _) = socket(&stage, "");
             let mut poll = stage.connect();
             ask(&mut poll, "");
-            stage.until(|engine| &engine.parked, 3);
-            std::io::Write::write_all(within.get_mut(), b"\x81").unwrap();
             stage.until(|engine| &engine.parked, 2);
             let (mut events, _) = Events::new(&stage, "", "");
             stage.drain();
-            for client in [&mut parked, &mut within] {
-                match client.read() {
-                    Ok(Message::Close(Some(close))) => assert_eq!(close.code, CloseCode::Away),
-                    other => panic!("{backend:?}: {other:?}"),
-                }
-                while client.read().is_ok() {}
-            }
+            goes_away(&mut parked);
             let answer = poll.answer();
             assert_eq!((answer.status, field(&answer, "channel-next")), (204, "1"));
             assert_eq!(field(&answer, "connection"), "close");
@@ -35,8 +37,21 @@ fn all_are_told_that_it_ends() {
             assert_eq!(events.next(), None);
             assert!(events.is_closed());
             until_subscribers(&stage, 0);
-            drop((parked, within));
+            drop(parked);
             assert_eq!(stage.drained(), 0, "{backend:?}");
         }
     }
+}
+
+#[test]
+fn who_cannot_answer_is_not_waited_for_long() {
+    let stage = stage(BACKENDS[3], 1, "");
+    let (mut client, _) = socket(&stage, "");
+    stage.until(|engine| &engine.parked, 1);
+    // The beginning of a frame, of which what it says to the end becomes a part.
+    client.get_mut().write_all(b"\x81").unwrap();
+    stage.until(|engine| &engine.parked, 0);
+    stage.drain();
+    goes_away(&mut client);
+    assert_eq!(stage.drained(), 0);
 }
