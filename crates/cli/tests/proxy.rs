@@ -87,8 +87,7 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
 
 #[test]
 fn an_upstream_that_refuses_is_one_line_and_what_is_wrong_from_the_start_another() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let used = listener.local_addr().unwrap().to_string();
     // Of `taken` only the number is left.
