@@ -33,6 +33,14 @@ enum Command {
     Doctor(doctor::Options),
 }
 
+impl Command {
+    /// Whether it moves bytes within the kernel (`splice(2)`, `sendfile(2)`) to clients, any of which may be gone:
+    /// that raises the signal of a broken pipe, which must not end it then.
+    fn serves(&self) -> bool {
+        matches!(self, Command::Proxy(_))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Lab {
     /// Where poll beats epoll and the reverse, over the ratio of active to all descriptors
@@ -60,7 +68,6 @@ enum Lab {
 }
 
 fn main() -> ExitCode {
-    superpoll_lab::end_on_closed_output();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
@@ -94,6 +101,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
+    if !command.serves() {
+        superpoll_lab::end_on_closed_output();
+    }
     match command {
         Command::Doctor(options) => Ok(doctor::run(&options)?),
         Command::Lab(lab) => Ok(experiment(*lab)?),
