@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, echo, herd, http, mix, models, output, registrations, ring, targets, timers, wake,
+    atr, echo, herd, http, mix, models, output, registrations, relay, ring, targets, timers, wake,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -61,6 +61,8 @@ enum Lab {
     Echo(echo::Options),
     /// A web server, the same hyper on each runtime: the processor time of a request
     Http(http::Options),
+    /// Proxies with and without speculation, beside haproxy and nginx: system calls and processor time
+    Relay(relay::Options),
     /// Timers set and taken back, and how late those are that end
     Timers(timers::Options),
     /// Everything our targets are about, and whether they are kept
@@ -149,6 +151,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Http(options) => {
             let record = http::run(&options)?;
             output::http(&record, &options.output)
+        }
+        Lab::Relay(options) => {
+            let record = relay::run(&options)?;
+            output::relay(&record, &options.output)
         }
         Lab::Timers(options) => {
             let record = timers::run(&options)?;
