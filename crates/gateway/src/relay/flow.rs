@@ -67,13 +67,23 @@ pub(super) struct Flow {
     way: Way,
     delay: Delay,
     ended: bool,
+    /// Found while there was still something to write.
+    failed: Option<io::Error>,
 }
 
 impl Flow {
     /// A direction; `inherits` says that its target has `TCP_NODELAY` already.
     pub fn new(inherits: bool) -> Flow {
         let delay = if inherits { Delay::Off } else { Delay::First };
-        Flow { held: None, pipe: None, in_pipe: 0, way: Way::Copy(0), delay, ended: false }
+        Flow {
+            held: None,
+            pipe: None,
+            in_pipe: 0,
+            way: Way::Copy(0),
+            delay,
+            ended: false,
+            failed: None,
+        }
     }
 
     /// Moves bytes until there is nothing to move; ready when the source has ended and all was written.
@@ -89,6 +99,8 @@ impl Flow {
                 ready!(self.write(cx, target, moved))?;
             } else if self.in_pipe > 0 {
                 ready!(self.empty(cx, target, moved))?;
+            } else if let Some(error) = self.failed.take() {
+                return Poll::Ready(Err(Broken::Source(error)));
             } else if self.ended {
                 return Poll::Ready(Ok(()));
             } else if moved.read >= SHARE {
@@ -120,6 +132,9 @@ impl Flow {
                     way => way,
                 };
                 (buffer.start, buffer.end) = (0, count as u32);
+                if count < BUFFER {
+                    self.read_on(cx, source, &mut buffer, moved);
+                }
                 self.held = Some(buffer);
                 Poll::Ready(Ok(()))
             }
@@ -130,6 +145,44 @@ impl Flow {
         }
     }
 
+    /// Looks for what comes right behind: the end, as a rule, which goes with the last bytes then.
+    fn read_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &impl End,
+        buffer: &mut Buffer,
+        moved: &mut Moved,
+    ) {
+        match source.poll_read(cx, &mut buffer.bytes[buffer.end as usize..]) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(0)) => self.ended = true,
+            Poll::Ready(Ok(count)) => {
+                moved.read += count as u64;
+                buffer.end += count as u32;
+            }
+            Poll::Ready(Err(error)) => self.failed = Some(error),
+        }
+    }
+
+    /// Takes what was read before there was a target; nothing is the end.
+    pub fn begin_with(&mut self, buffer: Box<Buffer>) {
+        self.ended = buffer.end == 0;
+        match self.ended {
+            true => buffer.give_back(),
+            false => self.held = Some(buffer),
+        }
+    }
+
+    /// Whether the end of the source was met.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether there is something to write.
+    pub fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
     fn write(
         &mut self,
         cx: &mut Context<'_>,
@@ -137,11 +190,16 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let Some(held) = &mut self.held else { return Poll::Ready(Ok(())) };
-        if self.delay == Delay::Second {
+        // The last bytes go with the end, which waits for nothing.
+        if self.delay == Delay::Second && !self.ended {
             target.set_nodelay();
             self.delay = Delay::Off;
         }
-        let written = ready!(target.poll_write(cx, held.used())).map_err(Broken::Target)?;
+        let outcome = match self.ended {
+            true => target.poll_write_last(cx, held.used()),
+            false => target.poll_write(cx, held.used()),
+        };
+        let written = ready!(outcome).map_err(Broken::Target)?;
         moved.written += written as u64;
         held.start += written as u32;
         if held.start >= held.end

@@ -27,6 +27,7 @@
 mod calls;
 mod flow;
 mod gate;
+mod guess;
 mod listener;
 mod pair;
 mod pool;
@@ -39,6 +40,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -54,7 +56,7 @@ use gate::Gate;
 use listener::{Bound, Listener};
 use pair::Pair;
 pub use shared::{Counters, Failure, Options};
-use shared::{Member, Shared, Target};
+use shared::{Local, Member, Shared, Target};
 use stream::Stream;
 
 /// How long a listener pauses when accepting has failed: there is no descriptor to be had, not even to shed with,
@@ -184,7 +186,8 @@ impl Relay {
             let (shared, gate) = (relay.shared.clone(), gate.clone());
             let on = relay.listening.to_string();
             let accept = move || {
-                spawn(Accepting { listener, shared, gate, on, shed: Cell::new(0) }.run()).detach();
+                let local = Rc::new(Local::new(shared, on_epoll));
+                spawn(Accepting { listener, local, gate, on, shed: Cell::new(0) }.run()).detach();
             };
             handle.call_on(engine, accept).map_err(io::Error::other)?;
         }
@@ -246,7 +249,7 @@ impl fmt::Debug for Relay {
 /// One engine's part.
 struct Accepting {
     listener: Listener,
-    shared: Arc<Shared>,
+    local: Rc<Local>,
     gate: Arc<Gate>,
     on: String,
     /// How many the listener has shed, as told.
@@ -259,11 +262,11 @@ impl Accepting {
             match self.accept().await {
                 None => return,
                 Some(Ok(client)) => {
-                    self.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
-                    self.begin(client, Member::new(self.shared.clone(), place));
+                    self.local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
+                    self.begin(client, Member::new(self.local.clone(), place));
                 }
                 Some(Err(error)) => {
-                    self.shared.not_accepted(&self.on, error);
+                    self.local.shared.not_accepted(&self.on, error);
                     time::sleep(PAUSE).await;
                 }
             }
@@ -278,7 +281,7 @@ impl Accepting {
             let shed = self.listener.shed();
             let before = self.shed.replace(shed);
             if shed > before {
-                self.shared.shed(&self.on, shed - before);
+                self.local.shared.shed(&self.on, shed - before);
             }
             if let Poll::Ready(accepted) = polled
                 && !self.gate.is_stopped()
@@ -294,7 +297,7 @@ impl Accepting {
     }
 
     fn begin(&self, client: Stream, member: Member) {
-        if let Target::Unix(path) = &self.shared.target {
+        if let Target::Unix(path) = &self.local.shared.target {
             spawn(relay_to(path.clone(), client, member)).detach();
         } else if let Some(pair) = Pair::connect(client, member) {
             spawn(pair).detach();
@@ -307,11 +310,11 @@ async fn relay_to(path: PathBuf, client: Stream, member: Member) {
     count(Call::Socket);
     count(Call::Connect);
     let connect = UnixStream::connect(&path);
-    let limit = member.shared.options.connect_timeout;
+    let limit = member.shared().options.connect_timeout;
     match time::timeout(limit, connect).await.map_err(io::Error::from).flatten() {
         Ok(upstream) => {
             Pair::connected_to(upstream.into_std().into(), client, member).await;
         }
-        Err(error) => member.shared.not_connected(error),
+        Err(error) => member.shared().not_connected(error),
     }
 }

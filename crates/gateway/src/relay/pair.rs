@@ -21,8 +21,10 @@ use superpoll_rt::Direction;
 use superpoll_rt::time::{Sleep, sleep_until};
 
 use super::flow::{Broken, Flow, Moved};
+use super::guess::{After, Side};
+use super::pool::Buffer;
 use super::shared::{Member, Target};
-use super::stream::Stream;
+use super::stream::{Reading, Stream};
 
 /// A direction and how far its end is.
 struct Half {
@@ -55,6 +57,8 @@ pub(super) struct Pair {
     connecting: bool,
     /// How many of its addresses have been tried.
     tried: u32,
+    /// What has happened in the turn before.
+    last: After,
     clock: Option<Box<Clock>>,
     member: Member,
 }
@@ -66,14 +70,14 @@ enum Step {
 }
 
 /// Begins to connect to the next address that can be tried.
-fn next(member: &Member, tried: &mut u32) -> Option<io::Result<Stream>> {
-    let Target::Tcp(addresses) = &member.shared.target else { return None };
+fn next(member: &Member, tried: &mut u32, sends: bool) -> Option<io::Result<Stream>> {
+    let Target::Tcp(addresses) = &member.shared().target else { return None };
     let mut last = None;
     while let Some(&address) = addresses.get(*tried as usize) {
         *tried += 1;
-        match Stream::begin(address) {
+        match Stream::begin(address, sends) {
             Ok(upstream) => {
-                if !member.shared.options.speculative {
+                if !member.shared().options.speculative {
                     upstream.doubt(Direction::Write);
                 }
                 return Some(Ok(upstream));
@@ -87,15 +91,37 @@ fn next(member: &Member, tried: &mut u32) -> Option<io::Result<Stream>> {
 impl Pair {
     /// Begins to connect a client by TCP; `None` if that is no use, which has been reported then.
     pub fn connect(client: Stream, member: Member) -> Option<Pair> {
+        let mut up = Half::new(false);
+        if member.shared().options.speculative {
+            // Most clients speak first, and have done so.
+            let mut buffer = Buffer::take();
+            match client.try_read(&mut buffer.bytes) {
+                Ok(count) => {
+                    (buffer.start, buffer.end) = (0, count as u32);
+                    up.flow.begin_with(buffer);
+                }
+                Err(error) => {
+                    buffer.give_back();
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        member.shared().totals.broken.fetch_add(1, Ordering::Relaxed);
+                        return None;
+                    }
+                }
+            }
+        }
         let mut tried = 0;
         let none = || Err(io::ErrorKind::AddrNotAvailable.into());
-        match next(&member, &mut tried).unwrap_or_else(none) {
+        match next(&member, &mut tried, up.flow.holds()).unwrap_or_else(none) {
             Ok(upstream) => {
                 let pair = Pair::connected_to(upstream, client, member);
-                Some(Pair { connecting: true, tried, ..pair })
+                if pair.member.looks_again() {
+                    pair.client.set_reading(Reading::Later);
+                    pair.upstream.set_reading(Reading::Later);
+                }
+                Some(Pair { connecting: true, tried, up, ..pair })
             }
             Err(error) => {
-                member.shared.not_connected(error);
+                member.shared().not_connected(error);
                 None
             }
         }
@@ -103,7 +129,7 @@ impl Pair {
 
     /// Relays between a client and an upstream that is connected.
     pub fn connected_to(upstream: Stream, client: Stream, member: Member) -> Pair {
-        if !member.shared.options.speculative {
+        if !member.shared().options.speculative {
             client.doubt(Direction::Read);
             client.doubt(Direction::Write);
         }
@@ -115,28 +141,84 @@ impl Pair {
             down: Half::new(true),
             connecting: false,
             tried: 0,
+            last: After::Up,
             clock: None,
             member,
         }
     }
 
+    /// What is not watched is tried where that is worth it. Says whether anything is.
+    fn plan(&self, after: After) -> bool {
+        let mut any = false;
+        for (side, stream, half) in
+            [(Side::Client, &self.client, &self.up), (Side::Upstream, &self.upstream, &self.down)]
+        {
+            if stream.reading() != Reading::Watched && !half.ended {
+                let worth = self.member.guesses().is_worth(after, side);
+                let twice = worth && self.member.guesses().is_worth(After::Short, side);
+                stream.set_reading(if worth { Reading::Tried { twice } } else { Reading::Later });
+                any |= worth;
+            }
+        }
+        any
+    }
+
+    /// Notes how a try went.
+    fn learn(&self, side: Side, reading: Reading, read: bool, ended: bool) {
+        if let Reading::Tried { twice } = reading {
+            self.member.guesses().learn(self.last, side, read || ended);
+            if twice && read {
+                self.member.guesses().learn(After::Short, side, ended);
+            }
+        }
+    }
+
+    /// After a turn: has what is not watched tried again in the next one, or watched. Says whether to go on at once.
+    fn look_again(&mut self, cx: &Context<'_>, moved: &[Moved; 2], ended: bool) -> bool {
+        let is_watched = |stream: &Stream| stream.reading() == Reading::Watched;
+        if is_watched(&self.client) && is_watched(&self.upstream) {
+            return false;
+        }
+        let after = match moved {
+            _ if ended => Some(After::End),
+            [_, down] if down.written > 0 => Some(After::Down),
+            [up, _] if up.written > 0 => Some(After::Up),
+            _ => None,
+        };
+        if let Some(after) = after
+            && self.plan(after)
+        {
+            self.last = after;
+            cx.waker().wake_by_ref();
+            return false;
+        }
+        self.client.set_reading(Reading::Watched);
+        self.upstream.set_reading(Reading::Watched);
+        true
+    }
+
+    /// How many of its directions have ended.
+    fn ends(&self) -> u8 {
+        u8::from(self.up.ended) + u8::from(self.down.ended)
+    }
+
     fn connected(&mut self) {
         self.connecting = false;
-        if self.member.shared.options.idle_timeout.is_none() {
+        if self.member.shared().options.idle_timeout.is_none() {
             self.clock = None;
         }
     }
 
     /// The upstream could not be reached: tries its next address, or gives up.
     fn not_connected(&mut self, error: io::Error) -> Step {
-        match next(&self.member, &mut self.tried).unwrap_or(Err(error)) {
+        match next(&self.member, &mut self.tried, self.up.flow.holds()).unwrap_or(Err(error)) {
             Ok(upstream) => {
                 self.upstream = upstream;
                 self.clock = None;
                 Step::On
             }
             Err(last) => {
-                self.member.shared.not_connected(last);
+                self.member.shared().not_connected(last);
                 Step::Over
             }
         }
@@ -149,13 +231,14 @@ impl Pair {
         }
         self.client.reset_on_close();
         self.upstream.reset_on_close();
-        self.member.shared.totals.broken.fetch_add(1, Ordering::Relaxed);
+        self.member.shared().totals.broken.fetch_add(1, Ordering::Relaxed);
         Step::Over
     }
 
     /// Moves what there is, in both directions.
     fn relay(&mut self, cx: &mut Context<'_>, moved: &mut [Moved; 2]) -> Poll<Step> {
         if !self.up.ended {
+            let reading = self.client.reading();
             match self.up.flow.poll(cx, &self.client, &self.upstream, &mut moved[0]) {
                 Poll::Ready(Ok(())) => self.up.ended = true,
                 Poll::Ready(Err(broken)) => {
@@ -164,11 +247,14 @@ impl Pair {
                 }
                 Poll::Pending => {}
             }
+            let ended = self.up.flow.has_ended();
+            self.learn(Side::Client, reading, moved[0].read > 0, ended);
             if self.connecting && moved[0].written > 0 {
                 self.connected();
             }
         }
         if !self.down.ended {
+            let reading = self.upstream.reading();
             match self.down.flow.poll(cx, &self.upstream, &self.client, &mut moved[1]) {
                 Poll::Ready(Ok(())) => self.down.ended = true,
                 Poll::Ready(Err(broken)) => {
@@ -177,6 +263,8 @@ impl Pair {
                 }
                 Poll::Pending => {}
             }
+            let ended = self.down.flow.has_ended();
+            self.learn(Side::Upstream, reading, moved[1].read > 0, ended);
             if self.connecting && (moved[1].read > 0 || self.down.ended) {
                 self.connected();
             }
@@ -205,7 +293,7 @@ impl Pair {
 
     /// What it may wait for how long; `None`: for ever.
     fn limit(&self) -> Option<Duration> {
-        let options = &self.member.shared.options;
+        let options = &self.member.shared().options;
         match self.connecting {
             // A connection on which nobody speaks shows only when it is looked for.
             true => Some(
@@ -228,7 +316,7 @@ impl Pair {
         if Pin::new(&mut clock.sleep).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let options = &self.member.shared.options;
+        let options = &self.member.shared().options;
         let limit = match self.connecting {
             true if self.upstream.is_connected() => {
                 self.connecting = false;
@@ -250,7 +338,7 @@ impl Pair {
             let text = format!("no answer within {} s", limit.as_secs_f64());
             return Poll::Ready(self.not_connected(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
-        self.member.shared.totals.timed_out.fetch_add(1, Ordering::Relaxed);
+        self.member.shared().totals.timed_out.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Step::Over)
     }
 }
@@ -262,15 +350,20 @@ impl Future for Pair {
         let pair = &mut *self;
         loop {
             let mut moved = <[Moved; 2]>::default();
+            let ends = pair.ends();
             let mut step = pair.relay(cx, &mut moved);
             let [up, down] = &moved;
-            pair.member.shared.totals.moved(up, down);
+            pair.member.shared().totals.moved(up, down);
             if (up.read | up.written | down.read | down.written) > 0
                 && let Some(clock) = &mut pair.clock
             {
                 clock.active = Instant::now();
             }
             if step.is_pending() {
+                let ended = pair.ends() > ends;
+                if pair.look_again(cx, &moved, ended) {
+                    continue;
+                }
                 step = pair.watch_time(cx);
             }
             match step {

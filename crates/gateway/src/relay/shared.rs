@@ -4,12 +4,14 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::flow::Moved;
 use super::gate::Place;
+use super::guess::Guesses;
 use crate::Address;
 
 /// How a relay treats its connections.
@@ -264,22 +266,51 @@ impl Shared {
     }
 }
 
+/// What the pairs of an engine share.
+pub(super) struct Local {
+    pub shared: Arc<Shared>,
+    guesses: Guesses,
+    looks_again: bool,
+}
+
+impl Local {
+    /// `watching_costs` says that it takes a system call to have a descriptor watched.
+    pub fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
+        let looks_again = watching_costs && shared.options.speculative;
+        Local { shared, guesses: Guesses::new(), looks_again }
+    }
+}
+
 /// One of the pairs that there are now.
 pub(super) struct Member {
-    pub shared: Arc<Shared>,
+    local: Rc<Local>,
     _place: Place,
 }
 
 impl Member {
-    pub fn new(shared: Arc<Shared>, place: Place) -> Member {
-        shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Member { shared, _place: place }
+    pub fn new(local: Rc<Local>, place: Place) -> Member {
+        local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
+        Member { local, _place: place }
+    }
+
+    pub fn shared(&self) -> &Shared {
+        &self.local.shared
+    }
+
+    /// What its engine has learnt.
+    pub fn guesses(&self) -> &Guesses {
+        &self.local.guesses
+    }
+
+    /// Whether it looks again before it has a descriptor watched.
+    pub fn looks_again(&self) -> bool {
+        self.local.looks_again
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.shared.totals.active.fetch_sub(1, Ordering::Relaxed);
+        self.local.shared.totals.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -7,6 +7,7 @@
 //! A relay that does not speculate waits for a direction before it uses it for the first time, which is what
 //! an event loop does that trusts in nothing but its poller.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
+use rustix::net::{SendFlags, send};
 use rustix::pipe::SpliceFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use superpoll::call;
@@ -40,6 +42,8 @@ pub(super) trait End {
         pipe: &OwnedFd,
         length: usize,
     ) -> Poll<io::Result<usize>>;
+    /// Writes the last bytes: the end that follows goes with them.
+    fn poll_write_last(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
     /// Has small writes sent at once from now on.
     fn set_nodelay(&self);
 }
@@ -109,42 +113,67 @@ socket! {
     Unix(std::os::unix::net::UnixStream), false
 }
 
-/// A stream socket.
-pub(super) enum Stream {
+/// The socket of whichever kind.
+enum Kind {
     Tcp(AsyncFd<Tcp>),
     Unix(AsyncFd<Unix>),
+}
+
+/// How a stream is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reading {
+    /// It is watched, or is going to be as soon as it has nothing to give.
+    Watched,
+    /// Not in this turn.
+    Later,
+    /// It is tried, and not watched for that; a second time where there may be something behind what it gives.
+    Tried { twice: bool },
+}
+
+/// A stream socket.
+pub(super) struct Stream {
+    kind: Kind,
+    reading: Cell<Reading>,
 }
 
 impl From<std::net::TcpStream> for Stream {
     /// Takes one that does not block.
     fn from(socket: std::net::TcpStream) -> Stream {
-        Stream::Tcp(AsyncFd::nonblocking(Tcp(socket)))
+        let kind = Kind::Tcp(AsyncFd::nonblocking(Tcp(socket)));
+        Stream { kind, reading: Cell::new(Reading::Watched) }
     }
 }
 
 impl From<std::os::unix::net::UnixStream> for Stream {
     /// Takes one that does not block.
     fn from(socket: std::os::unix::net::UnixStream) -> Stream {
-        Stream::Unix(AsyncFd::nonblocking(Unix(socket)))
+        let kind = Kind::Unix(AsyncFd::nonblocking(Unix(socket)));
+        Stream { kind, reading: Cell::new(Reading::Watched) }
     }
 }
 
 /// Calls a function with the descriptor of whatever kind.
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr) => {
-        match $self {
-            Stream::Tcp($stream) => $call,
-            Stream::Unix($stream) => $call,
+        match &$self.kind {
+            Kind::Tcp($stream) => $call,
+            Kind::Unix($stream) => $call,
         }
     };
 }
 
 impl Stream {
-    /// Begins to connect by TCP.
-    pub fn begin(address: SocketAddr) -> io::Result<Stream> {
+    /// Begins to connect by TCP. If there is something to send at once, the peer is not told before that the
+    /// connection is there, which spares a packet.
+    pub fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
         let kind = Type::STREAM.nonblocking().cloexec();
         count(Call::Socket);
         let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        if sends {
+            count(Call::SetOption);
+            // It works without, too.
+            let _ = socket.set_tcp_quickack(false);
+        }
         count(Call::Connect);
         let outcome = socket.connect(&address.into());
         let stream = Stream::from(std::net::TcpStream::from(socket));
@@ -165,11 +194,28 @@ impl Stream {
         let _ = either!(self, stream => stream.try_perform(direction, |_| refuse()));
     }
 
+    /// How it is read.
+    pub fn reading(&self) -> Reading {
+        self.reading.get()
+    }
+
+    /// How it is read from now on. What was not watched is, and tells what it has got meanwhile.
+    pub fn set_reading(&self, reading: Reading) {
+        if self.reading.replace(reading) != Reading::Watched && reading == Reading::Watched {
+            self.doubt(Direction::Read);
+        }
+    }
+
+    /// Reads what there is now.
+    pub fn try_read(&self, room: &mut [u8]) -> io::Result<usize> {
+        either!(self, stream => stream.try_perform(Direction::Read, |mut socket| socket.read(room)))
+    }
+
     /// Waits until it is connected, or tells why it never will be.
     pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Stream::Unix(_) => Poll::Ready(Ok(())),
-            Stream::Tcp(stream) => stream.poll_perform(cx, Direction::Write, |stream| {
+        match &self.kind {
+            Kind::Unix(_) => Poll::Ready(Ok(())),
+            Kind::Tcp(stream) => stream.poll_perform(cx, Direction::Write, |stream| {
                 count(Call::GetOption);
                 match stream.0.take_error()? {
                     Some(error) => Err(error),
@@ -189,9 +235,9 @@ impl Stream {
 
     /// Whether it is connected now.
     pub fn is_connected(&self) -> bool {
-        match self {
-            Stream::Unix(_) => true,
-            Stream::Tcp(stream) => {
+        match &self.kind {
+            Kind::Unix(_) => true,
+            Kind::Tcp(stream) => {
                 count(Call::GetPeer);
                 stream.get_ref().0.peer_addr().is_ok()
             }
@@ -207,7 +253,7 @@ impl Stream {
     /// Has closing reset the connection, so that the peer does not take a broken stream for a whole one. In the
     /// Unix domain there is no such thing.
     pub fn reset_on_close(&self) {
-        if let Stream::Tcp(stream) = self {
+        if let Kind::Tcp(stream) = &self.kind {
             count(Call::SetOption);
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
@@ -224,7 +270,25 @@ fn splice(from: impl AsFd, to: impl AsFd, length: usize) -> io::Result<usize> {
 impl End for Stream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        either!(self, stream => Pin::new(&mut &*stream).poll_read(cx, room))
+        match self.reading.get() {
+            Reading::Watched => {
+                either!(self, stream => Pin::new(&mut &*stream).poll_read(cx, room))
+            }
+            Reading::Later => Poll::Pending,
+            Reading::Tried { twice } => match self.try_read(room) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.reading.set(Reading::Later);
+                    Poll::Pending
+                }
+                outcome => {
+                    if outcome.as_ref().is_ok_and(|count| *count < room.len()) {
+                        let again = Reading::Tried { twice: false };
+                        self.reading.set(if twice { again } else { Reading::Later });
+                    }
+                    Poll::Ready(outcome)
+                }
+            },
+        }
     }
 
     #[inline]
@@ -238,6 +302,7 @@ impl End for Stream {
         pipe: &OwnedFd,
         length: usize,
     ) -> Poll<io::Result<usize>> {
+        self.set_reading(Reading::Watched);
         let from = |stream: BorrowedFd<'_>| splice(stream, pipe, length);
         either!(self, stream => stream.poll_perform(cx, Direction::Read, |socket| from(socket.as_fd())))
     }
@@ -252,8 +317,18 @@ impl End for Stream {
         either!(self, stream => stream.poll_perform(cx, Direction::Write, |socket| to(socket.as_fd())))
     }
 
+    fn poll_write_last(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &self.kind {
+            Kind::Unix(_) => self.poll_write(cx, bytes),
+            Kind::Tcp(stream) => stream.poll_perform(cx, Direction::Write, |socket| {
+                count(Call::Send);
+                Ok(send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)?)
+            }),
+        }
+    }
+
     fn set_nodelay(&self) {
-        if let Stream::Tcp(stream) = self {
+        if let Kind::Tcp(stream) = &self.kind {
             count(Call::SetOption);
             // A connection that is gone tells so when it is written to.
             let _ = stream.get_ref().0.set_nodelay(true);
