@@ -97,6 +97,9 @@ impl Pair {
             let mut buffer = Buffer::take();
             match client.try_read(&mut buffer.bytes) {
                 Ok(count) => {
+                    if count < buffer.bytes.len() {
+                        client.is_drained();
+                    }
                     (buffer.start, buffer.end) = (0, count as u32);
                     up.flow.begin_with(buffer);
                 }

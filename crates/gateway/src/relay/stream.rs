@@ -211,6 +211,14 @@ impl Stream {
         either!(self, stream => stream.try_perform(Direction::Read, |mut socket| socket.read(room)))
     }
 
+    /// A read has given less than it could, and nobody has been told of this stream yet: the next one need not be
+    /// tried. Whoever begins to watch it is told of all there is.
+    pub fn is_drained(&self) {
+        if matches!(self.kind, Kind::Tcp(_)) {
+            self.doubt(Direction::Read);
+        }
+    }
+
     /// Waits until it is connected, or tells why it never will be.
     pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.kind {

@@ -91,8 +91,10 @@ pub fn free_port() -> Result<u16> {
 fn haproxy_configuration(port: u16, origin: u16, splices: bool) -> String {
     let splice =
         if splices { "    option splice-request\n    option splice-response\n" } else { "" };
+    // With two pipes for each connection that it splices, haproxy wants five descriptors and more for each.
+    let most = (superpoll::limits::descriptors().1 / 8).clamp(100, 9000);
     format!(
-        "global\n    maxconn 9000\n    nbthread 1\n\
+        "global\n    maxconn {most}\n    nbthread 1\n\
          defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 60s\n    timeout server 60s\n{splice}\
          listen relay\n    bind 127.0.0.1:{port}\n    server origin 127.0.0.1:{origin}\n"
     )
