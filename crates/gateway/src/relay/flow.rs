@@ -62,7 +62,7 @@ enum Delay {
 pub(super) struct Flow {
     /// Bytes that the target has not taken yet.
     held: Option<Box<Buffer>>,
-    pipe: Option<Box<Pipe>>,
+    pipe: Option<Pipe>,
     in_pipe: u32,
     way: Way,
     delay: Delay,

@@ -311,7 +311,7 @@ async fn relay_to(path: PathBuf, client: Stream, member: Member) {
     count(Call::Connect);
     let connect = UnixStream::connect(&path);
     let limit = member.shared().options.connect_timeout;
-    match time::timeout(limit, connect).await.map_err(io::Error::from).flatten() {
+    match time::timeout(limit, connect).await.map_err(io::Error::from).and_then(|outcome| outcome) {
         Ok(upstream) => {
             Pair::connected_to(upstream.into_std().into(), client, member).await;
         }

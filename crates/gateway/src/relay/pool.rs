@@ -21,7 +21,7 @@ const KEPT: usize = 16;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Box<Buffer>>> = const { RefCell::new(Vec::new()) };
-    static PIPES: RefCell<Vec<Box<Pipe>>> = const { RefCell::new(Vec::new()) };
+    static PIPES: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Memory, of which the part from `start` to `end` is in use.
@@ -63,7 +63,7 @@ pub(super) struct Pipe {
 
 impl Pipe {
     /// Takes an empty one.
-    pub fn take() -> io::Result<Box<Pipe>> {
+    pub fn take() -> io::Result<Pipe> {
         if let Some(pipe) = PIPES.try_with(|kept| kept.borrow_mut().pop()).ok().flatten() {
             return Ok(pipe);
         }
@@ -72,11 +72,11 @@ impl Pipe {
         count(Call::Control);
         // Refused where the administrator or the user's total forbids it; the default of 64 KiB works as well.
         let _ = fcntl_setpipe_size(&writer, PIPE);
-        Ok(Box::new(Pipe { reader, writer }))
+        Ok(Pipe { reader, writer })
     }
 
     /// Gives it back, empty.
-    pub fn give_back(self: Box<Pipe>) {
+    pub fn give_back(self) {
         let _ = PIPES.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT {
