@@ -252,3 +252,41 @@ fn a_client_that_vanishes_in_the_middle_of_bulk_ends_its_own_pair_only() {
         assert_eq!(errors(child), "", "{backend:?}");
     }
 }
+
+/// The memory of a process that is no file's, in bytes.
+fn memory(child: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn an_idle_pair_takes_little_memory() {
+    const MANY: usize = 1500;
+    // Pages are counted, not bytes, and tables grow by half.
+    const MOST: u64 = 1280;
+    if superpoll::limits::raise_descriptors().unwrap() < 4 * MANY as u64 {
+        eprintln!("skipped: {} descriptors are too few", superpoll::limits::descriptors().0);
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let (mut child, address) = start(&["--listen", "127.0.0.1:0", "--to", &to]);
+    let pair = || {
+        let mut client = TcpStream::connect(&address).unwrap();
+        client.write_all(b"hello").unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.read_exact(&mut [0; 5]).unwrap();
+        server.write_all(b"hello").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+        (client, server)
+    };
+    let warm: Vec<_> = (0..100).map(|_| pair()).collect();
+    let before = memory(&child);
+    let idle: Vec<_> = (0..MANY).map(|_| pair()).collect();
+    let each = (memory(&child) - before) / MANY as u64;
+    assert!(each <= MOST, "{each} bytes for an idle pair");
+    drop((warm, idle));
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
+}
