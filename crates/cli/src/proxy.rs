@@ -58,6 +58,8 @@ fn patience(text: &str) -> Result<Duration, String> {
 
 /// Relays until SIGTERM or SIGINT.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    // Each pair takes two, and many systems allow a thousand unless they are asked. As many as there are will do.
+    let _ = superpoll::limits::raise_descriptors();
     let mut builder = Runtime::builder().workers(options.workers);
     if let Some(backend) = options.backend {
         builder = builder.backend(backend);
