@@ -142,6 +142,11 @@ impl Server {
         self.name
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> i32 {
+        self.child.pid()
+    }
+
     /// The processor time that its process has used, in nanoseconds.
     ///
     /// # Errors
