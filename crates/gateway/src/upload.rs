@@ -75,6 +75,8 @@ pub struct Upload {
     patience: Duration,
     /// None until it had to be waited for.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether it is waited for now: the time in which nobody asks for more is not the client's.
+    is_waited_for: bool,
     /// Told when all of it was read, if somebody wants to know.
     tally: Option<Rc<Tally>>,
 }
@@ -86,7 +88,15 @@ impl Upload {
         patience: Duration,
         tally: Option<Rc<Tally>>,
     ) -> Upload {
-        let mut upload = Upload { incoming, limit, left: limit, patience, timer: None, tally };
+        let mut upload = Upload {
+            incoming,
+            limit,
+            left: limit,
+            patience,
+            timer: None,
+            is_waited_for: false,
+            tally,
+        };
         if upload.incoming.is_end_stream() {
             upload.ended();
         }
@@ -108,6 +118,9 @@ impl Upload {
 
     fn waits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+        if !std::mem::replace(&mut self.is_waited_for, true) {
+            timer.reset(Instant::now() + self.patience);
+        }
         timer.as_mut().poll(cx)
     }
 }
@@ -125,9 +138,7 @@ impl Body for Upload {
             ready!(this.waits(cx));
             return Poll::Ready(Some(Err(UploadError::TimedOut(this.patience))));
         };
-        if let Some(timer) = &mut this.timer {
-            timer.reset(Instant::now() + this.patience);
-        }
+        this.is_waited_for = false;
         let frame = match frame {
             None => {
                 this.ended();

@@ -102,11 +102,11 @@ impl Write for Below {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream, cx| Write::poll_flush(stream, cx))
+        self.poll(Write::poll_flush)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream, cx| Write::poll_shutdown(stream, cx))
+        self.poll(Write::poll_shutdown)
     }
 }
 

@@ -185,9 +185,7 @@ pub(super) fn response(headers: &mut HeaderMap) -> Result<(), &'static str> {
 pub(super) fn target(uri: &Uri, prefix: Option<&str>) -> Option<Uri> {
     let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let Some(prefix) = prefix else {
-        if uri.authority().is_none() {
-            return None;
-        }
+        uri.authority()?;
         return whole.parse().ok();
     };
     let rest = whole.strip_prefix(prefix).unwrap_or(whole);

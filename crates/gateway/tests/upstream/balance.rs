@@ -133,9 +133,7 @@ fn if_all_are_found_down_nobody_is_asked() {
 #[test]
 fn failures_leave_a_server_out() {
     for backend in MOST {
-        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = gone.local_addr().unwrap().to_string();
-        drop(gone);
+        let (_gone, address) = crate::origin::refuses();
         let b = Origin::named("b");
         let gateway = Gateway::start(backend, &config(&[&address, &b.address], "", ""));
         // Each failure has its retry.
@@ -151,14 +149,13 @@ fn failures_leave_a_server_out() {
 
 #[test]
 fn if_all_are_taken_to_be_down_one_is_tried() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = gone.local_addr().unwrap().to_string();
-    drop(gone);
+    let (gone, address) = crate::origin::refuses();
     let gateway = Gateway::start(BackendKind::Epoll, &config(&[&address], "", ""));
     for _ in 0..4 {
         assert_eq!(get(&gateway.address, "/").status, 502);
     }
     assert_eq!(gateway.up(), [false]);
+    drop(gone);
     let _back = Origin::on(&address, |line| {
         line.request()?;
         line.answer("back")?;

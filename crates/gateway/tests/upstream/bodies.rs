@@ -176,9 +176,7 @@ fn a_client_may_wait_for_leave_to_send() {
         assert!(origin.seen().iter().all(|seen| seen.field("expect").is_none()));
         // Where nobody would take the body, nobody asks for it.
         drop(origin);
-        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = gone.local_addr().unwrap().to_string();
-        drop(gone);
+        let (_gone, address) = crate::origin::refuses();
         let gateway = Gateway::start(backend, &config(&[&address], "", ""));
         let mut client = Client::connect(&gateway.address);
         client.send(

@@ -93,9 +93,7 @@ fn a_retry_goes_to_another_server() {
 
 #[test]
 fn what_was_not_sent_is_sent_to_another_server_whatever_it_is() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = gone.local_addr().unwrap().to_string();
-    drop(gone);
+    let (_gone, address) = crate::origin::refuses();
     let good = Origin::echo();
     let gateway = Gateway::start(BackendKind::Epoll, &config(&[&address, &good.address], "", ""));
     for _ in 0..4 {

@@ -54,7 +54,13 @@ impl Gateway {
         let (calls, called) = mpsc::channel::<Call>();
         let (tell, told) = mpsc::channel();
         let thread = thread::spawn(move || {
-            let runtime = Runtime::builder().backend(backend).build().unwrap();
+            // Rings of tests that run at the same time share a limit of memory.
+            let mut built = None;
+            wait(|| {
+                built = Runtime::builder().backend(backend).build().ok();
+                built.is_some()
+            });
+            let runtime = built.unwrap();
             let mut server =
                 Server::start(&runtime, &config, |failure| panic!("{failure}")).unwrap();
             tell.send(server.listening().next().unwrap().to_string()).unwrap();

@@ -389,3 +389,12 @@ impl Client {
 pub fn get(address: &str, path: &str) -> Reply {
     Client::connect(address).get(path)
 }
+
+/// An address that refuses connections as long as the socket is there, which keeps others from it.
+pub fn refuses() -> (socket2::Socket, String) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&any.into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
+    (socket, address)
+}

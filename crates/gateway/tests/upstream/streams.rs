@@ -101,7 +101,7 @@ fn another_protocol_goes_through() {
         assert_eq!(reply.field("upgrade").unwrap(), "websocket");
         assert_eq!(reply.field("connection").unwrap().to_ascii_lowercase(), "upgrade");
         assert_eq!(reply.field("sec-websocket-accept").unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-        let mut expect = |client: &mut Client, text: &[u8]| {
+        let expect = |client: &mut Client, text: &[u8]| {
             let mut got = vec![0; text.len()];
             client.reader.read_exact(&mut got).unwrap();
             assert!(got == text);
