@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
     atr, echo, herd, http, mix, models, output, registrations, ring, targets, timers, wake,
+    zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -58,6 +59,8 @@ enum Lab {
     Http(http::Options),
     /// Timers set and taken back, and how late those are that end
     Timers(timers::Options),
+    /// A few busy connections beside thousands of silent ones: the processor time of a request
+    Zombies(zombies::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
 }
@@ -147,6 +150,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Timers(options) => {
             let record = timers::run(&options)?;
             output::timers(&record, &options.output)
+        }
+        Lab::Zombies(options) => {
+            let record = zombies::run(&options)?;
+            output::zombies(&record, &options.output)
         }
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;

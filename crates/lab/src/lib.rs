@@ -5,6 +5,7 @@
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
 //! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`models`] the four ways to learn what is ready,
+//! [`zombies`] what idle connections cost the busy ones,
 //! [`registrations`] what it costs to begin and end watching. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
@@ -45,6 +46,7 @@ pub mod table;
 pub mod targets;
 pub mod timers;
 pub mod wake;
+pub mod zombies;
 
 pub use error::{Error, Result};
 pub use sys::memory::Counting;

@@ -107,9 +107,24 @@ pub fn take_turns<C: Connection>(
     budget_ns: f64,
     mut begins: impl FnMut(&'static str),
 ) -> Result<u64> {
+    take_turns_of(runners, rounds, u64::MAX, budget_ns, &mut begins)
+}
+
+/// As [`take_turns`], with at most so many requests in a round.
+///
+/// # Errors
+///
+/// As [`take_turns`].
+pub fn take_turns_of<C: Connection>(
+    runners: &mut [Runner<C>],
+    rounds: usize,
+    most: u64,
+    budget_ns: f64,
+    mut begins: impl FnMut(&'static str),
+) -> Result<u64> {
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
     let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
-    let requests = rounds::share(&request_ns, rounds, budget_ns).max(connections as u64);
+    let requests = rounds::share(&request_ns, rounds, budget_ns).min(most).max(connections as u64);
     for runner in &mut *runners {
         runner.before = runner.server.counts()?;
     }

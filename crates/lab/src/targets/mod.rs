@@ -18,6 +18,7 @@ mod ring;
 mod run;
 mod timers;
 mod wake;
+mod zombies;
 
 pub use atr::of_atr;
 pub use echo::of_echo;
@@ -29,6 +30,7 @@ pub use ring::of_ring;
 pub use run::{Options, run};
 pub use timers::of_timers;
 pub use wake::of_wake;
+pub use zombies::of_zombies;
 
 /// Subjects on io_uring, with targets of their own.
 const RINGS: [&str; 2] = ["uring", "adaptive-uring"];
