@@ -4,6 +4,7 @@
 
 mod address;
 mod body;
+pub mod channel;
 pub mod config;
 mod exchange;
 pub mod files;

@@ -13,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use superpoll_rt::{AsyncFd, spawn, time};
 
 use crate::body::Body;
 use crate::exchange::Peer;
+use crate::metrics::Engine;
 use crate::transport::Socket;
 
 /// How many connections are called back in one go before other tasks have their turn.
@@ -128,6 +130,7 @@ pub struct Lot {
     poller: RefCell<Poller>,
     places: RefCell<Vec<Option<Place>>>,
     parked: Cell<usize>,
+    counters: Arc<Engine>,
     opened: Instant,
     /// The deadline that comes first, or one that came before it; zero: none.
     soonest: Cell<u32>,
@@ -146,14 +149,15 @@ impl Lot {
         Ok(Prepared { poller, nested })
     }
 
-    /// Opens a lot on the engine of this thread.
+    /// Opens a lot on the engine of this thread, which counts what is in it.
     #[must_use]
-    pub fn open(prepared: Prepared) -> Rc<Lot> {
+    pub fn open(prepared: Prepared, counters: Arc<Engine>) -> Rc<Lot> {
         let Prepared { poller, nested } = prepared;
         let lot = Rc::new(Lot {
             poller: RefCell::new(poller),
             places: RefCell::default(),
             parked: Cell::new(0),
+            counters,
             opened: Instant::now(),
             soonest: Cell::new(0),
             draining: Cell::new(false),
@@ -220,7 +224,8 @@ impl Lot {
             places.resize_with(index + 1, || None);
         }
         places[index] = Some(Place { parked, guest, key, deadline });
-        self.parked.set(self.parked.get() + 1);
+        self.count(self.parked.get() + 1);
+        self.counters.parkings.add(1);
         Ok(key)
     }
 
@@ -236,6 +241,11 @@ impl Lot {
         (place.key == key).then(|| at(&place.parked))
     }
 
+    fn count(&self, parked: usize) {
+        self.parked.set(parked);
+        self.counters.parked.set(parked as u64);
+    }
+
     fn remove(&self, key: Key) -> Option<Place> {
         let mut places = self.places.borrow_mut();
         let slot = places.get_mut(key.index() as usize)?;
@@ -243,7 +253,7 @@ impl Lot {
             return None;
         }
         let place = slot.take()?;
-        self.parked.set(self.parked.get() - 1);
+        self.count(self.parked.get() - 1);
         // Cannot fail: the key is one of a place.
         let _ = self.poller.borrow_mut().deregister(key);
         Some(place)

@@ -296,7 +296,8 @@ pub(super) async fn serve(
             working.remember(cx.waker());
             let tally = &line.tally;
             let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
-            if waits && tally.waits.get() && !tally.unflushed.get() && !tally.stuck.get() {
+            // A request that can wait was read to its end, and hyper gives back what follows it.
+            if waits && !tally.unflushed.get() && !tally.stuck.get() {
                 return Poll::Ready(End::Waits);
             }
             while timer.as_mut().poll(cx).is_ready() {

@@ -101,17 +101,13 @@ impl Home {
     pub fn park(self: Rc<Home>, parked: Parked, limit: Duration) {
         let worker = self.worker.clone();
         // What cannot be parked is closed, as idle connections may be at any time.
-        if worker.lot.park(parked, self, Until::Readable, Some(limit)).is_ok() {
-            worker.counters.parkings.add(1);
-        }
-        worker.counters.parked.set(worker.lot.len() as u64);
+        drop(worker.lot.park(parked, self, Until::Readable, Some(limit)));
     }
 }
 
 impl Guest for Home {
     fn called(self: Rc<Home>, parked: Parked, why: Why) {
         let counters = &self.worker.counters;
-        counters.parked.set(self.worker.lot.len() as u64);
         match why {
             Why::Ready => {
                 let Ok(plain) = Plain::new(parked.socket) else { return };

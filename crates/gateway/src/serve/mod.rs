@@ -33,6 +33,7 @@ use futures_rustls::TlsAcceptor;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
+use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Peer;
 use crate::listen::{Bound, Inherited, Listener};
@@ -113,6 +114,7 @@ pub struct Server {
     handle: Handle,
     on_epoll: bool,
     fronts: Vec<Front>,
+    channels: Registry,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
     /// What was passed on and is not used yet.
@@ -177,6 +179,7 @@ impl Server {
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
+            channels: Registry::default(),
             seats: Arc::default(),
             engines,
             inherited: RefCell::new(inherited),
@@ -194,9 +197,10 @@ impl Server {
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let shared = Arc::new(config.clone());
+        let channels = self.channels.next(config);
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint = Blueprint::new(&shared).map_err(failed)?;
+            let blueprint = Blueprint::new(&shared, &channels).map_err(failed)?;
             let lot = Lot::prepare().map_err(|error| {
                 failed(format!("making an epoll object for idle connections: {error}"))
             })?;
@@ -225,6 +229,8 @@ impl Server {
             }
             fronts.push(front);
         }
+        channels.apply(config);
+        self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
         for (index, (blueprint, lot, openings)) in parts.into_iter().enumerate() {
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
@@ -232,14 +238,16 @@ impl Server {
             let counters = self.engines[index].clone();
             let report = self.report.clone();
             let begin = move || {
-                let router = blueprint.build();
                 let local = match local(number) {
                     Some(local) => {
+                        let before = local.worker.router();
+                        let router = blueprint.build(&local.worker.lot, Some(&before));
                         local.worker.change(router, timeouts, limits);
                         local
                     }
                     None => {
-                        let lot = Lot::open(lot);
+                        let lot = Lot::open(lot, counters.clone());
+                        let router = blueprint.build(&lot, None);
                         let worker = Worker::new(lot, router, counters, timeouts, limits);
                         let (worker, closed) = (Rc::new(worker), RefCell::default());
                         let local = Rc::new(Local { worker, closed });
@@ -315,7 +323,7 @@ impl Server {
     ///
     /// As [`start`](Server::start) but for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
-        Blueprint::new(&Arc::new(config.clone())).map_err(failed)?;
+        Blueprint::new(&Arc::new(config.clone()), &Registry::default()).map_err(failed)?;
         for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
             tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
         }
@@ -338,6 +346,12 @@ impl Server {
                 (None, _, Some(_)) => format!("https://{address}/"),
             }
         })
+    }
+
+    /// The channel that a host has at a path; the empty name is that of a host without names.
+    #[must_use]
+    pub fn channel(&self, host: &str, path: &str) -> Option<&Arc<Hub>> {
+        self.channels.find(host, path)
     }
 
     /// What each engine counts.

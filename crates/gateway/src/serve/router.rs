@@ -9,9 +9,11 @@ use http::uri::Authority;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
 use crate::body::Body;
+use crate::channel::{Desk, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Exchange;
 use crate::files::{Folder, Site};
+use crate::park::Lot;
 use crate::reply;
 use crate::upload::Upload;
 
@@ -20,10 +22,12 @@ pub(super) struct Blueprint {
     config: Arc<Config>,
     /// The folders, in the order in which the configuration names them.
     folders: Vec<Folder>,
+    channels: Registry,
 }
 
 /// Who answers below a path.
 enum Handler {
+    Channel(Rc<Desk>),
     Files(Site),
     Redirect(config::Redirect),
 }
@@ -42,11 +46,12 @@ pub(super) struct Router {
     /// What follows the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
     default: Option<Routes>,
+    desks: Vec<Rc<Desk>>,
 }
 
 impl Blueprint {
     /// Opens what a configuration names.
-    pub fn new(config: &Arc<Config>) -> Result<Blueprint, String> {
+    pub fn new(config: &Arc<Config>, channels: &Registry) -> Result<Blueprint, String> {
         let mut folders = Vec::new();
         for host in &config.hosts {
             for route in &host.routes {
@@ -58,13 +63,18 @@ impl Blueprint {
                 }
             }
         }
-        Ok(Blueprint { config: config.clone(), folders })
+        Ok(Blueprint { config: config.clone(), folders, channels: channels.clone() })
     }
 
-    /// Builds the routes, on the engine that they are for.
-    pub fn build(self) -> Router {
+    /// Builds the routes, on the engine that they are for. Channels that `before` has as well go on.
+    pub fn build(self, lot: &Rc<Lot>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
-        let mut router = Router { names: HashMap::new(), wildcards: Vec::new(), default: None };
+        let mut router = Router {
+            names: HashMap::new(),
+            wildcards: Vec::new(),
+            default: None,
+            desks: Vec::new(),
+        };
         for host in &self.config.hosts {
             let mut routes = Vec::new();
             for route in &host.routes {
@@ -74,6 +84,16 @@ impl Blueprint {
                         None => continue,
                     },
                     config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),
+                    config::Action::Channel(_) => match self.channels.of(host, &route.path) {
+                        Some(hub) => {
+                            let mut desks = before.into_iter().flat_map(|before| &before.desks);
+                            let desk = desks.find(|desk| Arc::ptr_eq(desk.hub(), hub)).cloned();
+                            let desk = desk.unwrap_or_else(|| Desk::new(hub.clone(), lot.clone()));
+                            router.desks.push(desk.clone());
+                            Handler::Channel(desk)
+                        }
+                        None => continue,
+                    },
                     _ => continue,
                 };
                 routes.push(Route { path: route.path.clone(), handler });
@@ -135,11 +155,21 @@ impl Router {
             .or(self.default.as_ref())
     }
 
+    /// Ends the channels that another does not have.
+    pub fn retire(&self, after: Option<&Router>) {
+        for desk in &self.desks {
+            let mut desks = after.into_iter().flat_map(|after| &after.desks);
+            if !desks.any(|other| Rc::ptr_eq(desk, other)) {
+                desk.retire();
+            }
+        }
+    }
+
     /// Answers a request.
     pub async fn respond(
         self: Rc<Self>,
         request: Request<Upload>,
-        _exchange: Exchange,
+        exchange: Exchange,
     ) -> Response<Body> {
         let host = match host(&request) {
             Ok(host) => host,
@@ -160,6 +190,13 @@ impl Router {
             return reply::status(StatusCode::NOT_FOUND);
         };
         match &route.handler {
+            Handler::Channel(desk) => {
+                // There is nothing below a channel.
+                if !matches!(&path[route.path.trim_end_matches('/').len()..], "" | "/") {
+                    return reply::status(StatusCode::NOT_FOUND);
+                }
+                desk.clone().answer(request, &exchange).await
+            }
             Handler::Files(site) => {
                 let (head, _) = request.into_parts();
                 let path = &head.uri.path()[route.path.trim_end_matches('/').len()..];

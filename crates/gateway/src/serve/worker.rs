@@ -66,8 +66,10 @@ impl Worker {
     pub fn change(&self, router: Router, timeouts: Timeouts, limits: Limits) {
         self.timeouts.set(timeouts);
         self.limits.set(limits);
-        // What the old one has is dropped only after the new one is in its place.
-        let _old = self.router.replace(Rc::new(router));
+        let new = Rc::new(router);
+        // What the old one has ends only after the new one is in its place.
+        let old = self.router.replace(new.clone());
+        old.retire(Some(&new));
     }
 
     /// How often a connection's task looks at the time.
@@ -84,6 +86,7 @@ impl Worker {
     /// Has idle connections closed, and others as soon as they have answered.
     pub fn drain(&self) {
         self.draining.set(true);
+        self.router().retire(None);
         self.lot.drain();
         self.wake();
     }

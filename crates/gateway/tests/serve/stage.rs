@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use superpoll_gateway::channel::Hub;
 use superpoll_gateway::metrics::{Count, Engine};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config};
@@ -32,6 +33,8 @@ const END: u8 = 2;
 pub struct Stage {
     pub addresses: Vec<Address>,
     pub engines: Vec<Arc<Engine>>,
+    /// The channel at `/c`.
+    pub channel: Option<Arc<Hub>>,
     state: Arc<AtomicU8>,
     changes: mpsc::Sender<Config>,
     thread: Option<JoinHandle<u64>>,
@@ -51,7 +54,8 @@ impl Stage {
             let report = |failure: &_| panic!("{failure:?}");
             let mut server = Server::start(&runtime, &config, report).unwrap();
             let addresses: Vec<Address> = server.listening().cloned().collect();
-            told.send((addresses, server.engines().to_vec())).unwrap();
+            let channel = server.channel("", "/c").cloned();
+            told.send((addresses, server.engines().to_vec(), channel)).unwrap();
             let left = runtime.block_on(async {
                 while seen.load(Ordering::Relaxed) == GO_ON {
                     if let Ok(config) = changed.try_recv() {
@@ -72,8 +76,8 @@ impl Stage {
             left.unwrap()
         };
         let thread = Some(std::thread::spawn(run));
-        let (addresses, engines) = heard.recv().expect("the server has started");
-        Stage { addresses, engines, state, changes, thread }
+        let (addresses, engines, channel) = heard.recv().expect("the server has started");
+        Stage { addresses, engines, channel, state, changes, thread }
     }
 
     /// A server of the files below `folder` with short timeouts.

@@ -1,0 +1,133 @@
+//! Up to where a subscriber has read a channel.
+
+use std::fmt;
+
+use http::{HeaderMap, Uri};
+use percent_encoding::percent_decode_str;
+
+/// An id, and the epoch that it is of.
+///
+/// It is written `ID-EPOCH`, the epoch in hexadecimal digits, or `ID` alone where it is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cursor {
+    /// The last message that was read; zero: none.
+    pub id: u64,
+    /// The hub's epoch, if it is known.
+    pub epoch: Option<u64>,
+}
+
+impl Cursor {
+    /// Reads what [`Display`](fmt::Display) writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Cursor> {
+        let digits = |text: &str| !text.is_empty() && !text.starts_with('+');
+        let (id, epoch) = match text.split_once('-') {
+            None => (text, None),
+            Some((id, epoch)) if digits(epoch) => (id, Some(u64::from_str_radix(epoch, 16).ok()?)),
+            Some(_) => return None,
+        };
+        digits(id).then_some(())?;
+        Some(Cursor { id: id.parse().ok()?, epoch })
+    }
+
+    /// What a reader is told who has read something that was never there.
+    const fn foreign() -> Cursor {
+        Cursor { id: u64::MAX, epoch: None }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.epoch {
+            None => write!(f, "{}", self.id),
+            Some(epoch) => write!(f, "{}-{epoch:x}", self.id),
+        }
+    }
+}
+
+/// What a subscriber asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Asked {
+    /// From where; without it, from now on.
+    pub after: Option<Cursor>,
+    /// For how many seconds it waits.
+    pub wait: Option<u64>,
+}
+
+impl Asked {
+    /// Reads a request, or says what is wrong with it.
+    pub fn read(uri: &Uri, headers: &HeaderMap) -> Result<Asked, String> {
+        let mut asked = Asked::default();
+        for pair in uri.query().unwrap_or("").split('&') {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(value).decode_utf8_lossy();
+            let wrong = |expected: &str| format!("{name}={value:?} in the URL: {expected}\n");
+            match name {
+                "after" => {
+                    let cursor = Cursor::parse(&value);
+                    let cursor = cursor.ok_or_else(|| wrong("the id of a message is expected"))?;
+                    asked.after = Some(cursor);
+                }
+                "wait" => {
+                    let seconds = value.parse();
+                    let seconds = seconds.map_err(|_| wrong("seconds are expected"))?;
+                    asked.wait = Some(seconds);
+                }
+                _ => {}
+            }
+        }
+        // A client that connects again asks by the same URL as before: what it has read meanwhile is in the field. It
+        // is not the client's fault if another server has given the id out.
+        if let Some(last) = headers.get("last-event-id").filter(|last| !last.is_empty()) {
+            let cursor = last.to_str().ok().and_then(Cursor::parse);
+            asked.after = Some(cursor.unwrap_or(Cursor::foreign()));
+        }
+        Ok(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for cursor in [
+            Cursor { id: 0, epoch: None },
+            Cursor { id: 17, epoch: Some(0xabc) },
+            Cursor { id: u64::MAX, epoch: Some(u64::MAX) },
+        ] {
+            assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
+        }
+        for text in ["", "-", "1-", "-1", "+1", "1-+2", "1-xyz", "99999999999999999999", "1 "] {
+            assert_eq!(Cursor::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_field_counts_more_than_the_url() {
+        let uri = Uri::from_static("/c?x=1&after=3%2d1f&wait=20");
+        let asked = Asked::read(&uri, &HeaderMap::new()).unwrap();
+        let after = Some(Cursor { id: 3, epoch: Some(0x1f) });
+        assert_eq!(asked, Asked { after, wait: Some(20) });
+        let mut headers = HeaderMap::new();
+        headers.insert("last-event-id", HeaderValue::from_static("9"));
+        let asked = Asked::read(&uri, &headers).unwrap();
+        assert_eq!(asked.after, Some(Cursor { id: 9, epoch: None }));
+        headers.insert("last-event-id", HeaderValue::from_static("of another server"));
+        let asked = Asked::read(&uri, &headers).unwrap();
+        assert_eq!(asked.after, Some(Cursor::foreign()));
+    }
+
+    #[test]
+    fn mistakes_in_the_url_are_named() {
+        let read = |uri| Asked::read(&Uri::from_static(uri), &HeaderMap::new());
+        let error = read("/?after=now").unwrap_err();
+        assert_eq!(error, "after=\"now\" in the URL: the id of a message is expected\n");
+        let error = read("/?wait=-1").unwrap_err();
+        assert_eq!(error, "wait=\"-1\" in the URL: seconds are expected\n");
+        assert_eq!(read("/?afterwards=1&"), Ok(Asked::default()));
+    }
+}

@@ -1,0 +1,372 @@
+//! One engine's part of a channel: its subscribers.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use slab::Slab;
+use superpoll::Key;
+use superpoll_rt::{spawn, yield_now};
+
+use super::cursor::{Asked, Cursor};
+use super::frames::Frames;
+use super::hub::{self, Hub, Message};
+use super::mailbox::{End, Mailbox};
+use super::{events, poll, socket};
+use crate::body::Body;
+use crate::config::Channel;
+use crate::exchange::Exchange;
+use crate::park::{Guest, Lot, Parked, Why};
+use crate::reply;
+use crate::upload::Upload;
+
+/// How many subscribers are served before other tasks have their turn.
+const TURN: usize = 256;
+
+/// The room that sockets are read into, one at a time.
+const ROOM: usize = 16 << 10;
+
+/// Up to which message its reader is.
+pub(super) const NEXT: HeaderName = HeaderName::from_static("channel-next");
+
+/// Which epoch that is of.
+const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
+
+/// One engine's desk at a hub.
+pub struct Desk {
+    pub(super) hub: Arc<Hub>,
+    pub(super) lot: Rc<Lot>,
+    pub(super) outlet: usize,
+    pub(super) places: RefCell<Slab<Place>>,
+    /// There are no subscribers any more, and no new ones.
+    is_retired: Cell<bool>,
+    pub(super) room: RefCell<Box<[u8]>>,
+}
+
+/// A subscriber.
+pub(super) struct Place {
+    /// The last message that it was given.
+    pub last: u64,
+    pub at: At,
+}
+
+/// Where a subscriber is.
+pub(super) enum At {
+    /// A parked long-poll.
+    Poll(Key),
+    /// A parked WebSocket, and whether it was pinged since it was last heard of.
+    Socket(Key, bool),
+    /// In a task, which reads this.
+    Task(Rc<Mailbox>),
+}
+
+/// What is on its way to subscribers: some messages, and the forms they are given in, made once.
+struct Letter {
+    messages: Vec<Message>,
+    options: Channel,
+    frames: Option<Frames>,
+    /// The answer to long-polls from one of the messages on.
+    answer: Option<(usize, Bytes)>,
+}
+
+/// A subscriber's place, given up on drop.
+pub(super) struct Member {
+    pub desk: Rc<Desk>,
+    pub index: usize,
+    stays: bool,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.desk.leave(self.index);
+        }
+    }
+}
+
+impl Member {
+    /// Takes over a place.
+    pub fn of(desk: &Rc<Desk>, index: usize) -> Member {
+        Member { desk: desk.clone(), index, stays: false }
+    }
+
+    /// Leaves the place to who is parked.
+    pub fn stay(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Desk {
+    /// Opens a desk on the engine of this thread, whose lot that is.
+    #[must_use]
+    pub fn new(hub: Arc<Hub>, lot: Rc<Lot>) -> Rc<Desk> {
+        let outlet = hub.open();
+        let desk = Rc::new(Desk {
+            hub: hub.clone(),
+            lot,
+            outlet,
+            places: RefCell::default(),
+            is_retired: Cell::new(false),
+            room: RefCell::new(vec![0; ROOM].into()),
+        });
+        spawn(deliver(Rc::downgrade(&desk), hub, outlet)).detach();
+        desk
+    }
+
+    /// The channel.
+    #[must_use]
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// Answers a request for the channel.
+    pub async fn answer(
+        self: Rc<Desk>,
+        request: Request<Upload>,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        let mut response = self.respond(request, exchange).await;
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    async fn respond(
+        self: Rc<Desk>,
+        request: Request<Upload>,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        if head.method == Method::POST {
+            return self.publish(&head, body).await;
+        }
+        if head.method != Method::GET && head.method != Method::HEAD {
+            let mut response = reply::status(StatusCode::METHOD_NOT_ALLOWED);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
+            return response;
+        }
+        let asked = match Asked::read(&head.uri, &head.headers) {
+            Ok(asked) => asked,
+            Err(what) => return reply::text(StatusCode::BAD_REQUEST, what),
+        };
+        if head.method == Method::HEAD {
+            return self.nothing(StatusCode::OK, self.hub.last());
+        }
+        if exchange.can_take_over() && socket::is_asked_for(&head.headers) {
+            return self.accept(&head.headers, &asked, exchange);
+        }
+        if events::are_asked_for(&head.headers) {
+            return self.stream(&asked);
+        }
+        self.poll(&asked, exchange).await
+    }
+
+    /// A response without a body that says where its reader is.
+    pub(super) fn nothing(&self, status: StatusCode, last: u64) -> Response<Body> {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        self.place(response.headers_mut(), last);
+        response
+    }
+
+    /// Says where a reader is.
+    pub(super) fn place(&self, headers: &mut HeaderMap, last: u64) {
+        headers.insert(NEXT, last.into());
+        if let Ok(epoch) = HeaderValue::from_str(&format!("{:x}", self.hub.epoch())) {
+            headers.insert(EPOCH, epoch);
+        }
+    }
+
+    /// The place after a message, in full.
+    pub(super) fn cursor(&self, last: u64) -> Cursor {
+        Cursor { id: last, epoch: Some(self.hub.epoch()) }
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired.get()
+    }
+
+    /// Enters a subscriber who was counted in at the hub.
+    pub(super) fn enter(self: &Rc<Desk>, last: u64, at: At) -> Member {
+        let index = self.places.borrow_mut().insert(Place { last, at });
+        Member::of(self, index)
+    }
+
+    /// Moves a subscriber.
+    pub(super) fn set(&self, index: usize, at: At) {
+        if let Some(place) = self.places.borrow_mut().get_mut(index) {
+            place.at = at;
+        }
+    }
+
+    /// Strikes a subscriber out.
+    pub(super) fn leave(&self, index: usize) {
+        if self.places.borrow_mut().try_remove(index).is_some() {
+            self.hub.leave(self.outlet);
+        }
+    }
+
+    /// Ends it: all subscribers are told so.
+    pub fn retire(self: &Rc<Desk>) {
+        self.is_retired.set(true);
+        let mut parked = Vec::new();
+        for (_, place) in self.places.borrow().iter() {
+            match &place.at {
+                At::Poll(key) | At::Socket(key, _) => parked.push(*key),
+                At::Task(mailbox) => mailbox.end(End::Retired),
+            }
+        }
+        for parked in parked.into_iter().filter_map(|key| self.lot.take(key)) {
+            self.clone().called(parked, Why::Draining);
+        }
+    }
+
+    /// Serves subscribers from a place on, and tells where to go on with it if there are more.
+    fn serve_some(self: &Rc<Desk>, letter: &mut Letter, from: usize) -> Option<usize> {
+        let end = self.places.borrow().capacity();
+        let mut served = 0;
+        for index in from..end {
+            if served == TURN {
+                return Some(index);
+            }
+            served += usize::from(self.serve(letter, index));
+        }
+        None
+    }
+
+    /// Serves one subscriber, if there is one who has not had all of it.
+    fn serve(self: &Rc<Desk>, letter: &mut Letter, index: usize) -> bool {
+        let mut places = self.places.borrow_mut();
+        let Some(place) = places.get_mut(index) else { return false };
+        let first = letter.messages.partition_point(|message| message.id <= place.last);
+        let news = letter.messages.len() - first;
+        let Some(last) = letter.messages.last().filter(|_| news > 0).map(|message| message.id)
+        else {
+            return false;
+        };
+        place.last = last;
+        hub::count(&self.hub.counters().delivered, news as u64);
+        match &place.at {
+            At::Poll(key) => {
+                let key = *key;
+                drop(places);
+                self.leave(index);
+                if let Some(parked) = self.lot.take(key) {
+                    self.answer_poll(parked, letter.answer(first, self));
+                }
+            }
+            At::Socket(key, _) => {
+                let key = *key;
+                let bytes = letter.frames().from(first);
+                let written = self.lot.look(key, |parked| socket::write(&parked.socket, &bytes));
+                drop(places);
+                match written {
+                    Some(Ok(count)) if count == bytes.len() => {}
+                    Some(Ok(count)) => {
+                        let (begun, rest) = letter.frames().sent(first, count);
+                        let mailbox = Rc::new(Mailbox::default());
+                        for message in &letter.messages[first + begun..] {
+                            self.put(&mailbox, message, &letter.options);
+                        }
+                        if let Some(parked) = self.lot.take(key) {
+                            self.resume(index, parked, mailbox, &rest);
+                        }
+                    }
+                    _ => {
+                        self.lot.take(key);
+                        self.leave(index);
+                    }
+                }
+            }
+            At::Task(mailbox) => {
+                for message in &letter.messages[first..] {
+                    self.put(mailbox, message, &letter.options);
+                }
+            }
+        }
+        true
+    }
+
+    fn put(&self, mailbox: &Mailbox, message: &Message, options: &Channel) {
+        let put = mailbox.put(message.clone(), options);
+        let counters = self.hub.counters();
+        hub::count(&counters.left_out, put.left_out);
+        hub::count(&counters.disconnected, u64::from(put.disconnects));
+    }
+}
+
+impl Letter {
+    fn frames(&mut self) -> &Frames {
+        self.frames.get_or_insert_with(|| Frames::new(&self.messages))
+    }
+
+    fn answer(&mut self, first: usize, desk: &Desk) -> Bytes {
+        match &self.answer {
+            Some((from, answer)) if *from == first => answer.clone(),
+            _ => {
+                let messages = &self.messages[first..];
+                let last = messages.last().map_or(0, |message| message.id);
+                let answer = poll::json(messages, false, desk.cursor(last));
+                self.answer = Some((first, answer.clone()));
+                answer
+            }
+        }
+    }
+}
+
+/// Takes what is published to the subscribers of a desk, until it is closed.
+async fn deliver(desk: Weak<Desk>, hub: Arc<Hub>, outlet: usize) {
+    while let Some(messages) = poll_fn(|cx| hub.poll_take(outlet, cx)).await {
+        let options = hub.options();
+        let mut letter = Letter { messages, options, frames: None, answer: None };
+        let mut from = 0;
+        loop {
+            let Some(desk) = desk.upgrade() else { return };
+            let next = desk.serve_some(&mut letter, from);
+            drop(desk);
+            yield_now().await;
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+    }
+}
+
+impl Guest for Desk {
+    fn called(self: Rc<Desk>, parked: Parked, why: Why) {
+        let index = usize::try_from(parked.token).unwrap_or(usize::MAX);
+        if parked.resume.is_some() {
+            let last = self.places.borrow().get(index).map_or(0, |place| place.last);
+            self.leave(index);
+            self.end_poll(parked, last, why);
+        } else {
+            self.stir(index, parked, why);
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.hub.close(self.outlet);
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk")
+            .field("hub", &self.hub)
+            .field("subscribers", &self.places.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether an operation is to be tried again later.
+pub(super) fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,173 @@
+//! Subscribing by server-sent events, as the HTML standard specifies them (section 9.2).
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use superpoll_rt::time::{Sleep, sleep};
+
+use super::cursor::{Asked, Cursor};
+use super::desk::{At, Desk, Member};
+use super::hub::Message;
+use super::mailbox::Mailbox;
+use crate::body::Body;
+use crate::reply;
+
+/// After how many milliseconds clients come back.
+const RETRY: u32 = 2000;
+
+/// How much is written in one piece, give or take a message.
+const PIECE: usize = 16 << 10;
+
+/// What keeps reverse proxies from collecting events.
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Whether a client takes a stream of events.
+pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
+    let fields = headers.get_all(ACCEPT).into_iter();
+    let mut kinds = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
+    kinds.any(|kind| {
+        let kind = kind.split(';').next().unwrap_or("").trim();
+        kind.eq_ignore_ascii_case("text/event-stream")
+    })
+}
+
+impl Desk {
+    /// Answers with messages as long as there are any.
+    pub(super) fn stream(self: &Rc<Desk>, asked: &Asked) -> Response<Body> {
+        if self.is_retired() {
+            return reply::status(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        let since = self.hub.join(self.outlet, asked.after);
+        let start = since.messages.first().map_or(since.last, |message| message.id - 1);
+        let mailbox = Rc::new(Mailbox::new(since.messages));
+        let member = self.enter(since.last, At::Task(mailbox.clone()));
+        // Who loses the connection before the first message knows what to ask for.
+        let cursor = self.cursor(start);
+        let mut text = format!("retry: {RETRY}\nid: {cursor}\n\n");
+        if since.missed {
+            missed(&mut text, cursor);
+        }
+        let silence = self.hub.options().poll / 2;
+        let events = Events { member, mailbox, text, last: start, silence, timer: sleep(silence) };
+        let mut response = Response::new(Body::stream(events));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(BUFFERING, HeaderValue::from_static("no"));
+        response
+    }
+}
+
+/// A subscriber's stream.
+struct Events {
+    member: Member,
+    mailbox: Rc<Mailbox>,
+    /// What is to be written before the messages.
+    text: String,
+    /// The last message that was written, or would have been.
+    last: u64,
+    /// After how much of it a comment tells that the connection lives.
+    silence: Duration,
+    timer: Sleep,
+}
+
+/// Writes that messages were left out.
+fn missed(text: &mut String, cursor: Cursor) {
+    *text += &format!("event: missed\nid: {cursor}\ndata: true\n\n");
+}
+
+/// Writes a message.
+fn event(text: &mut String, message: &Message, cursor: Cursor) {
+    *text += &format!("id: {cursor}\n");
+    match std::str::from_utf8(&message.data) {
+        Ok(data) if message.is_text => {
+            // Each of the three ends a line there, and is \n to who reads it.
+            for line in data.replace("\r\n", "\n").split(['\n', '\r']) {
+                text.push_str("data: ");
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        _ => {
+            text.push_str("event: base64\ndata: ");
+            BASE64.encode_append(&message.data, text);
+            text.push('\n');
+        }
+    }
+    text.push('\n');
+}
+
+impl http_body::Body for Events {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        this.mailbox.remember(cx);
+        let mut text = std::mem::take(&mut this.text);
+        while text.len() < PIECE
+            && let Some(message) = this.mailbox.take()
+        {
+            let desk = &this.member.desk;
+            if message.id > this.last + 1 {
+                missed(&mut text, desk.cursor(message.id - 1));
+            }
+            this.last = message.id;
+            event(&mut text, &message, desk.cursor(message.id));
+        }
+        if text.is_empty() && this.mailbox.ended().is_some() {
+            return Poll::Ready(None);
+        }
+        if text.is_empty() {
+            if Pin::new(&mut this.timer).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            text.push_str(":\n\n");
+        }
+        this.timer.reset(Instant::now() + this.silence);
+        Poll::Ready(Some(Ok(Frame::data(text.into()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_lines_whatever_ends_them() {
+        let cursor = Cursor { id: 3, epoch: Some(10) };
+        let mut text = String::new();
+        let message = Message { id: 3, data: "a\r\nb\rc\n\n d".into(), is_text: true };
+        event(&mut text, &message, cursor);
+        assert_eq!(text, "id: 3-a\ndata: a\ndata: b\ndata: c\ndata: \ndata:  d\n\n");
+        text.clear();
+        event(&mut text, &Message { data: "".into(), ..message.clone() }, cursor);
+        assert_eq!(text, "id: 3-a\ndata: \n\n");
+        text.clear();
+        event(&mut text, &Message { data: "\u{1}".into(), is_text: false, id: 3 }, cursor);
+        assert_eq!(text, "id: 3-a\nevent: base64\ndata: AQ==\n\n");
+    }
+
+    #[test]
+    fn the_kind_is_found_among_others() {
+        let asked = |accept: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            are_asked_for(&headers)
+        };
+        assert!(asked("text/event-stream"));
+        assert!(asked("text/html, Text/Event-Stream;q=0.5"));
+        assert!(!asked("text/event-streams, */*"));
+        assert!(!are_asked_for(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,208 @@
+//! WebSocket frames: those that are sent, and where those that come end.
+//!
+//! tungstenite writes and reads headers. It does not tell whether it is in the middle of a frame or of a message, which
+//! is what parking depends on, so the bytes that it reads are followed here as well.
+
+use std::io::Cursor;
+
+use bytes::Bytes;
+use tungstenite::protocol::frame::coding::{Data, OpCode};
+use tungstenite::protocol::frame::{Frame, FrameHeader};
+
+use super::hub::Message;
+
+/// A ping without data.
+pub(super) const PING: &[u8] = &[0x89, 0];
+
+/// The longest header of a frame.
+const LONGEST_HEADER: usize = 14;
+
+/// Appends a message as a frame.
+pub(super) fn write(message: &Message, to: &mut Vec<u8>) {
+    let kind = if message.is_text { Data::Text } else { Data::Binary };
+    to.reserve(LONGEST_HEADER + message.data.len());
+    // Writing to memory cannot fail.
+    let _ = Frame::message(message.data.clone(), OpCode::Data(kind), true).format(to);
+}
+
+/// Messages as frames, one after the other, made once for all that they are sent to.
+pub(super) struct Frames {
+    bytes: Bytes,
+    /// Where each message's frame ends.
+    ends: Vec<usize>,
+}
+
+impl Frames {
+    pub fn new(messages: &[Message]) -> Frames {
+        let mut bytes = Vec::new();
+        let mut ends = Vec::with_capacity(messages.len());
+        for message in messages {
+            write(message, &mut bytes);
+            ends.push(bytes.len());
+        }
+        Frames { bytes: bytes.into(), ends }
+    }
+
+    /// The frames of the messages from one on.
+    pub fn from(&self, index: usize) -> Bytes {
+        self.bytes.slice(self.start(index)..)
+    }
+
+    fn start(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
+    /// After so many bytes of the frames from one message on were sent: how many messages have begun to be sent, and the
+    /// rest of the last of these.
+    pub fn sent(&self, index: usize, count: usize) -> (usize, Bytes) {
+        let at = self.start(index) + count;
+        let whole = self.ends.partition_point(|&end| end <= at);
+        if self.start(whole) == at {
+            return (whole - index, Bytes::new());
+        }
+        (whole + 1 - index, self.bytes.slice(at..self.ends[whole]))
+    }
+}
+
+/// Follows a stream of frames.
+#[derive(Default)]
+pub(super) struct Track {
+    header: [u8; LONGEST_HEADER],
+    /// How much of a header has come.
+    length: usize,
+    /// How much of a frame's data is still to come.
+    left: u64,
+    /// A message has begun and not ended.
+    in_message: bool,
+    /// What has come is no frame.
+    is_lost: bool,
+}
+
+impl Track {
+    /// Whether nothing has begun that has not ended.
+    pub fn is_between_messages(&self) -> bool {
+        self.length == 0 && self.left == 0 && !self.in_message && !self.is_lost
+    }
+
+    /// Goes on by what was read.
+    pub fn follow(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.is_lost {
+            if self.left > 0 {
+                let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+                self.left -= step as u64;
+                bytes = &bytes[step..];
+                continue;
+            }
+            let before = self.length;
+            let step = (LONGEST_HEADER - before).min(bytes.len());
+            self.header[before..before + step].copy_from_slice(&bytes[..step]);
+            let mut cursor = Cursor::new(&self.header[..before + step]);
+            match FrameHeader::parse(&mut cursor) {
+                Ok(None) => {
+                    // A whole header is understood, so it was all there is.
+                    self.length += step;
+                    return;
+                }
+                Ok(Some((header, length))) => {
+                    let used = cursor.position() as usize - before;
+                    bytes = &bytes[used..];
+                    self.length = 0;
+                    self.left = length;
+                    if let OpCode::Data(_) = header.opcode {
+                        self.in_message = !header.is_final;
+                    }
+                }
+                Err(_) => self.is_lost = true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: u64, data: impl Into<Bytes>, is_text: bool) -> Message {
+        Message { id, data: data.into(), is_text }
+    }
+
+    #[test]
+    fn each_byte_that_was_sent_counts() {
+        let messages =
+            [message(1, "first", true), message(2, "", true), message(3, vec![7; 200], false)];
+        let frames = Frames::new(&messages);
+        let all = frames.from(0);
+        assert_eq!(all.len(), 7 + 2 + 204);
+        assert_eq!((all[0], all[7], all[9]), (0x81, 0x81, 0x82));
+        assert_eq!(frames.sent(0, 0), (0, Bytes::new()));
+        assert_eq!(frames.sent(0, 3), (1, all.slice(3..7)));
+        assert_eq!(frames.sent(0, 7), (1, Bytes::new()));
+        assert_eq!(frames.sent(0, 8), (2, all.slice(8..9)));
+        assert_eq!(frames.sent(0, all.len()), (3, Bytes::new()));
+        assert_eq!(frames.from(2), all.slice(9..));
+        assert_eq!(frames.sent(2, 1), (1, all.slice(10..)));
+        assert_eq!(frames.sent(1, 2), (1, Bytes::new()));
+    }
+
+    /// Frames as clients send them, and where a message ends.
+    fn stream() -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        let frame = |code: u8, length: usize| {
+            let mut frame = vec![code];
+            match length {
+                0..126 => frame.push(0x80 | length as u8),
+                126..65536 => {
+                    frame.push(0x80 | 126);
+                    frame.extend((length as u16).to_be_bytes());
+                }
+                _ => {
+                    frame.push(0x80 | 127);
+                    frame.extend((length as u64).to_be_bytes());
+                }
+            }
+            frame.extend([1, 2, 3, 4]);
+            frame.resize(frame.len() + length, 0x55);
+            frame
+        };
+        for (code, length, ends_here) in [
+            (0x81, 5, true),
+            (0x81, 0, true),
+            (0x01, 3, false),
+            (0x89, 4, false),
+            (0x00, 0, false),
+            (0x80, 130, true),
+            (0x8a, 0, true),
+            (0x82, 70_000, true),
+            (0x88, 2, true),
+        ] {
+            bytes.extend(frame(code, length));
+            if ends_here {
+                ends.push(bytes.len());
+            }
+        }
+        (bytes, ends)
+    }
+
+    #[test]
+    fn ends_of_messages_are_found_however_the_stream_is_cut() {
+        let (bytes, ends) = stream();
+        for size in [1, 2, 3, 7, 13, 14, 15, 100, 4096] {
+            let mut track = Track::default();
+            let mut at = 0;
+            for piece in bytes.chunks(size) {
+                track.follow(piece);
+                at += piece.len();
+                assert_eq!(track.is_between_messages(), ends.contains(&at), "{size} {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_never_ends() {
+        let mut track = Track::default();
+        track.follow(&[0x83, 0x80, 0, 0, 0, 0]);
+        track.follow(&[0x81, 0x80, 0, 0, 0, 0]);
+        assert!(!track.is_between_messages());
+    }
+}

@@ -1,0 +1,348 @@
+//! The channel itself, which all engines share.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use slab::Slab;
+
+use super::cursor::Cursor;
+use crate::config::Channel;
+
+/// What was published. Clones share the data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Its number in the channel, from 1 and without gaps.
+    pub id: u64,
+    /// What it says.
+    pub data: Bytes,
+    /// Whether it is text, which then is UTF-8.
+    pub is_text: bool,
+}
+
+/// What there is after a place in a channel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Since {
+    /// The messages, in order.
+    pub messages: Vec<Message>,
+    /// Whether there were others before them, which are not kept any more.
+    pub missed: bool,
+    /// The last message so far.
+    pub last: u64,
+}
+
+/// What a channel has done.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages given to subscribers, counted once for each.
+    pub delivered: AtomicU64,
+    /// Messages that subscribers did not get because they are slow.
+    pub left_out: AtomicU64,
+    /// Subscribers that were disconnected because they are slow.
+    pub disconnected: AtomicU64,
+}
+
+/// One desk's part of a hub.
+#[derive(Default)]
+struct Outlet {
+    subscribers: usize,
+    /// What the desk has not taken yet; empty where there are no subscribers.
+    queue: Vec<Message>,
+    waker: Option<Waker>,
+}
+
+struct State {
+    options: Channel,
+    log: VecDeque<Message>,
+    last: u64,
+    outlets: Slab<Outlet>,
+}
+
+/// A channel: its last messages, and who is to be told of the next.
+pub struct Hub {
+    epoch: u64,
+    state: Mutex<State>,
+    counters: Counters,
+}
+
+impl Hub {
+    /// A channel on which nothing was published yet.
+    #[must_use]
+    pub fn new(options: Channel) -> Arc<Hub> {
+        // Differs from that of any hub before a restart, which takes longer than a microsecond.
+        let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let state = State { options, log: VecDeque::new(), last: 0, outlets: Slab::new() };
+        Arc::new(Hub {
+            epoch: u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX),
+            state: Mutex::new(state),
+            counters: Counters::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells this channel from one that the server had under its name before it was restarted.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How many subscribers there are.
+    #[must_use]
+    pub fn subscribers(&self) -> usize {
+        self.state().outlets.iter().map(|(_, outlet)| outlet.subscribers).sum()
+    }
+
+    /// The last message's id; zero before the first.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.state().last
+    }
+
+    /// What the configuration says of it.
+    #[must_use]
+    pub fn options(&self) -> Channel {
+        self.state().options.clone()
+    }
+
+    /// From now on the configuration says something else.
+    pub fn change(&self, options: Channel) {
+        let mut state = self.state();
+        let surplus = state.log.len().saturating_sub(options.history);
+        state.log.drain(..surplus);
+        state.options = options;
+    }
+
+    /// Publishes a message, which is text if it is UTF-8, and tells its id.
+    pub fn publish(&self, data: impl Into<Bytes>) -> u64 {
+        let data = data.into();
+        let is_text = std::str::from_utf8(&data).is_ok();
+        self.publish_as(data, is_text)
+    }
+
+    /// Publishes a message of which it is known what it is.
+    pub(super) fn publish_as(&self, data: Bytes, is_text: bool) -> u64 {
+        let mut wakers = Vec::new();
+        let mut state = self.state();
+        let state_now = &mut *state;
+        state_now.last += 1;
+        let id = state_now.last;
+        let message = Message { id, data, is_text };
+        for (_, outlet) in &mut state_now.outlets {
+            if outlet.subscribers > 0 {
+                outlet.queue.push(message.clone());
+                wakers.extend(outlet.waker.take());
+            }
+        }
+        let history = state_now.options.history;
+        if history > 0 {
+            if state_now.log.len() >= history {
+                state_now.log.pop_front();
+            }
+            state_now.log.push_back(message);
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        id
+    }
+
+    /// What was published after a place, or, without one, what is published from now on, which is nothing yet.
+    #[must_use]
+    pub fn since(&self, after: Option<Cursor>) -> Since {
+        self.state().since(after, self.epoch)
+    }
+
+    /// Opens an outlet for a desk.
+    pub(super) fn open(&self) -> usize {
+        self.state().outlets.insert(Outlet::default())
+    }
+
+    /// Closes one, and wakes who takes from it.
+    pub(super) fn close(&self, outlet: usize) {
+        let closed = self.state().outlets.try_remove(outlet);
+        closed.and_then(|outlet| outlet.waker).into_iter().for_each(Waker::wake);
+    }
+
+    /// Counts a subscriber in, and tells what it has missed. What comes later goes through the outlet, together with
+    /// some of what it is told now.
+    pub(super) fn join(&self, outlet: usize, after: Option<Cursor>) -> Since {
+        let mut state = self.state();
+        if let Some(outlet) = state.outlets.get_mut(outlet) {
+            outlet.subscribers += 1;
+        }
+        state.since(after, self.epoch)
+    }
+
+    /// Counts a subscriber out.
+    pub(super) fn leave(&self, outlet: usize) {
+        if let Some(outlet) = self.state().outlets.get_mut(outlet) {
+            outlet.subscribers -= 1;
+            if outlet.subscribers == 0 {
+                outlet.queue = Vec::new();
+            }
+        }
+    }
+
+    /// Takes what there is for a desk, as soon as there is something; none if its outlet was closed.
+    pub(super) fn poll_take(
+        &self,
+        outlet: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Vec<Message>>> {
+        let mut state = self.state();
+        let Some(outlet) = state.outlets.get_mut(outlet) else { return Poll::Ready(None) };
+        if outlet.queue.is_empty() {
+            outlet.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(std::mem::take(&mut outlet.queue)))
+    }
+}
+
+impl State {
+    fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
+        let last = self.last;
+        let Some(Cursor { id, epoch: of }) = after else {
+            return Since { messages: Vec::new(), missed: false, last };
+        };
+        // The ids of another epoch say nothing of this one.
+        let is_ours = of.is_none_or(|of| of == epoch) && id <= last;
+        let read = if is_ours { id } else { 0 };
+        let first = last - self.log.len() as u64 + 1;
+        let skip = usize::try_from((read + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let messages = self.log.iter().skip(skip).cloned().collect();
+        Since { messages, missed: !is_ours || read + 1 < first, last }
+    }
+}
+
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Hub")
+            .field("epoch", &self.epoch)
+            .field("last", &state.last)
+            .field("kept", &state.log.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hub(history: usize) -> Arc<Hub> {
+        Hub::new(Channel { history, ..Channel::default() })
+    }
+
+    fn at(id: u64) -> Option<Cursor> {
+        Some(Cursor { id, epoch: None })
+    }
+
+    fn taken(hub: &Hub, outlet: usize) -> Option<Vec<u64>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match hub.poll_take(outlet, &mut cx) {
+            Poll::Pending => Some(Vec::new()),
+            Poll::Ready(messages) => messages.map(|all| all.iter().map(|one| one.id).collect()),
+        }
+    }
+
+    #[test]
+    fn text_is_what_is_utf8() {
+        let hub = hub(9);
+        assert_eq!(hub.publish("ä"), 1);
+        assert_eq!(hub.publish(&b"\xe4"[..]), 2);
+        assert_eq!(hub.publish(""), 3);
+        let found: Vec<bool> = hub.since(at(0)).messages.iter().map(|one| one.is_text).collect();
+        assert_eq!(found, [true, false, true]);
+    }
+
+    #[test]
+    fn who_comes_with_an_id_of_before_a_restart_is_told_so() {
+        let hub = hub(9);
+        hub.publish("a");
+        let epoch = Some(hub.epoch());
+        assert!(!hub.since(Some(Cursor { id: 1, epoch })).missed);
+        let other = Some(hub.epoch() - 1);
+        let since = hub.since(Some(Cursor { id: 1, epoch: other }));
+        assert!(since.missed && since.messages.len() == 1);
+        // It has read more than there ever was.
+        let since = hub.since(at(2));
+        assert!(since.missed && since.messages.len() == 1);
+    }
+
+    #[test]
+    fn a_desk_without_subscribers_is_not_told() {
+        let hub = hub(9);
+        let (one, other) = (hub.open(), hub.open());
+        hub.join(one, None);
+        hub.publish("a");
+        hub.publish("b");
+        assert_eq!(taken(&hub, one), Some(vec![1, 2]));
+        assert_eq!(taken(&hub, other), Some(vec![]));
+        hub.publish("c");
+        hub.leave(one);
+        assert_eq!(taken(&hub, one), Some(vec![]));
+        hub.close(one);
+        assert_eq!(taken(&hub, one), None);
+    }
+
+    proptest! {
+        /// Against a list of all that was ever published.
+        #[test]
+        fn what_is_kept_is_the_end_of_what_was_published(
+            steps in prop::collection::vec((0_usize..6, 0_usize..8, 0_u64..40), 0..60),
+        ) {
+            let hub = hub(3);
+            let (mut all, mut kept, mut history) = (Vec::new(), 0_usize, 3_usize);
+            for (kind, limit, after) in steps {
+                match kind {
+                    0 => {
+                        history = limit;
+                        kept = kept.min(history);
+                        hub.change(Channel { history, ..Channel::default() });
+                    }
+                    _ => {
+                        let data = format!("message {}", all.len());
+                        all.push(data.clone());
+                        kept = (kept + 1).min(history);
+                        prop_assert_eq!(hub.publish(data), all.len() as u64);
+                    }
+                }
+                let last = all.len() as u64;
+                let since = hub.since(at(after));
+                let begin = if after <= last { after as usize } else { 0 };
+                let oldest = all.len() - kept;
+                prop_assert_eq!(since.last, last);
+                prop_assert_eq!(since.missed, after > last || begin < oldest);
+                let found: Vec<(u64, &[u8])> =
+                    since.messages.iter().map(|one| (one.id, &one.data[..])).collect();
+                let expected: Vec<(u64, &[u8])> = (begin.max(oldest)..all.len())
+                    .map(|index| (index as u64 + 1, all[index].as_bytes()))
+                    .collect();
+                prop_assert_eq!(found, expected);
+                let now = hub.since(None);
+                prop_assert_eq!(now, Since { messages: vec![], missed: false, last });
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Publishing by POST.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+
+use super::desk::Desk;
+use crate::body::Body;
+use crate::reply;
+use crate::upload::{Upload, UploadError};
+
+fn too_large(limit: u64) -> Response<Body> {
+    let text = format!("a message of this channel has {limit} bytes at most\n");
+    reply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
+}
+
+impl Desk {
+    /// Publishes the body of a request.
+    pub(super) async fn publish(&self, head: &Parts, body: Upload) -> Response<Body> {
+        if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
+            // An empty message is one, but this is a request without a message.
+            return reply::status(StatusCode::LENGTH_REQUIRED);
+        }
+        let limit = self.hub.options().message_bytes;
+        let data = match collect(body, limit).await {
+            Ok(data) => data,
+            Err(response) => return response,
+        };
+        let id = self.hub.publish(data);
+        let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", self.hub.epoch());
+        let mut response = self.nothing(StatusCode::CREATED, id);
+        *response.body_mut() = json.into();
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
+    }
+}
+
+/// Reads a body that has so many bytes at most.
+async fn collect(mut body: Upload, limit: u64) -> Result<Bytes, Response<Body>> {
+    if body.size_hint().lower() > limit {
+        return Err(too_large(limit));
+    }
+    // Copied rather than kept as a part of hyper's buffer, which would live as long as the message does.
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let data = match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(data)) => data,
+            // Trailers say nothing here.
+            Ok(Err(_)) => continue,
+            Err(error) => {
+                let status = match error {
+                    UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                    UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
+                    UploadError::Broken(_) => StatusCode::BAD_REQUEST,
+                };
+                return Err(reply::text(status, format!("{error}\n")));
+            }
+        };
+        if (all.len() + data.len()) as u64 > limit {
+            return Err(too_large(limit));
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(all.freeze())
+}

@@ -1,0 +1,254 @@
+//! A WebSocket's protocol, without its socket.
+//!
+//! tungstenite reads from memory and writes to memory here, so that it never has to wait: what it says and the messages
+//! of the channel are in one order, and whoever has the socket, encrypted or not, moves the bytes.
+
+use std::io::{self, Read, Write};
+
+use bytes::{Buf, Bytes};
+use tungstenite::error::ProtocolError;
+use tungstenite::protocol::frame::CloseFrame;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
+use tungstenite::{Error, Message};
+
+use super::frames::{self, Track};
+use super::hub::{self, Hub};
+
+/// tungstenite's buffer, which is made with each session.
+const READ_BUFFER: usize = 4096;
+
+/// What is below tungstenite.
+#[derive(Default)]
+struct Memory {
+    input: Bytes,
+    /// Nothing comes after the input.
+    has_ended: bool,
+    output: Vec<u8>,
+    /// How much of the output was taken.
+    taken: usize,
+    track: Track,
+}
+
+impl Read for Memory {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.input.is_empty() {
+            return if self.has_ended { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+        }
+        let count = room.len().min(self.input.len());
+        room[..count].copy_from_slice(&self.input[..count]);
+        self.track.follow(&self.input[..count]);
+        self.input.advance(count);
+        Ok(count)
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How far a session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Messages go both ways.
+    Open,
+    /// We have said that it ends; the client has not.
+    Closing,
+    /// There is nothing more to read or to say, but for the rest of the output.
+    Over,
+}
+
+/// One end of a WebSocket.
+pub(super) struct Session {
+    socket: WebSocket<Memory>,
+    stage: Stage,
+}
+
+impl Session {
+    /// Begins, or goes on after all that was begun has ended.
+    pub fn new(message_bytes: u64) -> Session {
+        let limit = usize::try_from(message_bytes).unwrap_or(usize::MAX);
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(0)
+            .max_message_size(Some(limit))
+            .max_frame_size(Some(limit));
+        let memory = Memory::default();
+        let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
+        Session { socket, stage: Stage::Open }
+    }
+
+    fn memory(&mut self) -> &mut Memory {
+        self.socket.get_mut()
+    }
+
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Whether it can be dropped and made anew without a loss.
+    pub fn is_idle(&self) -> bool {
+        let memory = self.socket.get_ref();
+        self.stage == Stage::Open
+            && memory.input.is_empty()
+            && !memory.has_ended
+            && memory.taken == memory.output.len()
+            && memory.track.is_between_messages()
+    }
+
+    /// Takes in what was read from the socket, of which nothing is its end, and publishes the messages in it.
+    pub fn read(&mut self, bytes: Bytes, hub: &Hub) {
+        let memory = self.memory();
+        memory.has_ended |= bytes.is_empty();
+        memory.input = bytes;
+        while self.stage != Stage::Over {
+            match self.socket.read() {
+                Ok(Message::Text(text)) => drop(hub.publish_as(text.into(), true)),
+                Ok(Message::Binary(data)) => drop(hub.publish_as(data, false)),
+                Ok(_) => {}
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => self.end(&error),
+            }
+        }
+    }
+
+    /// Ends it because of what tungstenite says, and tells the client unless it has gone.
+    fn end(&mut self, error: &Error) {
+        let code = match error {
+            Error::ConnectionClosed | Error::AlreadyClosed | Error::Io(_) => None,
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+            Error::Capacity(_) => Some(CloseCode::Size),
+            Error::Utf8(_) => Some(CloseCode::Invalid),
+            _ => Some(CloseCode::Protocol),
+        };
+        if let Some(code) = code {
+            self.close(code, "");
+        }
+        self.stage = Stage::Over;
+    }
+
+    /// Tells the client that it ends.
+    pub fn close(&mut self, code: CloseCode, reason: &'static str) {
+        if self.stage == Stage::Open {
+            self.stage = Stage::Closing;
+            // The output takes all.
+            let _ = self.socket.close(Some(CloseFrame { code, reason: reason.into() }));
+        }
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: &hub::Message) {
+        frames::write(message, &mut self.memory().output);
+    }
+
+    /// Sends what are frames, or the rest of one, already.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.memory().output.extend_from_slice(bytes);
+    }
+
+    /// What is to be written to the socket.
+    pub fn output(&self) -> &[u8] {
+        let memory = self.socket.get_ref();
+        &memory.output[memory.taken..]
+    }
+
+    /// So much of it was.
+    pub fn written(&mut self, count: usize) {
+        let memory = self.memory();
+        memory.taken += count;
+        if memory.taken == memory.output.len() {
+            memory.output.clear();
+            memory.taken = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Channel;
+
+    /// A client's frame.
+    fn frame(first: u8, data: &[u8]) -> Vec<u8> {
+        let mask = [9, 8, 7, 6];
+        let mut frame = vec![first, 0x80 | data.len() as u8];
+        frame.extend(mask);
+        frame.extend(data.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        frame
+    }
+
+    fn published(hub: &Hub) -> Vec<Vec<u8>> {
+        let start = super::super::Cursor { id: 0, epoch: None };
+        hub.since(Some(start)).messages.iter().map(|one| one.data.to_vec()).collect()
+    }
+
+    #[test]
+    fn it_is_idle_only_between_messages_and_when_all_was_written() {
+        let hub = Hub::new(Channel::default());
+        let mut session = Session::new(100);
+        assert!(session.is_idle());
+        let mut stream = frame(0x01, b"be");
+        stream.extend(frame(0x89, b"?"));
+        stream.extend(frame(0x80, b"gin"));
+        for byte in &stream {
+            assert_eq!(published(&hub).len(), 0);
+            session.read(Bytes::copy_from_slice(&[*byte]), &hub);
+        }
+        assert_eq!(published(&hub), [b"begin"]);
+        assert!(!session.is_idle(), "a pong waits");
+        assert_eq!(session.output(), [0x8a, 1, b'?']);
+        session.written(2);
+        assert!(!session.is_idle());
+        session.written(1);
+        assert!(session.is_idle());
+    }
+
+    #[test]
+    fn the_client_closes() {
+        let hub = Hub::new(Channel::default());
+        let mut session = Session::new(100);
+        session.read(frame(0x88, &1000_u16.to_be_bytes()).into(), &hub);
+        assert_eq!(session.stage(), Stage::Over);
+        assert_eq!(session.output(), [0x88, 2, 0x03, 0xe8]);
+    }
+
+    #[test]
+    fn who_breaks_the_rules_is_told_which() {
+        let hub = Hub::new(Channel::default());
+        for (bytes, code) in [
+            (frame(0x81, &[b'x'; 101]), 1009_u16),
+            (frame(0x81, b"\xff"), 1007),
+            (frame(0x83, b""), 1002),
+            (vec![0x81, 1, b'x'], 1002),
+        ] {
+            let mut session = Session::new(100);
+            session.read(bytes.into(), &hub);
+            assert_eq!(session.stage(), Stage::Over);
+            assert_eq!(session.output(), [&[0x88, 2][..], &code.to_be_bytes()].concat());
+        }
+        let mut session = Session::new(100);
+        session.read(Bytes::new(), &hub);
+        assert_eq!((session.stage(), session.output()), (Stage::Over, &[][..]));
+        assert_eq!(published(&hub).len(), 0);
+    }
+
+    #[test]
+    fn we_close() {
+        let hub = Hub::new(Channel::default());
+        let mut session = Session::new(100);
+        session.close(CloseCode::Away, "bye");
+        assert_eq!(session.output(), b"\x88\x05\x03\xe9bye");
+        // What the client had sent before it knew is not lost.
+        session.read(frame(0x81, b"late").into(), &hub);
+        assert_eq!((published(&hub).len(), session.stage()), (1, Stage::Closing));
+        session.read(frame(0x88, &1001_u16.to_be_bytes()).into(), &hub);
+        assert_eq!(session.stage(), Stage::Over);
+    }
+}

@@ -1,0 +1,422 @@
+//! Subscribing by WebSocket (RFC 6455).
+
+use std::future::{Future, poll_fn};
+use std::io::{self, Read, Write};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use futures_io::{AsyncRead, AsyncWrite};
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use superpoll_rt::spawn;
+use superpoll_rt::time::{Sleep, sleep, timeout};
+use tungstenite::handshake::derive_accept_key;
+use tungstenite::protocol::frame::coding::CloseCode;
+
+use super::cursor::Asked;
+use super::desk::{At, Desk, Member, is_later};
+use super::frames::PING;
+use super::hub;
+use super::mailbox::{End, Mailbox};
+use super::session::{Session, Stage};
+use crate::body::Body;
+use crate::config::Slow;
+use crate::exchange::{Exchange, Peer};
+use crate::park::{Parked, Until, Why};
+use crate::reply;
+use crate::transport::{Plain, Socket, Transport};
+
+/// How much is made ready to be written before the rest is left with the messages that wait.
+const OUTPUT: usize = 64 << 10;
+
+/// How often a task reads before other tasks have their turn.
+const ROUNDS: usize = 16;
+
+/// For how long the end of a connection may take.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// How much is read of a connection that ends, so that the reason why it does is not lost with a reset.
+const LINGER_BYTES: usize = 1 << 20;
+
+/// Says that messages before the first were asked for and are not kept any more.
+const MISSED: HeaderName = HeaderName::from_static("channel-missed");
+
+/// What a field's tokens are, in lower case or not.
+fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let fields = headers.get_all(name).into_iter();
+    let mut tokens = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
+    tokens.any(|said| said.trim().eq_ignore_ascii_case(token))
+}
+
+/// Whether a client wants to go on with WebSocket.
+pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
+    has_token(headers, UPGRADE, "websocket") && has_token(headers, CONNECTION, "upgrade")
+}
+
+/// The key that a client proves with that it speaks WebSocket.
+fn key(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut keys = headers.get_all(SEC_WEBSOCKET_KEY).into_iter();
+    let key = keys.next().filter(|_| keys.next().is_none())?.as_bytes();
+    let bytes = BASE64.decode(key).ok()?;
+    (bytes.len() == 16).then_some(key)
+}
+
+/// Writes as much as there is room for now.
+pub(super) fn write(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    // std has the kernel return an error, and not a signal, where nobody reads any more.
+    let outcome = match socket {
+        Socket::Tcp(stream) => (&*stream).write(bytes),
+        Socket::Unix(stream) => (&*stream).write(bytes),
+    };
+    match outcome {
+        Err(error) if is_later(&error) => Ok(0),
+        outcome => outcome,
+    }
+}
+
+/// Reads what there is now.
+fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
+    match socket {
+        Socket::Tcp(stream) => (&*stream).read(room),
+        Socket::Unix(stream) => (&*stream).read(room),
+    }
+}
+
+impl Desk {
+    /// Answers the handshake, and has the connection go on as a subscriber.
+    pub(super) fn accept(
+        self: Rc<Desk>,
+        headers: &HeaderMap,
+        asked: &Asked,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        if self.is_retired() {
+            return reply::status(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        let version = headers.get(SEC_WEBSOCKET_VERSION);
+        if version.is_none_or(|version| version.as_bytes() != b"13") {
+            let text = "version 13 of WebSocket is spoken here\n";
+            let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
+            let headers = response.headers_mut();
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            return response;
+        }
+        let Some(accept) =
+            key(headers).and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok())
+        else {
+            let text = "Sec-WebSocket-Key has to be 16 bytes in base64\n";
+            return reply::text(StatusCode::BAD_REQUEST, text);
+        };
+        let since = self.hub.since(asked.after);
+        let start = since.messages.first().map_or(since.last, |message| message.id - 1);
+        // Frames have no ids. Who wants to know them counts from here.
+        let mut response = self.nothing(StatusCode::SWITCHING_PROTOCOLS, start);
+        let headers = response.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+        if since.missed {
+            headers.insert(MISSED, HeaderValue::from_static("true"));
+        }
+        let peer = exchange.peer().clone();
+        exchange
+            .take_over(move |transport, read| Box::pin(self.begin(transport, peer, read, start)));
+        response
+    }
+
+    /// Begins to send what comes after a message.
+    async fn begin(self: Rc<Desk>, transport: Transport, peer: Rc<Peer>, read: Bytes, start: u64) {
+        let options = self.hub.options();
+        let since = self.hub.join(self.outlet, Some(self.cursor(start)));
+        let mailbox = Rc::new(Mailbox::new(since.messages));
+        let member = self.enter(since.last, At::Task(mailbox.clone()));
+        if since.missed && options.slow == Slow::Disconnect {
+            hub::count(&self.hub.counters().disconnected, 1);
+            mailbox.end(End::Slow);
+        }
+        if self.is_retired() {
+            mailbox.end(End::Retired);
+        }
+        let mut session = Session::new(options.message_bytes);
+        if !read.is_empty() {
+            session.read(read, &self.hub);
+        }
+        Awake::new(member, mailbox, session, peer).run(transport).await;
+    }
+
+    /// Takes a parked WebSocket back on which something has happened.
+    pub(super) fn stir(self: Rc<Desk>, index: usize, parked: Parked, why: Why) {
+        match why {
+            Why::Ready => self.hear(index, parked),
+            Why::TimedOut => {
+                let pinged = match self.places.borrow().get(index).map(|place| &place.at) {
+                    Some(At::Socket(_, pinged)) => *pinged,
+                    _ => false,
+                };
+                match write(&parked.socket, PING) {
+                    // Who does not answer has gone.
+                    _ if pinged => self.leave(index),
+                    Err(_) => self.leave(index),
+                    Ok(2) => self.park_socket(index, parked, true),
+                    Ok(count) => self.resume(index, parked, Rc::default(), &PING[count..]),
+                }
+            }
+            Why::Draining => {
+                let mailbox = Rc::new(Mailbox::default());
+                mailbox.end(End::Retired);
+                self.resume(index, parked, mailbox, &[]);
+            }
+        }
+    }
+
+    /// Reads of a parked WebSocket, and parks it again if that was all.
+    fn hear(self: Rc<Desk>, index: usize, parked: Parked) {
+        let mut room = self.room.borrow_mut();
+        let bytes = match read(&parked.socket, &mut room) {
+            Err(error) if is_later(&error) => {
+                drop(room);
+                return self.park_socket(index, parked, false);
+            }
+            Ok(0) | Err(_) => return self.leave(index),
+            Ok(count) => Bytes::copy_from_slice(&room[..count]),
+        };
+        drop(room);
+        let mut session = Session::new(self.hub.options().message_bytes);
+        session.read(bytes, &self.hub);
+        if !session.output().is_empty() {
+            match write(&parked.socket, session.output()) {
+                Ok(count) => session.written(count),
+                Err(_) => return self.leave(index),
+            }
+        }
+        if session.is_idle() {
+            self.park_socket(index, parked, false);
+        } else {
+            self.wake(index, parked, Rc::default(), session);
+        }
+    }
+
+    /// Parks a WebSocket of which nothing is under way.
+    fn park_socket(self: Rc<Desk>, index: usize, mut parked: Parked, pinged: bool) {
+        parked.token = index as u64;
+        let silence = self.hub.options().poll / 2;
+        match self.lot.park(parked, self.clone(), Until::Readable, Some(silence)) {
+            Ok(key) => self.set(index, At::Socket(key, pinged)),
+            Err((parked, _)) => {
+                let mailbox = Rc::new(Mailbox::default());
+                mailbox.end(End::Retired);
+                self.resume(index, parked, mailbox, &[]);
+            }
+        }
+    }
+
+    /// Has a task go on with a WebSocket that was parked, beginning with the rest of a frame.
+    pub(super) fn resume(
+        self: &Rc<Desk>,
+        index: usize,
+        parked: Parked,
+        mailbox: Rc<Mailbox>,
+        rest: &[u8],
+    ) {
+        let mut session = Session::new(self.hub.options().message_bytes);
+        session.send_raw(rest);
+        self.wake(index, parked, mailbox, session);
+    }
+
+    fn wake(self: &Rc<Desk>, index: usize, parked: Parked, mailbox: Rc<Mailbox>, session: Session) {
+        let member = Member::of(self, index);
+        let Ok(plain) = Plain::new(parked.socket) else { return };
+        self.set(index, At::Task(mailbox.clone()));
+        let awake = Awake::new(member, mailbox, session, parked.peer);
+        spawn(awake.run(Transport::Plain(plain))).detach();
+    }
+}
+
+/// A WebSocket with a task.
+struct Awake {
+    member: Member,
+    mailbox: Rc<Mailbox>,
+    session: Session,
+    peer: Rc<Peer>,
+    /// Something was read since the last ping.
+    heard: bool,
+    /// The timer is that of the end.
+    ends: bool,
+}
+
+/// What a task goes on with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// Nothing is under way.
+    Idle,
+    /// It is over; all was written.
+    Over,
+    /// It is over, and the client has gone.
+    Gone,
+}
+
+impl Awake {
+    fn new(member: Member, mailbox: Rc<Mailbox>, session: Session, peer: Rc<Peer>) -> Awake {
+        Awake { member, mailbox, session, peer, heard: true, ends: false }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.session.is_idle() && self.mailbox.is_empty() && self.mailbox.ended().is_none()
+    }
+
+    async fn run(mut self, mut transport: Transport) {
+        let silence = self.member.desk.hub.options().poll / 2;
+        let mut timer = pin!(sleep(silence));
+        loop {
+            match transport {
+                Transport::Plain(plain) if self.is_idle() => {
+                    let (socket, ahead) = plain.into_parts();
+                    if ahead.is_empty() {
+                        return self.park(socket);
+                    }
+                    self.session.read(ahead.into(), &self.member.desk.hub);
+                    let Ok(plain) = Plain::new(socket) else { return };
+                    transport = Transport::Plain(plain);
+                }
+                other => transport = other,
+            }
+            let next = poll_fn(|cx| self.poll(cx, &mut transport, timer.as_mut(), silence)).await;
+            match next {
+                Next::Idle => {}
+                Next::Gone => return,
+                Next::Over => break,
+            }
+        }
+        // From here on it is no subscriber.
+        drop(self.member);
+        let _ = timeout(CLOSE, linger(transport)).await;
+    }
+
+    fn park(self, socket: Socket) {
+        let (desk, index) = (self.member.desk.clone(), self.member.index);
+        self.member.stay();
+        desk.park_socket(index, Parked { socket, peer: self.peer, token: 0, resume: None }, false);
+    }
+
+    /// Makes frames of messages, as far as there is room, and the end.
+    fn fill(&mut self) {
+        while self.session.stage() == Stage::Open && self.session.output().len() < OUTPUT {
+            match (self.mailbox.take(), self.mailbox.ended()) {
+                (Some(message), _) => self.session.send(&message),
+                (None, None) => return,
+                (None, Some(End::Slow)) => {
+                    self.session.close(CloseCode::Again, "more waits for you than may");
+                }
+                (None, Some(End::Retired)) => self.session.close(CloseCode::Away, ""),
+            }
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
+        let mut wrote = false;
+        while !self.session.output().is_empty() {
+            let output = self.session.output();
+            match Pin::new(&mut *transport).poll_write(cx, output) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => {
+                    self.session.written(count);
+                    wrote = true;
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => return Ok(wrote),
+            }
+        }
+        // What is encrypted may still wait for room; it is written on when there is some.
+        match Pin::new(transport).poll_flush(cx) {
+            Poll::Ready(Err(error)) => Err(error),
+            _ => Ok(wrote),
+        }
+    }
+
+    /// Reads once; none if nothing has come.
+    fn read(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
+        let desk = &self.member.desk;
+        let mut room = desk.room.borrow_mut();
+        match Pin::new(transport).poll_read(cx, &mut room) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(count)) => {
+                let bytes = Bytes::copy_from_slice(&room[..count]);
+                drop(room);
+                self.heard = true;
+                self.session.read(bytes, &desk.hub);
+                Ok(true)
+            }
+        }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+        mut timer: Pin<&mut Sleep>,
+        silence: Duration,
+    ) -> Poll<Next> {
+        self.mailbox.remember(cx);
+        for round in 0.. {
+            self.fill();
+            let Ok(wrote) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
+            if self.session.stage() == Stage::Over && self.session.output().is_empty() {
+                return Poll::Ready(Next::Over);
+            }
+            // Who does not read is not read of either.
+            let reads = self.session.stage() != Stage::Over && self.session.output().len() < OUTPUT;
+            let came = match reads.then(|| self.read(cx, transport)) {
+                Some(Err(_)) => return Poll::Ready(Next::Gone),
+                Some(Ok(came)) => came,
+                None => false,
+            };
+            if !came && !wrote {
+                break;
+            }
+            if round == ROUNDS {
+                cx.waker().wake_by_ref();
+                break;
+            }
+        }
+        if matches!(transport, Transport::Plain(_)) && self.is_idle() {
+            return Poll::Ready(Next::Idle);
+        }
+        if self.session.stage() != Stage::Open && !self.ends {
+            self.ends = true;
+            timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if self.ends || !self.heard {
+                return Poll::Ready(Next::Gone);
+            }
+            self.heard = false;
+            self.session.send_raw(PING);
+            timer.as_mut().get_mut().reset(Instant::now() + silence);
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+/// Ends a connection so that what was written last arrives.
+async fn linger(mut transport: Transport) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut transport).poll_close(cx)).await?;
+    let mut room = [0; 4096];
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        match poll_fn(|cx| Pin::new(&mut transport).poll_read(cx, &mut room)).await? {
+            0 => break,
+            count => left = left.saturating_sub(count),
+        }
+    }
+    Ok(())
+}

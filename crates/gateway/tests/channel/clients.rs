@@ -1,0 +1,174 @@
+//! Clients of a channel.
+
+use std::io::{BufRead, Read};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use superpoll_gateway::Address;
+use superpoll_rt::BackendKind;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::handshake::client::Response;
+use tungstenite::{Message, WebSocket};
+
+use crate::stage::{Answer, Client, PATIENCE, Stage};
+
+/// A server with a channel at `/c`, of which `options` says more.
+pub fn stage(backend: BackendKind, workers: usize, options: &str) -> Stage {
+    Stage::new(backend, workers, &text(options))
+}
+
+pub fn text(options: &str) -> String {
+    format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+         [timeouts]\npark = \"40ms\"\n\
+         [[hosts]]\n[[hosts.routes]]\npath = \"/c\"\nchannel = {{ {options} }}\n"
+    )
+}
+
+pub fn address(stage: &Stage) -> String {
+    let Address::Tcp { host, port } = &stage.addresses[0] else { panic!("it is TCP") };
+    format!("{}:{port}", host.as_deref().unwrap())
+}
+
+/// Publishes a message, and tells its id.
+pub fn publish(stage: &Stage, data: impl AsRef<[u8]>) -> u64 {
+    let mut client = stage.connect();
+    post(&mut client, data)
+}
+
+pub fn post(client: &mut Client, data: impl AsRef<[u8]>) -> u64 {
+    let data = data.as_ref();
+    let head = format!("POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", data.len());
+    client.send([head.as_bytes(), data].concat());
+    let answer = client.answer();
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let json: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(field(&answer, "channel-next"), json["id"].to_string());
+    json["id"].as_u64().unwrap()
+}
+
+/// A field of a response.
+pub fn field<'a>(answer: &'a Answer, name: &str) -> &'a str {
+    let mut fields = answer.head.lines().filter_map(|line| line.split_once(": "));
+    let field = fields.find(|(found, _)| *found == name);
+    field.unwrap_or_else(|| panic!("{name} in {}", answer.head)).1
+}
+
+/// Asks by long-poll, without waiting for the answer.
+pub fn ask(client: &mut Client, query: &str) {
+    client.send(format!("GET /c{query} HTTP/1.1\r\nhost: a\r\n\r\n"));
+}
+
+/// The messages of a long-poll's answer.
+pub fn messages(answer: &Answer) -> Vec<(u64, String)> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let json: Value = serde_json::from_slice(&answer.body).unwrap();
+    let messages = json["messages"].as_array().unwrap().iter();
+    let text = |one: &Value| (one["id"].as_u64().unwrap(), one["data"].as_str().unwrap().to_owned());
+    messages.map(text).collect()
+}
+
+pub fn is_missed(answer: &Answer) -> bool {
+    let json: Value = serde_json::from_slice(&answer.body).unwrap();
+    json["missed"] == true
+}
+
+/// A subscriber by WebSocket.
+pub fn socket(stage: &Stage, query: &str) -> (WebSocket<TcpStream>, Response) {
+    let request = format!("ws://{}/c{query}", address(stage)).into_client_request().unwrap();
+    let stream = TcpStream::connect(address(stage)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    tungstenite::client::client(request, stream).unwrap()
+}
+
+/// The next message, which is text.
+pub fn next(socket: &mut WebSocket<TcpStream>) -> String {
+    loop {
+        match socket.read().unwrap() {
+            Message::Text(text) => return text.to_string(),
+            Message::Ping(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A stream of events.
+pub struct Events(pub Client);
+
+/// One of them.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Event {
+    pub kind: String,
+    pub id: String,
+    pub data: String,
+    /// It was a comment.
+    pub is_comment: bool,
+}
+
+impl Events {
+    /// Subscribes, and tells where it is.
+    pub fn new(stage: &Stage, query: &str, more: &str) -> (Events, String) {
+        let mut client = stage.connect();
+        client.send(format!(
+            "GET /c{query} HTTP/1.0\r\nhost: a\r\naccept: text/event-stream\r\n{more}\r\n"
+        ));
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(client.0.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        assert!(head.contains(" 200 OK\r\n"), "{head}");
+        assert!(head.contains("content-type: text/event-stream\r\n"), "{head}");
+        assert!(head.contains("cache-control: no-store\r\n"), "{head}");
+        let mut events = Events(client);
+        let first = events.block();
+        let id = first.strip_prefix("retry: 2000\nid: ").unwrap().trim_end();
+        (events, id.to_owned())
+    }
+
+    /// Lines up to an empty one; nothing at the end.
+    fn block(&mut self) -> String {
+        let mut block = String::new();
+        while !block.ends_with("\n\n") {
+            if self.0.0.read_line(&mut block).unwrap() == 0 {
+                assert_eq!(block, "");
+                break;
+            }
+        }
+        block
+    }
+
+    /// The next event, as the standard has it read; none at the end.
+    pub fn next(&mut self) -> Option<Event> {
+        let block = self.block();
+        let mut event = Event { kind: "message".to_owned(), ..Event::default() };
+        let mut data = Vec::new();
+        for line in block.lines() {
+            match line.split_once(": ") {
+                Some(("id", id)) => id.clone_into(&mut event.id),
+                Some(("event", kind)) => kind.clone_into(&mut event.kind),
+                Some(("data", line)) => data.push(line),
+                _ if line == ":" => event.is_comment = true,
+                _ => assert_eq!(line, ""),
+            }
+        }
+        event.data = data.join("\n");
+        (!block.is_empty()).then_some(event)
+    }
+
+    /// The next message's id and data.
+    pub fn message(&mut self) -> (u64, String) {
+        loop {
+            let event = self.next().unwrap();
+            if !event.is_comment {
+                assert_eq!(event.kind, "message", "{event:?}");
+                return (event.id.split('-').next().unwrap().parse().unwrap(), event.data);
+            }
+        }
+    }
+
+    /// Whether there is nothing more.
+    pub fn is_closed(mut self) -> bool {
+        matches!(self.0.0.read(&mut [0]), Ok(0) | Err(_))
+    }
+}

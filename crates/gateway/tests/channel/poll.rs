@@ -1,0 +1,161 @@
+//! Subscribing by long-poll.
+
+use superpoll_rt::BackendKind;
+
+use crate::clients::{ask, field, is_missed, messages, post, publish, stage};
+use crate::stage::BACKENDS;
+
+fn some(messages: &[(u64, &str)]) -> Vec<(u64, String)> {
+    messages.iter().map(|(id, text)| (*id, (*text).to_owned())).collect()
+}
+
+#[test]
+fn who_waits_is_parked_and_answered() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        let mut client = stage.connect();
+        // Without a place, what comes next; then from where the last answer ends.
+        ask(&mut client, "");
+        for round in 1..=3 {
+            stage.until(|engine| &engine.parked, 1);
+            stage.until(|engine| &engine.active, 0);
+            assert_eq!(stage.channel.as_ref().unwrap().subscribers(), 1, "{backend:?}");
+            assert_eq!(publish(&stage, format!("message {round}")), round);
+            let answer = client.answer();
+            assert_eq!(messages(&answer), [(round, format!("message {round}"))]);
+            assert!(!is_missed(&answer));
+            ask(&mut client, &format!("?after={round}"));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_between_two_answers() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 2, "history = 1000");
+        let publish = {
+            let mut publisher = stage.connect();
+            std::thread::spawn(move || {
+                for id in 1..=300 {
+                    assert_eq!(post(&mut publisher, format!("message {id}")), id);
+                }
+            })
+        };
+        let mut clients: Vec<_> = (0..8).map(|_| (stage.connect(), 0)).collect();
+        while clients.iter().any(|(_, last)| *last < 300) {
+            for (client, last) in clients.iter_mut().filter(|(_, last)| *last < 300) {
+                ask(client, &format!("?after={last}"));
+            }
+            for (client, last) in clients.iter_mut().filter(|(_, last)| *last < 300) {
+                let answer = client.answer();
+                assert!(!is_missed(&answer));
+                for (id, text) in messages(&answer) {
+                    assert_eq!((id, text), (*last + 1, format!("message {id}")), "{backend:?}");
+                    *last = id;
+                }
+            }
+        }
+        publish.join().unwrap();
+    }
+}
+
+#[test]
+fn who_waits_in_vain_is_told_where_it_is() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "poll = \"1s\"");
+        publish(&stage, "old");
+        let mut client = stage.connect();
+        ask(&mut client, "?wait=9999");
+        let answer = client.answer();
+        assert_eq!((answer.status, field(&answer, "channel-next")), (204, "1"), "{backend:?}");
+        assert_eq!(field(&answer, "cache-control"), "no-store");
+        // The connection goes on.
+        ask(&mut client, "?wait=0");
+        assert_eq!(client.answer().status, 204);
+        assert_eq!(messages(&client.get("/c?after=0")), some(&[(1, "old")]));
+        assert_eq!(stage.channel.as_ref().unwrap().subscribers(), 0);
+    }
+}
+
+#[test]
+fn who_was_away_for_too_long_is_told_so() {
+    let stage = stage(BACKENDS[2], 1, "history = 2");
+    for text in ["a", "b", "c", "d"] {
+        publish(&stage, text);
+    }
+    let mut client = stage.connect();
+    let answer = client.get("/c?after=1");
+    assert_eq!(messages(&answer), some(&[(3, "c"), (4, "d")]));
+    assert!(is_missed(&answer));
+    assert!(!is_missed(&client.get("/c?after=2")));
+    // A place of another life of the server.
+    let answer = client.get("/c?after=4-1");
+    assert!(is_missed(&answer) && messages(&answer).len() == 2);
+    client.send("GET /c?after=4 HTTP/1.1\r\nhost: a\r\nlast-event-id: 3\r\n\r\n");
+    assert_eq!(messages(&client.answer()), some(&[(4, "d")]));
+}
+
+#[test]
+fn a_hang_up_is_noticed() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        let clients: Vec<_> = (0..5)
+            .map(|_| {
+                let mut client = stage.connect();
+                ask(&mut client, "");
+                client
+            })
+            .collect();
+        stage.until(|engine| &engine.parked, 5);
+        let channel = stage.channel.clone().unwrap();
+        assert_eq!(channel.subscribers(), 5);
+        drop(clients);
+        stage.until(|engine| &engine.parked, 0);
+        assert_eq!(channel.subscribers(), 0, "{backend:?}");
+        assert_eq!(stage.drained(), 0);
+    }
+}
+
+#[test]
+fn old_and_closing_clients_get_what_they_expect() {
+    let stage = stage(BACKENDS[3], 1, "");
+    let mut old = stage.connect();
+    old.send("GET /c HTTP/1.0\r\n\r\n");
+    let mut closing = stage.connect();
+    closing.send("GET /c HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    stage.until(|engine| &engine.parked, 2);
+    publish(&stage, "a");
+    for mut client in [old, closing] {
+        assert_eq!(messages(&client.answer()), some(&[(1, "a")]));
+        assert!(client.is_closed());
+    }
+}
+
+#[test]
+fn a_request_that_follows_is_answered_after_it() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        let mut client = stage.connect();
+        client.send("GET /c HTTP/1.1\r\nhost: a\r\n\r\nGET /c?after=0 HTTP/1.1\r\nhost: a\r\n\r\n");
+        stage.until(|engine| &engine.parked, 1);
+        publish(&stage, "a");
+        for _ in 0..2 {
+            assert_eq!(messages(&client.answer()), some(&[(1, "a")]), "{backend:?}");
+        }
+    }
+}
+
+#[test]
+fn engines_hear_of_each_other() {
+    let stage = stage(BackendKind::Poll, 2, "");
+    let mut clients: Vec<_> = (0..20).map(|_| stage.connect()).collect();
+    for client in &mut clients {
+        ask(client, "");
+    }
+    stage.until(|engine| &engine.parked, 20);
+    assert_eq!(stage.channel.as_ref().unwrap().subscribers(), 20);
+    publish(&stage, "to all");
+    for client in &mut clients {
+        assert_eq!(messages(&client.answer()), some(&[(1, "to all")]));
+    }
+}
