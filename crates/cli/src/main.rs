@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, echo, herd, http, mix, models, output, registrations, ring, targets, timers, wake,
+    atr, echo, herd, http, idle, mix, models, output, registrations, ring, targets, timers, wake,
     zombies,
 };
 
@@ -61,6 +61,8 @@ enum Lab {
     Timers(timers::Options),
     /// A few busy connections beside thousands of silent ones: the processor time of a request
     Zombies(zombies::Options),
+    /// Connections that do nothing: the memory of each kind
+    Idle(idle::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
 }
@@ -154,6 +156,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Zombies(options) => {
             let record = zombies::run(&options)?;
             output::zombies(&record, &options.output)
+        }
+        Lab::Idle(options) => {
+            let record = idle::run(&options)?;
+            output::idle(&record, &options.output)
         }
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;

@@ -5,7 +5,7 @@
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
 //! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`models`] the four ways to learn what is ready,
-//! [`zombies`] what idle connections cost the busy ones,
+//! [`zombies`] what idle connections cost the busy ones and [`idle`] what memory they take,
 //! [`registrations`] what it costs to begin and end watching. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
@@ -18,6 +18,7 @@ pub mod environment;
 mod error;
 pub mod herd;
 pub mod http;
+pub mod idle;
 pub mod load;
 pub mod measure;
 pub mod mix;

@@ -206,6 +206,20 @@ pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()
     say_where(report)
 }
 
+/// Prints and writes the results of `lab idle`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn idle(record: &Record<crate::idle::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("memory of a connection that does nothing; the kernel's is that of both ends\n")?;
+    print(crate::idle::table::connections(&record.rows))?;
+    targets(&targets::of_idle(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab zombies`.
 ///
 /// # Errors

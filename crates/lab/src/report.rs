@@ -12,7 +12,7 @@ use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
-    atr, atr_plot, atr_table, echo, herd, http, mix, mix_plot, mix_table, models, plot,
+    atr, atr_plot, atr_table, echo, herd, http, idle, mix, mix_plot, mix_table, models, plot,
     registrations, ring, timers, wake, zombies,
 };
 
@@ -68,6 +68,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<zombies::Row>::load(&folder.join("zombies.json")) {
         body += &zombies_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<idle::Row>::load(&folder.join("idle.json")) {
+        body += &idle_section(folder, &record)?;
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -296,6 +299,21 @@ fn zombies_section(folder: &Path, record: &Record<zombies::Row>) -> Result<Strin
     }
     text += &table(&zombies::table::servers(&record.rows));
     text += &kept(&targets::of_zombies(&record.rows));
+    Ok(text)
+}
+
+fn idle_section(folder: &Path, record: &Record<idle::Row>) -> Result<String> {
+    let mut text = "<h2>idle: connections that do nothing</h2>\n".to_owned();
+    text += "<p>Bytes by connection, of the second half of the connections. User memory is what the server's \
+             process has to itself; “left” what it has more than at its start after all connections were closed. \
+             In a burst all clients of a half connect, then all ask, then all are answered. The kernel's memory is \
+             that of both ends, and of whatever else the machine does.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    let bars = idle::plot::bars(&record.rows);
+    record::write(&folder.join("idle.svg"), &plot::standalone(&bars))?;
+    let _ = writeln!(text, "<figure>{bars}</figure>");
+    text += &table(&idle::table::connections(&record.rows));
+    text += &kept(&targets::of_idle(&record.rows));
     Ok(text)
 }
 
