@@ -16,6 +16,7 @@ pub mod relay;
 mod reply;
 mod seats;
 pub mod serve;
+mod sys;
 mod tally;
 mod transport;
 mod upload;

@@ -228,7 +228,9 @@ pub fn idle(record: &Record<crate::idle::Row>, output: &Output) -> Result<()> {
 pub fn zombies(record: &Record<crate::zombies::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
     crate::say!("{}\n", record.environment.summary())?;
-    crate::say!("processor time of a server for one request, beside connections that are silent\n")?;
+    crate::say!(
+        "processor time of a server for one request, beside connections that are silent\n"
+    )?;
     print(crate::zombies::table::servers(&record.rows))?;
     targets(&targets::of_zombies(&record.rows))?;
     say_where(report)

@@ -64,7 +64,8 @@ pub fn messages(answer: &Answer) -> Vec<(u64, String)> {
     assert_eq!(answer.status, 200, "{answer:?}");
     let json: Value = serde_json::from_slice(&answer.body).unwrap();
     let messages = json["messages"].as_array().unwrap().iter();
-    let text = |one: &Value| (one["id"].as_u64().unwrap(), one["data"].as_str().unwrap().to_owned());
+    let text =
+        |one: &Value| (one["id"].as_u64().unwrap(), one["data"].as_str().unwrap().to_owned());
     messages.map(text).collect()
 }
 

@@ -2,14 +2,9 @@
 
 mod clients;
 
-
-
 mod poll;
 mod publish;
-
-
 
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
-

@@ -76,7 +76,8 @@ fn who_does_not_read_is_not_waited_for() {
 #[test]
 fn a_head_that_is_too_large_is_told_so() {
     let folder = folder();
-    let stage = Stage::new(BACKENDS[2], 1, &text(folder.path(), "[limits]\nheader_bytes = \"8KiB\""));
+    let stage =
+        Stage::new(BACKENDS[2], 1, &text(folder.path(), "[limits]\nheader_bytes = \"8KiB\""));
     let mut client = stage.connect();
     let field = format!("x: {}\r\n", "y".repeat(1000));
     client.send(format!("GET /small.txt HTTP/1.1\r\nhost: a\r\n{}\r\n", field.repeat(6)));

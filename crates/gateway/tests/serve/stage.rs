@@ -165,9 +165,11 @@ impl Client {
             }
         }
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let length = head.to_lowercase().split("content-length: ").nth(1).map_or(0, |rest| {
-            rest.split("\r\n").next().unwrap().parse().unwrap()
-        });
+        let length = head
+            .to_lowercase()
+            .split("content-length: ")
+            .nth(1)
+            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).unwrap();
         Answer { status, head, body }

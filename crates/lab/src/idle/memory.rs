@@ -71,9 +71,15 @@ mod tests {
 
     #[test]
     fn fields_are_found_and_memory_that_is_touched_shows() {
-        assert_eq!(field("Rss:  9 kB\nPrivate_Dirty:    12 kB\n", "Private_Dirty:"), Some(12 << 10));
+        assert_eq!(
+            field("Rss:  9 kB\nPrivate_Dirty:    12 kB\n", "Private_Dirty:"),
+            Some(12 << 10)
+        );
         assert_eq!(field("Rss:  9 kB\n", "Private_Dirty:"), None);
-        assert_eq!(pages("sockets: used 1\nTCP: inuse 5 orphan 0 tw 0 alloc 9 mem 7\nUDP: mem 9"), 7);
+        assert_eq!(
+            pages("sockets: used 1\nTCP: inuse 5 orphan 0 tw 0 alloc 9 mem 7\nUDP: mem 9"),
+            7
+        );
         let pid = i32::try_from(std::process::id()).unwrap();
         let before = own(pid).unwrap();
         let block = std::hint::black_box(vec![1u8; 64 << 20]);

@@ -10,9 +10,10 @@ pub fn bars(rows: &[Row]) -> String {
     const WIDTH: f64 = 540.0;
     // From 16 bytes to 256 KiB.
     let share = |bytes: f64| ((bytes.max(16.0).log2() - 4.0) / 14.0).min(1.0);
-    let mut body = "<text x=\"20\" y=\"22\" font-size=\"15\">user memory of an idle connection, in bytes \
+    let mut body =
+        "<text x=\"20\" y=\"22\" font-size=\"15\">user memory of an idle connection, in bytes \
                     (logarithmic)</text>\n"
-        .to_owned();
+            .to_owned();
     let mut y = 40.0;
     for row in rows {
         let bytes = row.user_bytes_per_connection.median;

@@ -63,12 +63,7 @@ pub struct Entry {
     pub kind: Kind,
 }
 
-const fn entry(
-    name: &'static str,
-    about: &'static str,
-    software: Software,
-    kind: Kind,
-) -> Entry {
+const fn entry(name: &'static str, about: &'static str, software: Software, kind: Kind) -> Entry {
     Entry { name, about, software, kind }
 }
 
@@ -86,7 +81,12 @@ pub const ALL: &[Entry] = &[
         Software::Superpoll,
         Kind::KeepAlive,
     ),
-    entry("superpoll-tls", "superpoll serve, after a request by TLS", Software::Superpoll, Kind::Tls),
+    entry(
+        "superpoll-tls",
+        "superpoll serve, after a request by TLS",
+        Software::Superpoll,
+        Kind::Tls,
+    ),
     entry(
         "superpoll-long-poll",
         "superpoll serve, a channel's long-poll",

@@ -27,9 +27,8 @@ impl Certificate {
     ///
     /// If it cannot be made or written.
     pub fn make(folder: &Path) -> Result<Certificate> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::usage(format!("making a certificate: {error}"))
-        };
+        let failed =
+            |error: &dyn std::fmt::Display| Error::usage(format!("making a certificate: {error}"));
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])
             .map_err(|error| failed(&error))?;
         let (certificate, key) = (folder.join("localhost.pem"), folder.join("localhost.key"));

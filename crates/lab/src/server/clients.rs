@@ -63,10 +63,9 @@ impl Clients {
     /// [`Error::System`] if nobody takes it.
     pub fn order<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         let text = serde_json::to_string(order).unwrap_or_default() + "\n";
-        self.line
-            .get_mut()
-            .write_all(text.as_bytes())
-            .map_err(|e| Error::system(format!("telling clients of {} what to do", self.subject), e))
+        self.line.get_mut().write_all(text.as_bytes()).map_err(|e| {
+            Error::system(format!("telling clients of {} what to do", self.subject), e)
+        })
     }
 
     /// Waits until the last order was carried out.

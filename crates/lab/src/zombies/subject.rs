@@ -181,9 +181,11 @@ pub const ALL: &[Entry] = &[
     Entry::ours("superpoll-rt-epoll", "our runtime, back-end epoll", |connections, control| {
         ours::serve(connections, control, BackendKind::Epoll)
     }),
-    Entry::ours("superpoll-rt-adaptive", "our runtime, back-end adaptive", |connections, control| {
-        ours::serve(connections, control, BackendKind::Adaptive)
-    }),
+    Entry::ours(
+        "superpoll-rt-adaptive",
+        "our runtime, back-end adaptive",
+        |connections, control| ours::serve(connections, control, BackendKind::Adaptive),
+    ),
     Entry::ours("superpoll-rt-uring", "our runtime, back-end uring", |connections, control| {
         ours::serve(connections, control, BackendKind::Uring)
     })

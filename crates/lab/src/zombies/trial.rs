@@ -226,8 +226,8 @@ impl<'a> Trial<'a> {
                 let port = listener.local_addr().map_or(0, |address| address.port());
                 let keeps = vec![listener.as_raw_fd()];
                 let total = zombies + active;
-                let server = Server::begin(name, entry.counts, place, keeps, |control| {
-                    match work {
+                let server =
+                    Server::begin(name, entry.counts, place, keeps, |control| match work {
                         Work::Echo(serve) => {
                             let sockets = accept(listener, total)
                                 .map_err(|e| Error::system("accepting a connection", e))?;
@@ -240,8 +240,7 @@ impl<'a> Trial<'a> {
                             serve(listener, control)
                         }
                         Work::Gateway(_) => Ok(()),
-                    }
-                })?;
+                    })?;
                 (server, port, None)
             }
         };
@@ -312,7 +311,8 @@ fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     let places: Vec<(String, usize)> =
         rows.iter().map(|row| (row.subject.clone(), row.zombies)).collect();
     let of = |subject: &str, zombies: usize| {
-        let place = places.iter().position(|place| (place.0.as_str(), place.1) == (subject, zombies));
+        let place =
+            places.iter().position(|place| (place.0.as_str(), place.1) == (subject, zombies));
         place.map(|place| runners[place].slices())
     };
     let yardstick = places.first().map(|place| place.0.clone()).unwrap_or_default();
