@@ -37,6 +37,9 @@ const BATCH: usize = 256;
 /// So many connections more than before have to be parked for memory to be given back: it is some milliseconds of work.
 const MANY: usize = 256;
 
+/// So many are enough when no others come.
+const SOME: usize = 16;
+
 /// Why a connection is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
@@ -364,6 +367,7 @@ impl Lot {
     /// See the top of this module.
     fn save_memory(&self) {
         let fresh = self.fresh.take();
+        let enough = if fresh.is_empty() { SOME } else { MANY };
         let mut places = self.places.borrow_mut();
         for index in fresh {
             // It may have been given back since, or be another one, to whom this does no harm.
@@ -373,7 +377,7 @@ impl Lot {
         }
         drop(places);
         let (now, before) = (self.parked.get(), self.given_back_at.get());
-        if now >= before.saturating_add(MANY) {
+        if now >= before.saturating_add(enough) {
             self.given_back_at.set(now);
             sys::give_memory_back();
         } else {
