@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, echo, herd, http, idle, mix, models, output, registrations, ring, targets, timers, wake,
-    zombies,
+    atr, echo, herd, http, idle, mix, models, output, registrations, relay, ring, targets, timers,
+    wake, zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -37,6 +37,14 @@ enum Command {
     Doctor(doctor::Options),
 }
 
+impl Command {
+    /// Whether it moves bytes within the kernel (`splice(2)`, `sendfile(2)`) to clients, any of which may be gone:
+    /// that raises the signal of a broken pipe, which must not end it then.
+    fn serves(&self) -> bool {
+        matches!(self, Command::Proxy(_))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Lab {
     /// Where poll beats epoll and the reverse, over the ratio of active to all descriptors
@@ -57,6 +65,8 @@ enum Lab {
     Echo(echo::Options),
     /// A web server, the same hyper on each runtime: the processor time of a request
     Http(http::Options),
+    /// Proxies with and without speculation, beside haproxy and nginx: system calls and processor time
+    Relay(relay::Options),
     /// Timers set and taken back, and how late those are that end
     Timers(timers::Options),
     /// A few busy connections beside thousands of silent ones: the processor time of a request
@@ -68,7 +78,6 @@ enum Lab {
 }
 
 fn main() -> ExitCode {
-    superpoll_lab::end_on_closed_output();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
@@ -102,6 +111,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
+    if !command.serves() {
+        superpoll_lab::end_on_closed_output();
+    }
     match command {
         Command::Doctor(options) => Ok(doctor::run(&options)?),
         Command::Lab(lab) => Ok(experiment(*lab)?),
@@ -148,6 +160,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Http(options) => {
             let record = http::run(&options)?;
             output::http(&record, &options.output)
+        }
+        Lab::Relay(options) => {
+            let record = relay::run(&options)?;
+            output::relay(&record, &options.output)
         }
         Lab::Timers(options) => {
             let record = timers::run(&options)?;

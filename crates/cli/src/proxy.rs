@@ -17,7 +17,7 @@ pub struct Options {
     /// Where clients connect: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; port 0 lets the kernel choose
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Address,
-    /// Where they are relayed to, written alike
+    /// Where they are relayed to, written alike; a name is looked up once, and its addresses are tried in order
     #[arg(long, value_name = "ADDRESS")]
     pub to: Address,
     /// Threads that relay
@@ -38,6 +38,9 @@ pub struct Options {
     /// How long connections may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
     pub drain: Duration,
+    /// Watch each direction of each socket before it is tried: slower, for comparison
+    #[arg(long, hide = true)]
+    pub no_speculation: bool,
 }
 
 /// A time that passes.
@@ -66,6 +69,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         connect_timeout: options.connect_timeout,
         idle_timeout: options.idle_timeout,
         max_connections: options.max_connections.map(NonZeroUsize::get),
+        speculative: !options.no_speculation,
     };
     let report = |failure: &relay::Failure| {
         // In one write, so that the lines of several engines are not mixed.
@@ -86,6 +90,16 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         };
         std::io::Result::Ok(futures_lite::future::or(relay.drained(options.drain), asked).await)
     })??;
+    let counters = relay.counters();
+    for (clients, why) in [
+        (counters.connect_failures, "because the upstream could not be reached"),
+        (counters.shed, "for lack of descriptors"),
+    ] {
+        // Not each of them had its line.
+        if clients > 1 {
+            eprintln!("superpoll: {clients} clients were closed {why}");
+        }
+    }
     if left > 0 {
         eprintln!("superpoll: closing {left} connections that did not end in time");
     }

@@ -4,8 +4,9 @@
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
-//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`models`] the four ways to learn what is ready,
-//! [`zombies`] what idle connections cost the busy ones and [`idle`] what memory they take,
+//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`relay`] proxies with and without
+//! speculation; [`models`] the four ways to learn what is ready, [`zombies`] what idle connections cost the busy ones and
+//! [`idle`] what memory they take,
 //! [`registrations`] what it costs to begin and end watching. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
@@ -35,6 +36,7 @@ mod progress;
 mod random;
 pub mod record;
 pub mod registrations;
+pub mod relay;
 pub mod report;
 pub mod ring;
 mod second_thread;

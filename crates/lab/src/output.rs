@@ -193,6 +193,22 @@ pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
+/// Prints and writes the results of `lab relay`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn relay(record: &Record<crate::relay::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("processor time of a relay for one request\n")?;
+    print(crate::relay::table::relays(&record.rows))?;
+    crate::say!("\nsystem calls by name, for one request\n")?;
+    print(crate::relay::table::calls(&record.rows))?;
+    targets(&targets::of_relay(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab timers`.
 ///
 /// # Errors

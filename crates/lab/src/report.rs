@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
     atr, atr_plot, atr_table, echo, herd, http, idle, mix, mix_plot, mix_table, models, plot,
-    registrations, ring, timers, wake, zombies,
+    registrations, relay, ring, timers, wake, zombies,
 };
 
 const STYLE: &str = "\
@@ -62,6 +62,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<http::Row>::load(&folder.join("http.json")) {
         body += &http_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<relay::Row>::load(&folder.join("relay.json")) {
+        body += &relay_section(folder, &record)?;
     }
     if let Some(record) = Record::<timers::Row>::load(&folder.join("timers.json")) {
         body += &timers_section(folder, &record)?;
@@ -265,6 +268,25 @@ fn echo_section(folder: &Path, record: &Record<echo::Row>) -> Result<String> {
     }
     text += &table(&echo::table::servers(&record.rows));
     text += &kept(&targets::of_echo(&record.rows));
+    Ok(text)
+}
+
+fn relay_section(folder: &Path, record: &Record<relay::Row>) -> Result<String> {
+    let mut text = "<h2>relay: what it takes to pass a connection on</h2>\n".to_owned();
+    text += "<p>A relay stands between clients and an origin, in a process and on a processor of its own. \
+             “connection” is a new connection for each request, which the origin closes after its answer; \
+             “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. Those \
+             called “waits” do not speculate: they watch each direction before they try it. Calls are counted by \
+             the relay itself, and by strace in another run, in which the relay is slower.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    if let Some(plot) = relay::plot::over_loads(&record.rows) {
+        let svg = plot.svg()?;
+        record::write(&folder.join("relay.svg"), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    text += &table(&relay::table::relays(&record.rows));
+    text += &table(&relay::table::calls(&record.rows));
+    text += &kept(&targets::of_relay(&record.rows));
     Ok(text)
 }
 

@@ -11,6 +11,7 @@ mod models;
 mod record;
 mod refusals;
 mod registrations;
+mod relay;
 mod ring;
 mod start;
 mod timers;

@@ -3,15 +3,15 @@
 //!
 //! A direction that reads full buffers in a row is a bulk transfer and goes over to `splice(2)` through a pipe.
 //! The pipe is filled only when it is empty, and emptied whole before it is filled again: `EAGAIN` can then only
-//! mean that the source is empty, or that the target is full. It is lent for as long as there are bytes to move.
+//! mean that the source is empty, or that the target is full, and nobody has to be asked which. It is lent for
+//! as long as there are bytes to move.
 
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use futures_io::AsyncRead;
-
-use super::pool::{self, BUFFER, PIPE, Pipe};
-use super::stream::Stream;
+use super::calls::{Call, count};
+use super::pool::{BUFFER, Buffer, PIPE, Pipe};
+use super::stream::End;
 
 /// After so many full buffers in a row, 128 KiB, a transfer is taken for bulk: the pipe and the smaller messages
 /// of most protocols would not pay for the change.
@@ -20,8 +20,9 @@ const FULL_READS: u8 = 8;
 /// After so many fills in a row of less than a buffer each, it is bulk no more: one copy costs less than two splices.
 const SMALL_FILLS: u8 = 4;
 
-/// How often a direction moves something before the other one, and other tasks, have their turn.
-const ROUNDS: u32 = 8;
+/// How often a direction moves something, and about how much, before the other one and other tasks have their turn.
+const ROUNDS: u32 = 16;
+const SHARE: u64 = 2 * PIPE as u64;
 
 /// Which end an error is of.
 #[derive(Debug)]
@@ -48,13 +49,6 @@ enum Way {
     OnlyCopy,
 }
 
-/// Bytes that the target has not taken yet.
-struct Held {
-    buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
 /// How far the target's `TCP_NODELAY` is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Delay {
@@ -66,27 +60,38 @@ enum Delay {
 
 /// The state of a direction.
 pub(super) struct Flow {
-    held: Option<Held>,
-    pipe: Option<Pipe>,
-    in_pipe: usize,
+    /// Bytes that the target has not taken yet.
+    held: Option<Box<Buffer>>,
+    pipe: Option<Box<Pipe>>,
+    in_pipe: u32,
     way: Way,
     delay: Delay,
     ended: bool,
+    /// Found while there was still something to write.
+    failed: Option<io::Error>,
 }
 
 impl Flow {
     /// A direction; `inherits` says that its target has `TCP_NODELAY` already.
     pub fn new(inherits: bool) -> Flow {
         let delay = if inherits { Delay::Off } else { Delay::First };
-        Flow { held: None, pipe: None, in_pipe: 0, way: Way::Copy(0), delay, ended: false }
+        Flow {
+            held: None,
+            pipe: None,
+            in_pipe: 0,
+            way: Way::Copy(0),
+            delay,
+            ended: false,
+            failed: None,
+        }
     }
 
     /// Moves bytes until there is nothing to move; ready when the source has ended and all was written.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        source: &Stream,
-        target: &Stream,
+        source: &impl End,
+        target: &impl End,
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         for _ in 0..ROUNDS {
@@ -94,8 +99,12 @@ impl Flow {
                 ready!(self.write(cx, target, moved))?;
             } else if self.in_pipe > 0 {
                 ready!(self.empty(cx, target, moved))?;
+            } else if let Some(error) = self.failed.take() {
+                return Poll::Ready(Err(Broken::Source(error)));
             } else if self.ended {
                 return Poll::Ready(Ok(()));
+            } else if moved.read >= SHARE {
+                break;
             } else if matches!(self.way, Way::Splice(_)) {
                 ready!(self.fill(cx, source, moved))?;
             } else {
@@ -109,12 +118,11 @@ impl Flow {
     fn read(
         &mut self,
         cx: &mut Context<'_>,
-        source: &Stream,
+        source: &impl End,
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
-        let mut buffer = pool::buffer();
-        let outcome = source.poll_read(cx, &mut buffer);
-        match outcome {
+        let mut buffer = Buffer::take();
+        match source.poll_read(cx, &mut buffer.bytes) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 moved.read += count as u64;
                 self.way = match self.way {
@@ -123,35 +131,81 @@ impl Flow {
                     Way::Copy(full) => Way::Copy(full + 1),
                     way => way,
                 };
-                self.held = Some(Held { buffer, start: 0, end: count });
+                (buffer.start, buffer.end) = (0, count as u32);
+                if count < BUFFER {
+                    self.read_on(cx, source, &mut buffer, moved);
+                }
+                self.held = Some(buffer);
                 Poll::Ready(Ok(()))
             }
             outcome => {
-                pool::give_back(buffer);
+                buffer.give_back();
                 outcome.map(|outcome| outcome.map(|_| self.ended = true).map_err(Broken::Source))
             }
         }
     }
 
+    /// Looks for what comes right behind: the end, as a rule, which goes with the last bytes then.
+    fn read_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &impl End,
+        buffer: &mut Buffer,
+        moved: &mut Moved,
+    ) {
+        match source.poll_read(cx, &mut buffer.bytes[buffer.end as usize..]) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(0)) => self.ended = true,
+            Poll::Ready(Ok(count)) => {
+                moved.read += count as u64;
+                buffer.end += count as u32;
+            }
+            Poll::Ready(Err(error)) => self.failed = Some(error),
+        }
+    }
+
+    /// Takes what was read before there was a target; nothing is the end.
+    pub fn begin_with(&mut self, buffer: Box<Buffer>) {
+        self.ended = buffer.end == 0;
+        match self.ended {
+            true => buffer.give_back(),
+            false => self.held = Some(buffer),
+        }
+    }
+
+    /// Whether the end of the source was met.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether there is something to write.
+    pub fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
     fn write(
         &mut self,
         cx: &mut Context<'_>,
-        target: &Stream,
+        target: &impl End,
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let Some(held) = &mut self.held else { return Poll::Ready(Ok(())) };
-        if self.delay == Delay::Second {
+        // The last bytes go with the end, which waits for nothing.
+        if self.delay == Delay::Second && !self.ended {
             target.set_nodelay();
             self.delay = Delay::Off;
         }
-        let written = ready!(target.poll_write(cx, &held.buffer[held.start..held.end]));
-        let written = written.map_err(Broken::Target)?;
+        let outcome = match self.ended {
+            true => target.poll_write_last(cx, held.used()),
+            false => target.poll_write(cx, held.used()),
+        };
+        let written = ready!(outcome).map_err(Broken::Target)?;
         moved.written += written as u64;
-        held.start += written;
-        if held.start == held.end
+        held.start += written as u32;
+        if held.start >= held.end
             && let Some(held) = self.held.take()
         {
-            pool::give_back(held.buffer);
+            held.give_back();
         }
         if self.delay == Delay::First {
             self.delay = Delay::Second;
@@ -162,7 +216,7 @@ impl Flow {
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
-        source: &Stream,
+        source: &impl End,
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let pipe = match self.pipe.take().map_or_else(Pipe::take, Ok) {
@@ -184,14 +238,14 @@ impl Flow {
                     Way::Splice(_) => Way::Splice(0),
                     way => way,
                 };
-                self.in_pipe = count;
+                self.in_pipe = count as u32;
                 self.pipe = Some(pipe);
                 Poll::Ready(Ok(()))
             }
             outcome => {
                 pipe.give_back();
                 match outcome {
-                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => {
+                    Poll::Ready(Err(error)) if is_refused(&error) => {
                         self.way = Way::OnlyCopy;
                         Poll::Ready(Ok(()))
                     }
@@ -205,27 +259,27 @@ impl Flow {
     fn empty(
         &mut self,
         cx: &mut Context<'_>,
-        target: &Stream,
+        target: &impl End,
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
-        let Some(pipe) = &mut self.pipe else { return Poll::Ready(Ok(())) };
+        let Some(pipe) = &self.pipe else { return Poll::Ready(Ok(())) };
         if self.way == Way::OnlyCopy {
             // The target has refused what is in the pipe.
-            let mut buffer = pool::buffer();
-            let reader = std::pin::Pin::new(&mut pipe.reader);
-            let count = ready!(reader.poll_read(cx, &mut buffer)).map_err(Broken::Source)?;
-            self.in_pipe -= count.min(self.in_pipe);
-            self.held = Some(Held { buffer, start: 0, end: count });
+            let mut buffer = Buffer::take();
+            count(Call::Read);
+            let count = superpoll::call::read(&pipe.reader, &mut buffer.bytes);
+            let count = count.map_err(Broken::Source)?;
+            self.in_pipe -= (count as u32).min(self.in_pipe);
+            (buffer.start, buffer.end) = (0, count as u32);
+            self.held = Some(buffer);
         } else {
-            match ready!(target.poll_empty(cx, &pipe.reader, self.in_pipe)) {
+            match ready!(target.poll_empty(cx, &pipe.reader, self.in_pipe as usize)) {
                 Ok(count) => {
                     moved.written += count as u64;
                     moved.spliced += count as u64;
-                    self.in_pipe -= count;
+                    self.in_pipe -= count as u32;
                 }
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    self.way = Way::OnlyCopy;
-                }
+                Err(error) if is_refused(&error) => self.way = Way::OnlyCopy,
                 Err(error) => return Poll::Ready(Err(Broken::Target(error))),
             }
         }
@@ -238,3 +292,26 @@ impl Flow {
         Poll::Ready(Ok(()))
     }
 }
+
+/// Whether an end cannot be spliced at all, by its nature or by the kernel's.
+fn is_refused(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, Unsupported};
+    matches!(error.kind(), InvalidInput | Unsupported)
+}
+
+impl Drop for Flow {
+    /// What has moved nothing for long has a pipe only while its target is full, and then it is not empty.
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            held.give_back();
+        }
+        if self.in_pipe == 0
+            && let Some(pipe) = self.pipe.take()
+        {
+            pipe.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

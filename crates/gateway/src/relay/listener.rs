@@ -7,10 +7,10 @@ use std::path::Path;
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
-use superpoll_rt::AsyncFd;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::net::{ListenOptions, TcpListener};
 
+use super::calls::{Call, count};
 use super::stream::Stream;
 
 /// An address that is bound, for all engines.
@@ -77,12 +77,13 @@ fn is_left(path: &Path) -> bool {
 
 impl Listener {
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        count(Call::Accept);
         match self {
-            Listener::Tcp(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, _)| Stream::Tcp(AsyncFd::nonblocking(stream.into_std()))),
+            Listener::Tcp(listener) => {
+                listener.poll_accept(cx).map_ok(|(stream, _)| stream.into_std().into())
+            }
             Listener::Unix(listener) => {
-                listener.poll_accept(cx).map_ok(|(stream, _)| Stream::Unix(stream))
+                listener.poll_accept(cx).map_ok(|(stream, _)| stream.into_std().into())
             }
         }
     }

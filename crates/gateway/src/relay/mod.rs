@@ -24,19 +24,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod calls;
 mod flow;
 mod gate;
+mod guess;
 mod listener;
 mod pair;
 mod pool;
 mod shared;
 mod stream;
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -46,14 +50,17 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{Runtime, spawn, time};
 
 use crate::Address;
-use gate::{Gate, Place};
+use calls::{Call, count};
+pub use calls::{Calls, calls};
+use gate::Gate;
 use listener::{Bound, Listener};
 use pair::Pair;
 pub use shared::{Counters, Failure, Options};
-use shared::{Member, Shared};
+use shared::{Local, Member, Shared, Target};
 use stream::Stream;
 
-/// How long a listener pauses when there is no descriptor to be had, not even to shed with.
+/// How long a listener pauses when accepting has failed: there is no descriptor to be had, not even to shed with,
+/// or no memory.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a relay did not start.
@@ -105,13 +112,6 @@ pub struct Relay {
     file: Option<PathBuf>,
 }
 
-/// Where clients are relayed to, looked up.
-#[derive(Clone, Debug)]
-enum Target {
-    Tcp(Arc<[SocketAddr]>),
-    Unix(PathBuf),
-}
-
 fn look_up(host: Option<&str>, port: u16, listening: bool) -> io::Result<Vec<SocketAddr>> {
     match host {
         Some(host) => Ok((host, port).to_socket_addrs()?.collect()),
@@ -145,7 +145,7 @@ impl Relay {
             }
             Address::Tcp { host, port } => {
                 let found = look_up(host.as_deref(), *port, false);
-                Target::Tcp(found.map_err(Error::new(format!("looking up {to}")))?.into())
+                Target::Tcp(found.map_err(Error::new(format!("looking up {to}")))?)
             }
         };
         let failed = || Error::new(format!("listening on {listen}"));
@@ -164,28 +164,32 @@ impl Relay {
                 (bound, Address::Tcp { host, port: local.port() }, None)
             }
         };
-        let gate = Arc::new(Gate::new(options.max_connections.unwrap_or(usize::MAX)));
-        let shared = Arc::new(Shared {
-            options,
-            to: to.clone(),
-            totals: shared::Totals::default(),
-            report: Box::new(report),
-        });
-        let relay = Relay { shared: shared.clone(), gate: gate.clone(), listening, file };
+        let shared = Shared::new(options, to.clone(), target, Box::new(report));
+        Relay::launch(runtime, &bound, shared, listening, file)
+            .map_err(Error::new(format!("listening on {listen}")))
+    }
+
+    fn launch(
+        runtime: &Runtime,
+        bound: &Bound,
+        shared: Shared,
+        listening: Address,
+        file: Option<PathBuf>,
+    ) -> io::Result<Relay> {
+        let gate = Arc::new(Gate::new(shared.options.max_connections.unwrap_or(usize::MAX)));
+        let relay = Relay { shared: Arc::new(shared), gate: gate.clone(), listening, file };
         let handle = runtime.handle();
         let engines = handle.engines();
         let on_epoll = matches!(runtime.backend(), "epoll" | "adaptive" | "uring");
         for engine in 0..engines {
-            let accepting = Accepting {
-                listener: bound.listener(engines > 1 && on_epoll).map_err(failed())?,
-                shared: shared.clone(),
-                gate: gate.clone(),
-                target: target.clone(),
-                on: relay.listening.to_string(),
+            let listener = bound.listener(engines > 1 && on_epoll)?;
+            let (shared, gate) = (relay.shared.clone(), gate.clone());
+            let on = relay.listening.to_string();
+            let accept = move || {
+                let local = Rc::new(Local::new(shared, on_epoll));
+                spawn(Accepting { listener, local, gate, on, shed: Cell::new(0) }.run()).detach();
             };
-            handle
-                .call_on(engine, move || spawn(accepting.run()).detach())
-                .map_err(|error| failed()(io::Error::other(error)))?;
+            handle.call_on(engine, accept).map_err(io::Error::other)?;
         }
         Ok(relay)
     }
@@ -245,30 +249,25 @@ impl fmt::Debug for Relay {
 /// One engine's part.
 struct Accepting {
     listener: Listener,
-    shared: Arc<Shared>,
+    local: Rc<Local>,
     gate: Arc<Gate>,
-    target: Target,
     on: String,
+    /// How many the listener has shed, as told.
+    shed: Cell<u64>,
 }
 
 impl Accepting {
     async fn run(self) {
-        let mut shed = 0;
         while let Some(place) = poll_fn(|cx| self.gate.poll_enter(cx)).await {
-            let accepted = self.accept().await;
-            let totals = &self.shared.totals;
-            totals.shed.fetch_add(self.listener.shed() - shed, Ordering::Relaxed);
-            shed = self.listener.shed();
-            match accepted {
+            match self.accept().await {
                 None => return,
                 Some(Ok(client)) => {
-                    totals.accepted.fetch_add(1, Ordering::Relaxed);
-                    self.begin(client, place);
+                    self.local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
+                    self.begin(client, Member::new(self.local.clone(), place));
                 }
-                Some(Err(error)) if is_limit(&error) => time::sleep(PAUSE).await,
                 Some(Err(error)) => {
-                    (self.shared.report)(&Failure::Accept { on: self.on, error });
-                    return;
+                    self.local.shared.not_accepted(&self.on, error);
+                    time::sleep(PAUSE).await;
                 }
             }
         }
@@ -278,7 +277,13 @@ impl Accepting {
     async fn accept(&self) -> Option<io::Result<Stream>> {
         let mut known = false;
         poll_fn(|cx| {
-            if let Poll::Ready(accepted) = self.listener.poll_accept(cx)
+            let polled = self.listener.poll_accept(cx);
+            let shed = self.listener.shed();
+            let before = self.shed.replace(shed);
+            if shed > before {
+                self.local.shared.shed(&self.on, shed - before);
+            }
+            if let Poll::Ready(accepted) = polled
                 && !self.gate.is_stopped()
             {
                 return Poll::Ready(Some(accepted));
@@ -291,46 +296,25 @@ impl Accepting {
         .await
     }
 
-    fn begin(&self, client: Stream, place: Place) {
-        let member = Member::new(self.shared.clone(), place);
-        match &self.target {
-            Target::Tcp(addresses) => {
-                let mut others = Vec::from(&addresses[..]).into_iter();
-                let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-                for address in others.by_ref() {
-                    match Stream::begin(address) {
-                        Ok(upstream) => {
-                            let pair = Pair::new(client, upstream, others, member);
-                            spawn(pair).detach();
-                            return;
-                        }
-                        Err(error) => last = error,
-                    }
-                }
-                member.shared.not_connected(last);
-            }
-            Target::Unix(path) => {
-                let path = path.clone();
-                spawn(async move {
-                    let connect = UnixStream::connect(&path);
-                    let limit = member.shared.options.connect_timeout;
-                    let connected = time::timeout(limit, connect).await;
-                    match connected.map_err(io::Error::from).and_then(|outcome| outcome) {
-                        Ok(upstream) => {
-                            let upstream = Stream::Unix(upstream);
-                            let none = Vec::new().into_iter();
-                            Pair::new(client, upstream, none, member).await;
-                        }
-                        Err(error) => member.shared.not_connected(error),
-                    }
-                })
-                .detach();
-            }
+    fn begin(&self, client: Stream, member: Member) {
+        if let Target::Unix(path) = &self.local.shared.target {
+            spawn(relay_to(path.clone(), client, member)).detach();
+        } else if let Some(pair) = Pair::connect(client, member) {
+            spawn(pair).detach();
         }
     }
 }
 
-fn is_limit(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    Errno::from_io_error(error).is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
+/// Connects to a Unix socket, which waits while its queue is full, and relays.
+async fn relay_to(path: PathBuf, client: Stream, member: Member) {
+    count(Call::Socket);
+    count(Call::Connect);
+    let connect = UnixStream::connect(&path);
+    let limit = member.shared().options.connect_timeout;
+    match time::timeout(limit, connect).await.map_err(io::Error::from).flatten() {
+        Ok(upstream) => {
+            Pair::connected_to(upstream.into_std().into(), client, member).await;
+        }
+        Err(error) => member.shared().not_connected(error),
+    }
 }

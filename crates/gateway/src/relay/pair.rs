@@ -6,20 +6,25 @@
 //! The end of one direction is passed on when all before it was written, and the pair ends with the second one.
 //! If both end at the same time, closing says it. Whatever breaks on one side resets the other: a peer that
 //! was sent a clean end would take what it has got for all there is.
+//!
+//! Most pairs of most servers are idle, so that what a pair has only at times is lent to it (buffers, pipes) or
+//! made when it is needed: a timer only while there is something to wait for in vain.
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use superpoll_rt::time::{Sleep, sleep, sleep_until};
+use superpoll_rt::Direction;
+use superpoll_rt::time::{Sleep, sleep_until};
 
 use super::flow::{Broken, Flow, Moved};
-use super::shared::{Member, Options};
-use super::stream::Stream;
+use super::guess::{After, Side};
+use super::pool::Buffer;
+use super::shared::{Member, Target};
+use super::stream::{Reading, Stream};
 
 /// A direction and how far its end is.
 struct Half {
@@ -35,6 +40,13 @@ impl Half {
     }
 }
 
+/// What a pair waits for with a limit.
+struct Clock {
+    sleep: Sleep,
+    /// When something was last moved, or begun.
+    active: Instant,
+}
+
 /// The future of a relayed pair.
 pub(super) struct Pair {
     client: Stream,
@@ -43,10 +55,11 @@ pub(super) struct Pair {
     down: Half,
     /// Whether the upstream has yet to show that it is connected.
     connecting: bool,
-    /// Addresses to try if it does not.
-    others: std::vec::IntoIter<SocketAddr>,
-    timer: Option<Sleep>,
-    active: Instant,
+    /// How many of its addresses have been tried.
+    tried: u32,
+    /// What has happened in the turn before.
+    last: After,
+    clock: Option<Box<Clock>>,
     member: Member,
 }
 
@@ -56,64 +69,162 @@ enum Step {
     Over,
 }
 
+/// Begins to connect to the next address that can be tried.
+fn next(member: &Member, tried: &mut u32, sends: bool) -> Option<io::Result<Stream>> {
+    let Target::Tcp(addresses) = &member.shared().target else { return None };
+    let mut last = None;
+    while let Some(&address) = addresses.get(*tried as usize) {
+        *tried += 1;
+        match Stream::begin(address, sends) {
+            Ok(upstream) => {
+                if !member.shared().options.speculative {
+                    upstream.doubt(Direction::Write);
+                }
+                return Some(Ok(upstream));
+            }
+            Err(error) => last = Some(Err(error)),
+        }
+    }
+    last
+}
+
 impl Pair {
-    /// Relays between a client and an upstream that is on its way, or connected.
-    pub fn new(
-        client: Stream,
-        upstream: Stream,
-        others: std::vec::IntoIter<SocketAddr>,
-        member: Member,
-    ) -> Pair {
-        let mut pair = Pair {
-            connecting: matches!(upstream, Stream::Tcp(_)),
+    /// Begins to connect a client by TCP; `None` if that is no use, which has been reported then.
+    pub fn connect(client: Stream, member: Member) -> Option<Pair> {
+        let mut up = Half::new(false);
+        if member.shared().options.speculative {
+            // Most clients speak first, and have done so.
+            let mut buffer = Buffer::take();
+            match client.try_read(&mut buffer.bytes) {
+                Ok(count) => {
+                    if count < buffer.bytes.len() {
+                        client.is_drained();
+                    }
+                    (buffer.start, buffer.end) = (0, count as u32);
+                    up.flow.begin_with(buffer);
+                }
+                Err(error) => {
+                    buffer.give_back();
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        member.shared().totals.broken.fetch_add(1, Ordering::Relaxed);
+                        return None;
+                    }
+                }
+            }
+        }
+        let mut tried = 0;
+        let none = || Err(io::ErrorKind::AddrNotAvailable.into());
+        match next(&member, &mut tried, up.flow.holds()).unwrap_or_else(none) {
+            Ok(upstream) => {
+                let pair = Pair::connected_to(upstream, client, member);
+                if pair.member.looks_again() {
+                    pair.client.set_reading(Reading::Later);
+                    pair.upstream.set_reading(Reading::Later);
+                }
+                Some(Pair { connecting: true, tried, up, ..pair })
+            }
+            Err(error) => {
+                member.shared().not_connected(error);
+                None
+            }
+        }
+    }
+
+    /// Relays between a client and an upstream that is connected.
+    pub fn connected_to(upstream: Stream, client: Stream, member: Member) -> Pair {
+        if !member.shared().options.speculative {
+            client.doubt(Direction::Read);
+            client.doubt(Direction::Write);
+        }
+        Pair {
             client,
             upstream,
             up: Half::new(false),
             // The listener has TCP_NODELAY, and what it accepts inherits it.
             down: Half::new(true),
-            others,
-            timer: None,
-            active: Instant::now(),
+            connecting: false,
+            tried: 0,
+            last: After::Up,
+            clock: None,
             member,
-        };
-        if pair.connecting {
-            // A connection on which nobody speaks shows only when it is looked for.
-            let Options { connect_timeout, idle_timeout, .. } = pair.member.shared.options;
-            pair.timer = Some(sleep(idle_timeout.unwrap_or(connect_timeout).min(connect_timeout)));
-        } else {
-            pair.watch_idleness();
         }
-        pair
     }
 
-    fn watch_idleness(&mut self) {
-        self.timer = self.member.shared.options.idle_timeout.map(sleep);
+    /// What is not watched is tried where that is worth it. Says whether anything is.
+    fn plan(&self, after: After) -> bool {
+        let mut any = false;
+        for (side, stream, half) in
+            [(Side::Client, &self.client, &self.up), (Side::Upstream, &self.upstream, &self.down)]
+        {
+            if stream.reading() != Reading::Watched && !half.ended {
+                let worth = self.member.guesses().is_worth(after, side);
+                let twice = worth && self.member.guesses().is_worth(After::Short, side);
+                stream.set_reading(if worth { Reading::Tried { twice } } else { Reading::Later });
+                any |= worth;
+            }
+        }
+        any
+    }
+
+    /// Notes how a try went.
+    fn learn(&self, side: Side, reading: Reading, read: bool, ended: bool) {
+        if let Reading::Tried { twice } = reading {
+            self.member.guesses().learn(self.last, side, read || ended);
+            if twice && read {
+                self.member.guesses().learn(After::Short, side, ended);
+            }
+        }
+    }
+
+    /// After a turn: has what is not watched tried again in the next one, or watched. Says whether to go on at once.
+    fn look_again(&mut self, cx: &Context<'_>, moved: &[Moved; 2], ended: bool) -> bool {
+        let is_watched = |stream: &Stream| stream.reading() == Reading::Watched;
+        if is_watched(&self.client) && is_watched(&self.upstream) {
+            return false;
+        }
+        let after = match moved {
+            _ if ended => Some(After::End),
+            [_, down] if down.written > 0 => Some(After::Down),
+            [up, _] if up.written > 0 => Some(After::Up),
+            _ => None,
+        };
+        if let Some(after) = after
+            && self.plan(after)
+        {
+            self.last = after;
+            cx.waker().wake_by_ref();
+            return false;
+        }
+        self.client.set_reading(Reading::Watched);
+        self.upstream.set_reading(Reading::Watched);
+        true
+    }
+
+    /// How many of its directions have ended.
+    fn ends(&self) -> u8 {
+        u8::from(self.up.ended) + u8::from(self.down.ended)
     }
 
     fn connected(&mut self) {
-        if self.connecting {
-            self.connecting = false;
-            let idle = self.member.shared.options.idle_timeout;
-            self.timer = idle.map(|limit| sleep_until(self.active + limit));
+        self.connecting = false;
+        if self.member.shared().options.idle_timeout.is_none() {
+            self.clock = None;
         }
     }
 
     /// The upstream could not be reached: tries its next address, or gives up.
     fn not_connected(&mut self, error: io::Error) -> Step {
-        let mut last = error;
-        for address in self.others.by_ref() {
-            match Stream::begin(address) {
-                Ok(upstream) => {
-                    self.upstream = upstream;
-                    self.active = Instant::now();
-                    self.timer = Some(sleep(self.member.shared.options.connect_timeout));
-                    return Step::On;
-                }
-                Err(error) => last = error,
+        match next(&self.member, &mut self.tried, self.up.flow.holds()).unwrap_or(Err(error)) {
+            Ok(upstream) => {
+                self.upstream = upstream;
+                self.clock = None;
+                Step::On
+            }
+            Err(last) => {
+                self.member.shared().not_connected(last);
+                Step::Over
             }
         }
-        self.member.shared.not_connected(last);
-        Step::Over
     }
 
     fn broken(&mut self, broken: Broken, of_upstream: bool) -> Step {
@@ -123,13 +234,14 @@ impl Pair {
         }
         self.client.reset_on_close();
         self.upstream.reset_on_close();
-        self.member.shared.totals.broken.fetch_add(1, Ordering::Relaxed);
+        self.member.shared().totals.broken.fetch_add(1, Ordering::Relaxed);
         Step::Over
     }
 
     /// Moves what there is, in both directions.
     fn relay(&mut self, cx: &mut Context<'_>, moved: &mut [Moved; 2]) -> Poll<Step> {
         if !self.up.ended {
+            let reading = self.client.reading();
             match self.up.flow.poll(cx, &self.client, &self.upstream, &mut moved[0]) {
                 Poll::Ready(Ok(())) => self.up.ended = true,
                 Poll::Ready(Err(broken)) => {
@@ -138,11 +250,14 @@ impl Pair {
                 }
                 Poll::Pending => {}
             }
-            if moved[0].written > 0 {
+            let ended = self.up.flow.has_ended();
+            self.learn(Side::Client, reading, moved[0].read > 0, ended);
+            if self.connecting && moved[0].written > 0 {
                 self.connected();
             }
         }
         if !self.down.ended {
+            let reading = self.upstream.reading();
             match self.down.flow.poll(cx, &self.upstream, &self.client, &mut moved[1]) {
                 Poll::Ready(Ok(())) => self.down.ended = true,
                 Poll::Ready(Err(broken)) => {
@@ -151,7 +266,9 @@ impl Pair {
                 }
                 Poll::Pending => {}
             }
-            if moved[1].read > 0 || self.down.ended {
+            let ended = self.down.flow.has_ended();
+            self.learn(Side::Upstream, reading, moved[1].read > 0, ended);
+            if self.connecting && (moved[1].read > 0 || self.down.ended) {
                 self.connected();
             }
         }
@@ -177,38 +294,55 @@ impl Pair {
         Poll::Pending
     }
 
+    /// What it may wait for how long; `None`: for ever.
+    fn limit(&self) -> Option<Duration> {
+        let options = &self.member.shared().options;
+        match self.connecting {
+            // A connection on which nobody speaks shows only when it is looked for.
+            true => Some(
+                options
+                    .idle_timeout
+                    .map_or(options.connect_timeout, |idle| idle.min(options.connect_timeout)),
+            ),
+            false => options.idle_timeout,
+        }
+    }
+
     /// Looks whether the pair has waited too long.
     fn watch_time(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        let Some(timer) = &mut self.timer else { return Poll::Pending };
-        if Pin::new(timer).poll(cx).is_pending() {
+        if self.clock.is_none() {
+            let Some(limit) = self.limit() else { return Poll::Pending };
+            let active = Instant::now();
+            self.clock = Some(Box::new(Clock { sleep: sleep_until(active + limit), active }));
+        }
+        let Some(clock) = &mut self.clock else { return Poll::Pending };
+        if Pin::new(&mut clock.sleep).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        if self.connecting {
-            if !self.upstream.is_connected() {
-                let due = self.active + self.member.shared.options.connect_timeout;
-                if Instant::now() < due {
-                    self.timer = Some(sleep_until(due));
-                    return Poll::Ready(Step::On);
-                }
-                let seconds = self.member.shared.options.connect_timeout.as_secs_f64();
-                let text = format!("no answer within {seconds} s");
-                let error = io::Error::new(io::ErrorKind::TimedOut, text);
-                return Poll::Ready(self.not_connected(error));
+        let options = &self.member.shared().options;
+        let limit = match self.connecting {
+            true if self.upstream.is_connected() => {
+                self.connecting = false;
+                options.idle_timeout
             }
-            self.connected();
-            return Poll::Ready(Step::On);
-        }
-        let Some(limit) = self.member.shared.options.idle_timeout else {
-            self.timer = None;
+            true => Some(options.connect_timeout),
+            false => options.idle_timeout,
+        };
+        let Some(limit) = limit else {
+            self.clock = None;
             return Poll::Pending;
         };
-        let due = self.active + limit;
-        if Instant::now() >= due {
-            self.member.shared.totals.timed_out.fetch_add(1, Ordering::Relaxed);
-            return Poll::Ready(Step::Over);
+        let due = clock.active + limit;
+        if Instant::now() < due {
+            clock.sleep = sleep_until(due);
+            return Poll::Ready(Step::On);
         }
-        self.timer = Some(sleep_until(due));
-        Poll::Ready(Step::On)
+        if self.connecting {
+            let text = format!("no answer within {} s", limit.as_secs_f64());
+            return Poll::Ready(self.not_connected(io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
+        self.member.shared().totals.timed_out.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Step::Over)
     }
 }
 
@@ -219,15 +353,20 @@ impl Future for Pair {
         let pair = &mut *self;
         loop {
             let mut moved = <[Moved; 2]>::default();
+            let ends = pair.ends();
             let mut step = pair.relay(cx, &mut moved);
             let [up, down] = &moved;
-            pair.member.shared.totals.moved(up, down);
+            pair.member.shared().totals.moved(up, down);
             if (up.read | up.written | down.read | down.written) > 0
-                && pair.member.shared.options.idle_timeout.is_some()
+                && let Some(clock) = &mut pair.clock
             {
-                pair.active = Instant::now();
+                clock.active = Instant::now();
             }
             if step.is_pending() {
+                let ended = pair.ends() > ends;
+                if pair.look_again(cx, &moved, ended) {
+                    continue;
+                }
                 step = pair.watch_time(cx);
             }
             match step {

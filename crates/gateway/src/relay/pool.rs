@@ -2,8 +2,11 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::OwnedFd;
 
-use superpoll_rt::pipe::{PipeReader, PipeWriter, pipe};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+use super::calls::{Call, count};
 
 /// What is read at a time.
 pub(super) const BUFFER: usize = 16 * 1024;
@@ -17,52 +20,75 @@ pub(super) const PIPE: usize = 1024 * 1024;
 const KEPT: usize = 16;
 
 thread_local! {
-    static BUFFERS: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
-    static PIPES: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
+    static BUFFERS: RefCell<Vec<Box<Buffer>>> = const { RefCell::new(Vec::new()) };
+    static PIPES: RefCell<Vec<Box<Pipe>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes a buffer of [`BUFFER`] bytes, whatever is in it.
-pub(super) fn buffer() -> Box<[u8]> {
-    let kept = BUFFERS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
-    kept.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice())
+/// Memory, of which the part from `start` to `end` is in use.
+pub(super) struct Buffer {
+    pub start: u32,
+    pub end: u32,
+    pub bytes: [u8; BUFFER],
 }
 
-/// Gives a buffer back.
-pub(super) fn give_back(buffer: Box<[u8]>) {
-    // While the thread ends there is no pool any more, and the buffer is freed.
-    let _ = BUFFERS.try_with(|kept| {
-        let mut kept = kept.borrow_mut();
-        if kept.len() < KEPT {
-            kept.push(buffer);
-        }
-    });
+impl Buffer {
+    /// Takes one, whatever is in it.
+    pub fn take() -> Box<Buffer> {
+        let kept = BUFFERS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
+        kept.unwrap_or_else(|| Box::new(Buffer { start: 0, end: 0, bytes: [0; BUFFER] }))
+    }
+
+    /// Gives it back.
+    pub fn give_back(self: Box<Buffer>) {
+        // While the thread ends there is no pool any more, and the buffer is freed.
+        let _ = BUFFERS.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT {
+                kept.push(self);
+            }
+        });
+    }
+
+    /// What is in use.
+    pub fn used(&self) -> &[u8] {
+        &self.bytes[self.start as usize..self.end as usize]
+    }
 }
 
 /// A pipe; in the pool it is empty.
 pub(super) struct Pipe {
-    pub reader: PipeReader,
-    pub writer: PipeWriter,
+    pub reader: OwnedFd,
+    pub writer: OwnedFd,
 }
 
 impl Pipe {
     /// Takes an empty one.
-    pub fn take() -> io::Result<Pipe> {
+    pub fn take() -> io::Result<Box<Pipe>> {
         if let Some(pipe) = PIPES.try_with(|kept| kept.borrow_mut().pop()).ok().flatten() {
             return Ok(pipe);
         }
-        let (reader, writer) = pipe()?;
+        count(Call::Pipe);
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        count(Call::Control);
         // Refused where the administrator or the user's total forbids it; the default of 64 KiB works as well.
-        let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
-        Ok(Pipe { reader, writer })
+        let _ = fcntl_setpipe_size(&writer, PIPE);
+        Ok(Box::new(Pipe { reader, writer }))
     }
 
     /// Gives it back, empty.
-    pub fn give_back(self) {
+    pub fn give_back(self: Box<Pipe>) {
         let _ = PIPES.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT {
                 kept.push(self);
             }
         });
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        count(Call::Close);
+        count(Call::Close);
     }
 }

@@ -2,12 +2,16 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::flow::Moved;
 use super::gate::Place;
+use super::guess::Guesses;
 use crate::Address;
 
 /// How a relay treats its connections.
@@ -20,6 +24,10 @@ pub struct Options {
     /// How many pairs there may be at a time. Further clients wait in the kernel's queue. `None`: as many as there
     /// are descriptors for.
     pub max_connections: Option<usize>,
+    /// Whether an operation is tried before its descriptor is watched, which is what a relay should do. If not,
+    /// each direction of each socket is watched first, as an event loop does that knows nothing but its poller:
+    /// for comparison.
+    pub speculative: bool,
 }
 
 impl Default for Options {
@@ -28,11 +36,17 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             idle_timeout: None,
             max_connections: None,
+            speculative: true,
         }
     }
 }
 
+/// How often the same kind of failure is told of at most. The others are counted.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// What went wrong while a relay runs. It goes on all the same.
+///
+/// Of each kind and reason one is told of in a second; `left_out` says how many there were since the last one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -42,21 +56,50 @@ pub enum Failure {
         to: Address,
         /// What the last attempt said.
         error: io::Error,
+        /// How many like this one went untold.
+        left_out: u64,
     },
-    /// A listener has failed for good.
+    /// There was no descriptor left for a client, which was closed.
+    Shed {
+        /// Where the relay listens.
+        on: String,
+        /// How many like this one went untold.
+        left_out: u64,
+    },
+    /// Accepting has failed. It is tried again.
     Accept {
-        /// Where it listened.
+        /// Where the relay listens.
         on: String,
         /// What the kernel said.
         error: io::Error,
+        /// How many like this one went untold.
+        left_out: u64,
     },
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Connect { to, error } => write!(f, "connecting to {to}: {error}"),
-            Failure::Accept { on, error } => write!(f, "accepting on {on}: {error}"),
+        let left_out = match self {
+            Failure::Connect { to, error, left_out } => {
+                write!(f, "connecting to {to}: {error}")?;
+                left_out
+            }
+            Failure::Shed { on, left_out } => {
+                write!(
+                    f,
+                    "accepting on {on}: no descriptor is left, and the client was closed; raise the limit \
+                     (ulimit -n) or allow fewer connections"
+                )?;
+                left_out
+            }
+            Failure::Accept { on, error, left_out } => {
+                write!(f, "accepting on {on}: {error}")?;
+                left_out
+            }
+        };
+        match left_out {
+            0 => Ok(()),
+            more => write!(f, " (and {more} more since this was last said)"),
         }
     }
 }
@@ -65,6 +108,35 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Failure::Connect { error, .. } | Failure::Accept { error, .. } => Some(error),
+            Failure::Shed { .. } => None,
+        }
+    }
+}
+
+/// A kind of failure: which, and why.
+type Kind = (u8, Option<i32>);
+
+/// Whom failures have been told of lately.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<(Kind, Instant, u64)>>);
+
+impl Told {
+    /// How many went untold since the last one, if it is time to tell of this one.
+    fn admit(&self, kind: Kind, now: Instant) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match told.iter_mut().find(|(other, ..)| *other == kind) {
+            None => {
+                told.push((kind, now, 0));
+                Some(0)
+            }
+            Some((_, last, left_out)) if now.duration_since(*last) < SILENCE => {
+                *left_out += 1;
+                None
+            }
+            Some((_, last, left_out)) => {
+                *last = now;
+                Some(std::mem::take(left_out))
+            }
         }
     }
 }
@@ -137,37 +209,137 @@ impl Totals {
     }
 }
 
+/// Where clients are relayed to, looked up.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    Tcp(Vec<SocketAddr>),
+    Unix(PathBuf),
+}
+
 /// What pairs share.
 pub(super) struct Shared {
     pub options: Options,
     pub to: Address,
+    pub target: Target,
     pub totals: Totals,
-    pub report: Box<dyn Fn(&Failure) + Send + Sync>,
+    report: Box<dyn Fn(&Failure) + Send + Sync>,
+    told: Told,
 }
 
 impl Shared {
+    pub fn new(
+        options: Options,
+        to: Address,
+        target: Target,
+        report: Box<dyn Fn(&Failure) + Send + Sync>,
+    ) -> Shared {
+        let (totals, told) = (Totals::default(), Told::default());
+        Shared { options, to, target, totals, report, told }
+    }
+
     /// Tells of an upstream that could not be reached.
+    #[cold]
     pub fn not_connected(&self, error: io::Error) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
-        (self.report)(&Failure::Connect { to: self.to.clone(), error });
+        if let Some(left_out) = self.told.admit((0, error.raw_os_error()), Instant::now()) {
+            (self.report)(&Failure::Connect { to: self.to.clone(), error, left_out });
+        }
+    }
+
+    /// Tells of clients that were closed for lack of descriptors.
+    #[cold]
+    pub fn shed(&self, on: &str, clients: u64) {
+        self.totals.shed.fetch_add(clients, Ordering::Relaxed);
+        for _ in 0..clients {
+            if let Some(left_out) = self.told.admit((1, None), Instant::now()) {
+                (self.report)(&Failure::Shed { on: on.to_owned(), left_out });
+            }
+        }
+    }
+
+    /// Tells of a listener.
+    #[cold]
+    pub fn not_accepted(&self, on: &str, error: io::Error) {
+        if let Some(left_out) = self.told.admit((2, error.raw_os_error()), Instant::now()) {
+            (self.report)(&Failure::Accept { on: on.to_owned(), error, left_out });
+        }
+    }
+}
+
+/// What the pairs of an engine share.
+pub(super) struct Local {
+    pub shared: Arc<Shared>,
+    guesses: Guesses,
+    looks_again: bool,
+}
+
+impl Local {
+    /// `watching_costs` says that it takes a system call to have a descriptor watched.
+    pub fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
+        let looks_again = watching_costs && shared.options.speculative;
+        Local { shared, guesses: Guesses::new(), looks_again }
     }
 }
 
 /// One of the pairs that there are now.
 pub(super) struct Member {
-    pub shared: Arc<Shared>,
+    local: Rc<Local>,
     _place: Place,
 }
 
 impl Member {
-    pub fn new(shared: Arc<Shared>, place: Place) -> Member {
-        shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Member { shared, _place: place }
+    pub fn new(local: Rc<Local>, place: Place) -> Member {
+        local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
+        Member { local, _place: place }
+    }
+
+    pub fn shared(&self) -> &Shared {
+        &self.local.shared
+    }
+
+    /// What its engine has learnt.
+    pub fn guesses(&self) -> &Guesses {
+        &self.local.guesses
+    }
+
+    /// Whether it looks again before it has a descriptor watched.
+    pub fn looks_again(&self) -> bool {
+        self.local.looks_again
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.shared.totals.active.fetch_sub(1, Ordering::Relaxed);
+        self.local.shared.totals.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_kind_is_told_of_in_a_second_and_the_others_are_counted() {
+        let told = Told::default();
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(told.admit((0, Some(111)), at(0)), Some(0));
+        assert_eq!(told.admit((0, Some(111)), at(1)), None);
+        assert_eq!(told.admit((0, Some(110)), at(2)), Some(0));
+        assert_eq!(told.admit((0, Some(111)), at(999)), None);
+        assert_eq!(told.admit((0, Some(111)), at(1000)), Some(2));
+        assert_eq!(told.admit((0, Some(111)), at(2500)), Some(0));
+    }
+
+    #[test]
+    fn a_failure_says_what_was_tried_and_how_many_more_there_were() {
+        let to: Address = "127.0.0.1:1".parse().unwrap();
+        let error = || io::Error::from_raw_os_error(111);
+        let one = Failure::Connect { to: to.clone(), error: error(), left_out: 0 }.to_string();
+        assert!(one.starts_with("connecting to 127.0.0.1:1: ") && !one.contains("more"), "{one}");
+        let many = Failure::Connect { to, error: error(), left_out: 7 }.to_string();
+        assert!(many.ends_with("(and 7 more since this was last said)"), "{many}");
+        let shed = Failure::Shed { on: "[::]:80".to_owned(), left_out: 0 }.to_string();
+        assert!(shed.contains("[::]:80") && shed.contains("ulimit -n"), "{shed}");
     }
 }

@@ -3,133 +3,343 @@
 //! Connecting by TCP does not wait to be told of its success. A socket on its way is written to as if it were
 //! connected: it says `WouldBlock` until it is, and the reason if it never will be. That spares the second
 //! `connect(2)` or `getsockopt(2)` and, where the peer is near, a wait.
+//!
+//! A relay that does not speculate waits for a direction before it uses it for the first time, which is what
+//! an event loop does that trusts in nothing but its poller.
 
-use std::io;
+use std::cell::Cell;
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
+use rustix::net::{SendFlags, send};
+use rustix::pipe::SpliceFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use superpoll_rt::net::StreamSocket;
-use superpoll_rt::net::unix::UnixStream;
-use superpoll_rt::pipe::{PipeReader, PipeWriter};
-use superpoll_rt::transfer::poll_splice;
-use superpoll_rt::{AsyncFd, Direction};
+use superpoll::call;
+use superpoll_rt::{AsyncFd, Direction, Drains};
+
+use super::calls::{Call, count};
+
+/// What a direction reads from and writes to.
+pub(super) trait End {
+    fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>>;
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    /// Moves what there is into an empty pipe.
+    fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &OwnedFd,
+        length: usize,
+    ) -> Poll<io::Result<usize>>;
+    /// Moves out of a pipe what there is room for.
+    fn poll_empty(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &OwnedFd,
+        length: usize,
+    ) -> Poll<io::Result<usize>>;
+    /// Writes the last bytes: the end that follows goes with them.
+    fn poll_write_last(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    /// Has small writes sent at once from now on.
+    fn set_nodelay(&self);
+}
+
+/// A socket whose calls are counted.
+macro_rules! socket {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $drains:literal) => {
+        $(#[$doc])*
+        pub(super) struct $name($inner);
+
+        impl AsFd for $name {
+            #[inline]
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.0.as_fd()
+            }
+        }
+
+        impl Read for &$name {
+            #[inline(always)]
+            fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+                count(Call::Read);
+                call::read(&self.0, room)
+            }
+        }
+
+        impl Write for &$name {
+            #[inline(always)]
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                count(Call::Send);
+                call::send(&self.0, bytes)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        impl Drains for $name {
+            const SHORT_MEANS_BLOCKED: bool = $drains;
+            #[inline(always)]
+            fn read_in_line(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
+                let mut socket = self;
+                Some(socket.read(room))
+            }
+            #[inline(always)]
+            fn write_in_line(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
+                let mut socket = self;
+                Some(socket.write(bytes))
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                count(Call::Close);
+            }
+        }
+    };
+}
+
+socket! {
+    /// Of TCP.
+    Tcp(std::net::TcpStream), true
+}
+
+socket! {
+    /// Of the Unix domain. A read ends where descriptors came along, whatever is behind them.
+    Unix(std::os::unix::net::UnixStream), false
+}
+
+/// The socket of whichever kind.
+enum Kind {
+    Tcp(AsyncFd<Tcp>),
+    Unix(AsyncFd<Unix>),
+}
+
+/// How a stream is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reading {
+    /// It is watched, or is going to be as soon as it has nothing to give.
+    Watched,
+    /// Not in this turn.
+    Later,
+    /// It is tried, and not watched for that; a second time where there may be something behind what it gives.
+    Tried { twice: bool },
+}
 
 /// A stream socket.
-pub(super) enum Stream {
-    Tcp(AsyncFd<std::net::TcpStream>),
-    Unix(UnixStream),
+pub(super) struct Stream {
+    kind: Kind,
+    reading: Cell<Reading>,
+}
+
+impl From<std::net::TcpStream> for Stream {
+    /// Takes one that does not block.
+    fn from(socket: std::net::TcpStream) -> Stream {
+        let kind = Kind::Tcp(AsyncFd::nonblocking(Tcp(socket)));
+        Stream { kind, reading: Cell::new(Reading::Watched) }
+    }
+}
+
+impl From<std::os::unix::net::UnixStream> for Stream {
+    /// Takes one that does not block.
+    fn from(socket: std::os::unix::net::UnixStream) -> Stream {
+        let kind = Kind::Unix(AsyncFd::nonblocking(Unix(socket)));
+        Stream { kind, reading: Cell::new(Reading::Watched) }
+    }
+}
+
+/// Calls a function with the descriptor of whatever kind.
+macro_rules! either {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match &$self.kind {
+            Kind::Tcp($stream) => $call,
+            Kind::Unix($stream) => $call,
+        }
+    };
 }
 
 impl Stream {
-    /// Begins to connect by TCP.
-    pub fn begin(address: SocketAddr) -> io::Result<Stream> {
+    /// Begins to connect by TCP. If there is something to send at once, the peer is not told before that the
+    /// connection is there, which spares a packet.
+    pub fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
         let kind = Type::STREAM.nonblocking().cloexec();
+        count(Call::Socket);
         let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-        match socket.connect(&address.into()) {
+        if sends {
+            count(Call::SetOption);
+            // It works without, too.
+            let _ = socket.set_tcp_quickack(false);
+        }
+        count(Call::Connect);
+        let outcome = socket.connect(&address.into());
+        let stream = Stream::from(std::net::TcpStream::from(socket));
+        match outcome {
             Ok(()) => {}
             Err(error)
                 if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
-        let socket = AsyncFd::nonblocking(std::net::TcpStream::from(socket));
         // The peer speaks after it has accepted at the earliest: the first read need not be tried.
-        let _ = socket.try_perform(Direction::Read, |_| -> io::Result<()> {
-            Err(io::ErrorKind::WouldBlock.into())
-        });
-        Ok(Stream::Tcp(socket))
+        stream.doubt(Direction::Read);
+        Ok(stream)
+    }
+
+    /// Has the next operation of a direction wait until it is reported.
+    pub fn doubt(&self, direction: Direction) {
+        let refuse = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
+        let _ = either!(self, stream => stream.try_perform(direction, |_| refuse()));
+    }
+
+    /// How it is read.
+    pub fn reading(&self) -> Reading {
+        self.reading.get()
+    }
+
+    /// How it is read from now on. What was not watched is, and tells what it has got meanwhile.
+    pub fn set_reading(&self, reading: Reading) {
+        if self.reading.replace(reading) != Reading::Watched && reading == Reading::Watched {
+            self.doubt(Direction::Read);
+        }
+    }
+
+    /// Reads what there is now.
+    pub fn try_read(&self, room: &mut [u8]) -> io::Result<usize> {
+        either!(self, stream => stream.try_perform(Direction::Read, |mut socket| socket.read(room)))
+    }
+
+    /// A read has given less than it could, and nobody has been told of this stream yet: the next one need not be
+    /// tried. Whoever begins to watch it is told of all there is.
+    pub fn is_drained(&self) {
+        if matches!(self.kind, Kind::Tcp(_)) {
+            self.doubt(Direction::Read);
+        }
     }
 
     /// Waits until it is connected, or tells why it never will be.
     pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Stream::Unix(_) => Poll::Ready(Ok(())),
-            Stream::Tcp(stream) => {
-                stream.poll_perform(cx, Direction::Write, |stream| match stream.take_error()? {
+        match &self.kind {
+            Kind::Unix(_) => Poll::Ready(Ok(())),
+            Kind::Tcp(stream) => stream.poll_perform(cx, Direction::Write, |stream| {
+                count(Call::GetOption);
+                match stream.0.take_error()? {
                     Some(error) => Err(error),
-                    None => match stream.peer_addr() {
-                        Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                            Err(io::ErrorKind::WouldBlock.into())
+                    None => {
+                        count(Call::GetPeer);
+                        match stream.0.peer_addr() {
+                            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                                Err(io::ErrorKind::WouldBlock.into())
+                            }
+                            outcome => outcome.map(drop),
                         }
-                        outcome => outcome.map(drop),
-                    },
-                })
-            }
+                    }
+                }
+            }),
         }
     }
 
     /// Whether it is connected now.
     pub fn is_connected(&self) -> bool {
-        match self {
-            Stream::Unix(_) => true,
-            Stream::Tcp(stream) => stream.get_ref().peer_addr().is_ok(),
-        }
-    }
-
-    pub fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Stream::Tcp(stream) => Pin::new(&mut &*stream).poll_read(cx, room),
-            Stream::Unix(stream) => StreamSocket::poll_read(stream, cx, room),
-        }
-    }
-
-    pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Stream::Tcp(stream) => Pin::new(&mut &*stream).poll_write(cx, bytes),
-            Stream::Unix(stream) => StreamSocket::poll_write(stream, cx, bytes),
-        }
-    }
-
-    /// Moves what there is into a pipe.
-    pub fn poll_fill(
-        &self,
-        cx: &mut Context<'_>,
-        pipe: &PipeWriter,
-        length: usize,
-    ) -> Poll<io::Result<usize>> {
-        match self {
-            Stream::Tcp(stream) => poll_splice(cx, stream, pipe, length),
-            Stream::Unix(stream) => poll_splice(cx, stream, pipe, length),
-        }
-    }
-
-    /// Moves out of a pipe what there is room for.
-    pub fn poll_empty(
-        &self,
-        cx: &mut Context<'_>,
-        pipe: &PipeReader,
-        length: usize,
-    ) -> Poll<io::Result<usize>> {
-        match self {
-            Stream::Tcp(stream) => poll_splice(cx, pipe, stream, length),
-            Stream::Unix(stream) => poll_splice(cx, pipe, stream, length),
-        }
-    }
-
-    /// Has small writes sent at once from now on.
-    pub fn set_nodelay(&self) {
-        if let Stream::Tcp(stream) = self {
-            // A connection that is gone tells so when it is written to.
-            let _ = stream.get_ref().set_nodelay(true);
+        match &self.kind {
+            Kind::Unix(_) => true,
+            Kind::Tcp(stream) => {
+                count(Call::GetPeer);
+                stream.get_ref().0.peer_addr().is_ok()
+            }
         }
     }
 
     /// Ends the writing direction. One that is gone has none, which its next read tells.
     pub fn end_writing(&self) {
-        let _ = match self {
-            Stream::Tcp(stream) => stream.get_ref().shutdown(Shutdown::Write),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
-        };
+        count(Call::Shutdown);
+        let _ = either!(self, stream => stream.get_ref().0.shutdown(Shutdown::Write));
     }
 
     /// Has closing reset the connection, so that the peer does not take a broken stream for a whole one. In the
     /// Unix domain there is no such thing.
     pub fn reset_on_close(&self) {
-        if let Stream::Tcp(stream) = self {
+        if let Kind::Tcp(stream) = &self.kind {
+            count(Call::SetOption);
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+/// `splice(2)` without blocking.
+fn splice(from: impl AsFd, to: impl AsFd, length: usize) -> io::Result<usize> {
+    count(Call::Splice);
+    let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+    Ok(rustix::pipe::splice(from, None, to, None, length, flags)?)
+}
+
+impl End for Stream {
+    #[inline]
+    fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self.reading.get() {
+            Reading::Watched => {
+                either!(self, stream => Pin::new(&mut &*stream).poll_read(cx, room))
+            }
+            Reading::Later => Poll::Pending,
+            Reading::Tried { twice } => match self.try_read(room) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.reading.set(Reading::Later);
+                    Poll::Pending
+                }
+                outcome => {
+                    if outcome.as_ref().is_ok_and(|count| *count < room.len()) {
+                        let again = Reading::Tried { twice: false };
+                        self.reading.set(if twice { again } else { Reading::Later });
+                    }
+                    Poll::Ready(outcome)
+                }
+            },
+        }
+    }
+
+    #[inline]
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, stream => Pin::new(&mut &*stream).poll_write(cx, bytes))
+    }
+
+    fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &OwnedFd,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.set_reading(Reading::Watched);
+        let from = |stream: BorrowedFd<'_>| splice(stream, pipe, length);
+        either!(self, stream => stream.poll_perform(cx, Direction::Read, |socket| from(socket.as_fd())))
+    }
+
+    fn poll_empty(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &OwnedFd,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        let to = |stream: BorrowedFd<'_>| splice(pipe, stream, length);
+        either!(self, stream => stream.poll_perform(cx, Direction::Write, |socket| to(socket.as_fd())))
+    }
+
+    fn poll_write_last(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &self.kind {
+            Kind::Unix(_) => self.poll_write(cx, bytes),
+            Kind::Tcp(stream) => stream.poll_perform(cx, Direction::Write, |socket| {
+                count(Call::Send);
+                Ok(send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)?)
+            }),
+        }
+    }
+
+    fn set_nodelay(&self) {
+        if let Kind::Tcp(stream) = &self.kind {
+            count(Call::SetOption);
+            // A connection that is gone tells so when it is written to.
+            let _ = stream.get_ref().0.set_nodelay(true);
         }
     }
 }

@@ -33,6 +33,8 @@ pub mod table;
 pub(crate) mod tokio;
 mod trial;
 
+pub(crate) use trial::ratio;
+
 /// Options of `lab echo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {

@@ -185,7 +185,7 @@ fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
 }
 
 /// Round by round, because what else the machine does changes with time.
-fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
+pub(crate) fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
     let ratios: Vec<f64> = own
         .iter()
         .zip(other)

@@ -175,14 +175,14 @@ impl Server {
         self.child.has_ended()
     }
 
-    /// The number of its process.
-    pub fn pid(&self) -> i32 {
-        self.child.pid()
-    }
-
     /// The subject's name.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> i32 {
+        self.child.pid()
     }
 
     /// The processor time that its process has used, in nanoseconds.

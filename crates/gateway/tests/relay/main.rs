@@ -1,6 +1,6 @@
 //! The relay as a library: real sockets on both sides, on every back-end.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc;
@@ -8,11 +8,23 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use superpoll_gateway::Address;
-use superpoll_gateway::relay::{Counters, Options, Relay};
+use superpoll_gateway::relay::{Counters, Failure, Options, Relay};
 use superpoll_rt::{BackendKind, Runtime, time};
 
-const BACKENDS: [BackendKind; 4] =
-    [BackendKind::Select, BackendKind::Poll, BackendKind::Epoll, BackendKind::Adaptive];
+mod failures;
+mod limits;
+
+/// Those that this machine has.
+fn backends() -> impl Iterator<Item = BackendKind> {
+    let all = [
+        BackendKind::Select,
+        BackendKind::Poll,
+        BackendKind::Epoll,
+        BackendKind::Adaptive,
+        BackendKind::Uring,
+    ];
+    all.into_iter().filter(|backend| backend.is_available())
+}
 
 /// What hangs fails.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -22,15 +34,18 @@ struct Running {
     address: Address,
     end: mpsc::Sender<()>,
     thread: JoinHandle<Counters>,
+    failures: mpsc::Receiver<String>,
 }
 
 fn start(backend: BackendKind, listen: &str, to: &Address, options: Options) -> Running {
     let (end, ended) = mpsc::channel();
     let (tell, told) = mpsc::channel();
+    let (fail, failures) = mpsc::channel();
     let (listen, to) = (listen.parse().unwrap(), to.clone());
     let thread = thread::spawn(move || {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
-        let relay = Relay::start(&runtime, &listen, &to, options, |_| {}).unwrap();
+        let report = move |failure: &Failure| fail.send(failure.to_string()).unwrap();
+        let relay = Relay::start(&runtime, &listen, &to, options, report).unwrap();
         tell.send(relay.listening().clone()).unwrap();
         let over = async {
             while ended.try_recv().is_err() {
@@ -42,7 +57,7 @@ fn start(backend: BackendKind, listen: &str, to: &Address, options: Options) -> 
         runtime.block_on(over).unwrap();
         relay.counters()
     });
-    Running { address: told.recv().unwrap(), end, thread }
+    Running { address: told.recv().unwrap(), end, thread, failures }
 }
 
 impl Running {
@@ -50,6 +65,12 @@ impl Running {
         let stream = TcpStream::connect(self.address.to_string()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream
+    }
+
+    /// The same when this was done.
+    fn counters_after(self, done: impl FnOnce()) -> Counters {
+        done();
+        self.counters()
     }
 
     /// Lets all pairs end.
@@ -85,7 +106,7 @@ fn rest(stream: &mut impl Read) -> Vec<u8> {
 
 #[test]
 fn either_side_may_speak_and_end_first() {
-    for backend in BACKENDS {
+    for backend in backends() {
         let (listener, to) = upstream();
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());
         let (mut client, mut server) = (relay.connect(), accept(&listener));
@@ -137,7 +158,7 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
 fn much_both_ways_at_once_arrives_whole_and_is_spliced() {
     const LENGTH: usize = 10 << 20;
     let (one, other) = (pattern(LENGTH, 1), pattern(LENGTH, 2));
-    for backend in BACKENDS {
+    for backend in backends() {
         let (listener, to) = upstream();
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());
         let (client, server) = (relay.connect(), accept(&listener));
@@ -161,95 +182,86 @@ fn much_both_ways_at_once_arrives_whole_and_is_spliced() {
     }
 }
 
+/// A stream of whichever kind.
+trait Duplex: Read + Write + Send {
+    fn end(&self);
+}
+
+impl Duplex for TcpStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+impl Duplex for UnixStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
 #[test]
-fn what_breaks_on_one_side_is_reset_on_the_other() {
-    for backend in BACKENDS {
+fn tcp_and_unix_in_every_combination_with_bulk_one_way_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (front, back) = (folder.path().join("front"), folder.path().join("back"));
+    let unix = UnixListener::bind(&back).unwrap();
+    let (tcp, port) = upstream();
+    let (question, answer) = (pattern(3 << 20, 3), pattern(2 << 20, 4));
+    for backend in backends() {
+        for [unix_front, unix_back] in [[true, true], [true, false], [false, true]] {
+            let listen = match unix_front {
+                true => format!("unix:{}", front.display()),
+                false => "127.0.0.1:0".to_owned(),
+            };
+            let to = if unix_back { Address::Unix(back.clone()) } else { port.clone() };
+            let relay = start(backend, &listen, &to, Options::default());
+            let mut client: Box<dyn Duplex> = match unix_front {
+                true => Box::new(UnixStream::connect(&front).unwrap()),
+                false => Box::new(relay.connect()),
+            };
+            let mut server: Box<dyn Duplex> = match unix_back {
+                true => Box::new(unix.accept().unwrap().0),
+                false => Box::new(accept(&tcp)),
+            };
+            for bytes in [&question, &answer] {
+                // Each way alone, the other one being open before and closed after it.
+                let got = thread::scope(|scope| {
+                    let got = scope.spawn(|| rest(&mut server));
+                    client.write_all(bytes).unwrap();
+                    client.end();
+                    got.join().unwrap()
+                });
+                assert!(got == *bytes, "{backend:?} {unix_front} {unix_back}");
+                std::mem::swap(&mut client, &mut server);
+            }
+            drop((client, server));
+            let counters = relay.counters();
+            let lengths = (question.len() as u64, answer.len() as u64);
+            assert_eq!((counters.bytes_up, counters.bytes_down), lengths, "{backend:?}");
+            assert_eq!((counters.active, counters.broken), (0, 0), "{backend:?}");
+            assert!(!front.exists());
+        }
+    }
+}
+
+#[test]
+fn without_speculation_it_does_the_same() {
+    for backend in backends() {
         let (listener, to) = upstream();
-        let relay = start(backend, "127.0.0.1:0", &to, Options::default());
-        for client_breaks in [true, false] {
+        let options = Options { speculative: false, ..Options::default() };
+        let relay = start(backend, "127.0.0.1:0", &to, options);
+        let bytes = pattern(1 << 20, 5);
+        for _ in 0..3 {
             let (mut client, mut server) = (relay.connect(), accept(&listener));
             client.write_all(b"question").unwrap();
             assert_eq!(read(&mut server, 8), b"question");
-            server.write_all(b"answer").unwrap();
-            let (breaks, mut stays, unread) =
-                if client_breaks { (client, server, 0) } else { (server, client, 6) };
-            if client_breaks {
-                // Closing with unread bytes resets.
-                breaks.peek(&mut [0]).unwrap();
-            } else {
-                read(&mut stays, unread);
-                stays.write_all(b"more").unwrap();
-                breaks.peek(&mut [0]).unwrap();
-            }
-            drop(breaks);
-            let error = stays.read(&mut [0]).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{backend:?} {client_breaks}");
+            let got = thread::scope(|scope| {
+                let got = scope.spawn(|| rest(&mut client));
+                server.write_all(&bytes).unwrap();
+                drop(server);
+                got.join().unwrap()
+            });
+            assert!(got == bytes, "{backend:?}");
         }
-        assert_eq!(relay.counters().broken, 2, "{backend:?}");
+        assert_eq!(relay.counters().broken, 0, "{backend:?}");
     }
-}
-
-#[test]
-fn who_cannot_be_reached_costs_the_client_and_nothing_else() {
-    for backend in BACKENDS {
-        let (listener, to) = upstream();
-        drop(listener);
-        let relay = start(backend, "127.0.0.1:0", &to, Options::default());
-        for speaks in [true, false] {
-            let mut client = relay.connect();
-            if speaks {
-                // It may be gone already.
-                let _ = client.write_all(b"question");
-            }
-            // With bytes that nobody has read it is a reset.
-            assert!(!client.read(&mut [0]).is_ok_and(|count| count > 0));
-        }
-        let counters = relay.counters();
-        assert_eq!((counters.accepted, counters.connect_failures), (2, 2), "{backend:?}");
-    }
-}
-
-#[test]
-fn unix_sockets_on_both_sides() {
-    let folder = tempfile::tempdir().unwrap();
-    let (front, back) = (folder.path().join("front"), folder.path().join("back"));
-    let listener = UnixListener::bind(&back).unwrap();
-    for backend in BACKENDS {
-        let listen = format!("unix:{}", front.display());
-        let relay = start(backend, &listen, &Address::Unix(back.clone()), Options::default());
-        let mut client = UnixStream::connect(&front).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
-        let bytes = pattern(1 << 20, 3);
-        let got = thread::scope(|scope| {
-            let got = scope.spawn(|| rest(&mut server));
-            client.write_all(&bytes).unwrap();
-            client.shutdown(Shutdown::Write).unwrap();
-            got.join().unwrap()
-        });
-        assert!(got == bytes, "{backend:?}");
-        server.write_all(b"answer").unwrap();
-        drop(server);
-        assert_eq!(rest(&mut client), b"answer");
-        assert_eq!(relay.counters().active, 0);
-        assert!(!front.exists());
-    }
-}
-
-#[test]
-fn idle_pairs_end_in_time_and_no_more_come_in_than_may() {
-    let (listener, to) = upstream();
-    let options = Options {
-        idle_timeout: Some(Duration::from_millis(50)),
-        max_connections: Some(1),
-        ..Options::default()
-    };
-    let relay = start(BackendKind::Adaptive, "127.0.0.1:0", &to, options);
-    let clients = [relay.connect(), relay.connect()];
-    for mut client in clients {
-        let mut server = accept(&listener);
-        assert_eq!(rest(&mut client), b"");
-        assert_eq!(rest(&mut server), b"");
-    }
-    let counters = relay.counters();
-    assert_eq!((counters.accepted, counters.timed_out), (2, 2));
 }

@@ -1,0 +1,124 @@
+//! The system calls that relays make, by name.
+//!
+//! The runtime counts what its poller calls; what is done to the sockets themselves is counted here, where it is
+//! called. Each thread counts for itself, so that counting is an addition and no synchronization.
+
+use std::cell::OnceCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident $call:ident,)*) => {
+        /// System calls that the relays of this process have made on their sockets, by name. The waits and the
+        /// registrations are the runtime's: [`Stats::poller`](superpoll_rt::Stats::poller).
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Calls { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Calls {
+            /// Each call's name and count, in a fixed order.
+            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+
+        /// One of them.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) enum Call { $($call,)* }
+
+        const NAMES: usize = [$(Call::$call),*].len();
+
+        fn sum(threads: &[Arc<Thread>]) -> Calls {
+            let of = |call: Call| {
+                threads.iter().map(|thread| thread[call as usize].load(Ordering::Relaxed)).sum()
+            };
+            Calls { $($name: of(Call::$call),)* }
+        }
+    };
+}
+
+calls! {
+    /// `accept4(2)`, those that found nobody included.
+    accept4 Accept,
+    /// `socket(2)`.
+    socket Socket,
+    /// `connect(2)`.
+    connect Connect,
+    /// `read(2)`.
+    read Read,
+    /// `send(2)`.
+    sendto Send,
+    /// `splice(2)`.
+    splice Splice,
+    /// `shutdown(2)`.
+    shutdown Shutdown,
+    /// `close(2)`.
+    close Close,
+    /// `setsockopt(2)`.
+    setsockopt SetOption,
+    /// `getsockopt(2)`.
+    getsockopt GetOption,
+    /// `getpeername(2)`.
+    getpeername GetPeer,
+    /// `pipe2(2)`.
+    pipe2 Pipe,
+    /// `fcntl(2)`.
+    fcntl Control,
+}
+
+impl Calls {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.by_name().map(|(_, count)| count).sum()
+    }
+}
+
+type Thread = [AtomicU64; NAMES];
+
+static THREADS: Mutex<Vec<Arc<Thread>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static HERE: OnceCell<Arc<Thread>> = const { OnceCell::new() };
+}
+
+/// Counts one.
+#[inline]
+pub(super) fn count(call: Call) {
+    // While the thread ends there is nothing left to count with.
+    let _ = HERE.try_with(|here| {
+        let count = &here.get_or_init(enter)[call as usize];
+        // Nobody else writes.
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    });
+}
+
+#[cold]
+fn enter() -> Arc<Thread> {
+    let thread = Arc::new(Thread::default());
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).push(thread.clone());
+    thread
+}
+
+/// What all relays of this process have called so far.
+pub fn calls() -> Calls {
+    sum(&THREADS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_counts_and_all_are_summed_by_name() {
+        // No other test of this crate sets options of sockets by name.
+        let before = calls();
+        let threads: Vec<_> = (0..3)
+            .map(|_| std::thread::spawn(|| (0..100).for_each(|_| count(Call::GetPeer))))
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let after = calls();
+        assert!(after.getpeername - before.getpeername >= 300);
+        assert!(after.total() >= after.getpeername);
+        assert!(after.by_name().any(|(name, _)| name == "getpeername"));
+    }
+}

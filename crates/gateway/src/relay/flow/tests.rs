@@ -1,0 +1,248 @@
+//! A direction between ends that take, give, refuse and break as they are told.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::task::Waker;
+
+use proptest::prelude::*;
+use rustix::io::{ioctl_fionread, read, write};
+
+use super::*;
+
+/// What an end does next: nothing yet, or move up to so many bytes.
+type Moves = Vec<Option<usize>>;
+
+/// An end that follows a script, again and again.
+struct Model {
+    moves: Moves,
+    at: Cell<usize>,
+    /// What a source has, and how much of it was taken.
+    bytes: Vec<u8>,
+    given: Cell<usize>,
+    /// What a target has got.
+    got: RefCell<Vec<u8>>,
+    refuses_splice: bool,
+    breaks_after: Option<usize>,
+    nodelay: Cell<u32>,
+    /// How many bytes a target gets in all, if nothing breaks.
+    last_at: usize,
+}
+
+impl Model {
+    fn new(moves: Moves, bytes: Vec<u8>) -> Model {
+        Model {
+            moves,
+            at: Cell::new(0),
+            bytes,
+            given: Cell::new(0),
+            got: RefCell::default(),
+            refuses_splice: false,
+            breaks_after: None,
+            nodelay: Cell::new(0),
+            last_at: 0,
+        }
+    }
+
+    /// How many of at most so many bytes are moved now.
+    fn next(&self, moved: usize, most: usize) -> Poll<io::Result<usize>> {
+        if self.breaks_after.is_some_and(|after| moved >= after) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let most = self.breaks_after.map_or(most, |after| most.min(after - moved));
+        let at = self.at.replace(self.at.get() + 1);
+        match self.moves[at % self.moves.len()] {
+            None => Poll::Pending,
+            Some(count) => Poll::Ready(Ok(count.clamp(1, most.max(1)).min(most))),
+        }
+    }
+
+    fn left(&self) -> usize {
+        self.bytes.len() - self.given.get()
+    }
+}
+
+fn empty(pipe: &OwnedFd) -> bool {
+    ioctl_fionread(pipe).unwrap() == 0
+}
+
+impl End for Model {
+    fn poll_read(&self, _: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(self.next(self.given.get(), room.len().min(self.left())))?;
+        let start = self.given.get();
+        room[..count].copy_from_slice(&self.bytes[start..start + count]);
+        self.given.set(start + count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write(&self, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let got = &mut *self.got.borrow_mut();
+        let count = ready!(self.next(got.len(), bytes.len()))?;
+        got.extend_from_slice(&bytes[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_fill(
+        &self,
+        _: &mut Context<'_>,
+        pipe: &OwnedFd,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        assert!(empty(pipe), "a pipe that holds something was to be filled");
+        if self.refuses_splice {
+            return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
+        }
+        let most = ready!(self.next(self.given.get(), length.min(self.left())))?;
+        let start = self.given.get();
+        let count = write(pipe, &self.bytes[start..start + most]).unwrap();
+        self.given.set(start + count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_empty(
+        &self,
+        _: &mut Context<'_>,
+        pipe: &OwnedFd,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        if self.refuses_splice {
+            return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
+        }
+        let got = &mut *self.got.borrow_mut();
+        let mut room = vec![0; ready!(self.next(got.len(), length))?];
+        let count = read(pipe, &mut *room).unwrap();
+        got.extend_from_slice(&room[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write_last(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        // Only with the last ones in hand.
+        assert!(self.got.borrow().len() + bytes.len() >= self.last_at);
+        self.poll_write(cx, bytes)
+    }
+
+    fn set_nodelay(&self) {
+        self.nodelay.set(self.nodelay.get() + 1);
+    }
+}
+
+/// Polls until it is over; whoever waits is polled again, as if what it waits for had come.
+fn run(source: &Model, target: &Model) -> (Result<(), Broken>, Moved) {
+    let mut flow = Flow::new(false);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut all = Moved::default();
+    for _ in 0..1_000_000 {
+        let mut moved = Moved::default();
+        let polled = flow.poll(&mut cx, source, target, &mut moved);
+        all.read += moved.read;
+        all.written += moved.written;
+        all.spliced += moved.spliced;
+        assert!(moved.read <= SHARE + PIPE as u64, "one turn moved {} bytes", moved.read);
+        let kept = flow.held.as_ref().map_or(0, |held| held.used().len()) + flow.in_pipe as usize;
+        assert_eq!(all.read, all.written + kept as u64);
+        if let Poll::Ready(outcome) = polled {
+            if outcome.is_ok() {
+                assert!(flow.held.is_none() && flow.pipe.is_none() && flow.in_pipe == 0);
+            }
+            return (outcome, all);
+        }
+    }
+    panic!("it goes on for ever");
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Mostly full reads, so that bulk is reached; a script that only waits would never end.
+fn moves() -> impl Strategy<Value = Moves> {
+    let one = prop_oneof![
+        4 => Just(Some(usize::MAX)),
+        2 => (1_usize..40_000).prop_map(Some),
+        2 => Just(None),
+    ];
+    prop::collection::vec(one, 1..12).prop_map(|mut moves| {
+        moves.push(Some(usize::MAX));
+        moves
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_goes_in_comes_out_whole_and_in_order(
+        length in prop_oneof![0_usize..100, 0_usize..4_000_000],
+        gives in moves(),
+        takes in moves(),
+        refusals in 0_u8..8,
+    ) {
+        let mut source = Model::new(gives, bytes(length));
+        let mut target = Model::new(takes, Vec::new());
+        target.last_at = length;
+        source.refuses_splice = refusals == 1;
+        target.refuses_splice = refusals == 2;
+        let (outcome, moved) = run(&source, &target);
+        prop_assert!(outcome.is_ok());
+        prop_assert!(*target.got.borrow() == source.bytes);
+        prop_assert_eq!((moved.read, moved.written), (length as u64, length as u64));
+        prop_assert!(moved.spliced == 0 || !(source.refuses_splice || target.refuses_splice));
+        prop_assert!(target.nodelay.get() <= 1);
+    }
+
+    #[test]
+    fn who_breaks_is_named_and_nothing_comes_out_that_did_not_go_in(
+        length in 1_usize..2_000_000,
+        gives in moves(),
+        takes in moves(),
+        at in 0_usize..2_000_000,
+        source_breaks: bool,
+    ) {
+        let mut source = Model::new(gives, bytes(length));
+        let mut target = Model::new(takes, Vec::new());
+        let at = at % length;
+        match source_breaks {
+            true => source.breaks_after = Some(at),
+            false => target.breaks_after = Some(at),
+        }
+        let (outcome, _) = run(&source, &target);
+        prop_assert!(matches!(
+            (outcome, source_breaks),
+            (Err(Broken::Source(_)), true) | (Err(Broken::Target(_)), false)
+        ));
+        let got = target.got.borrow();
+        prop_assert!(got.len() <= length && *got == source.bytes[..got.len()]);
+    }
+}
+
+#[test]
+fn only_bulk_is_spliced_and_small_messages_are_copied_again() {
+    let all = |length| {
+        let source = Model::new(vec![Some(usize::MAX)], bytes(length));
+        run(&source, &Model::new(vec![Some(usize::MAX)], Vec::new())).1
+    };
+    let bulk = usize::from(FULL_READS) * BUFFER;
+    assert_eq!(all(bulk).spliced, 0);
+    assert_eq!(all(bulk + 1_000_000).spliced, 1_000_000);
+    // Full reads up to bulk, then messages of 100 bytes.
+    let mut moves = vec![Some(usize::MAX); usize::from(FULL_READS)];
+    moves.resize(1000, Some(100));
+    let source = Model::new(moves, bytes(bulk + 50_000));
+    let target = Model::new(vec![Some(usize::MAX)], Vec::new());
+    let (outcome, moved) = run(&source, &target);
+    assert!(outcome.is_ok());
+    assert_eq!(moved.spliced, u64::from(SMALL_FILLS) * 100);
+    assert!(*target.got.borrow() == source.bytes);
+}
+
+#[test]
+fn nagle_is_off_from_the_second_write_and_not_asked_for_before() {
+    let written = |messages: usize| {
+        let source = Model::new(vec![Some(10)], bytes(10 * messages));
+        let target = Model::new(vec![Some(usize::MAX)], Vec::new());
+        assert!(run(&source, &target).0.is_ok());
+        target.nodelay.get()
+    };
+    // Two are read at a time, and the last ones are written with the end.
+    let times: Vec<u32> = (0..7).map(written).collect();
+    assert_eq!(times, [0, 0, 0, 0, 1, 1, 1]);
+}

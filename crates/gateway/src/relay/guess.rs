@@ -1,0 +1,102 @@
+//! Whether it is worth a try to read what nobody has been told of.
+//!
+//! To watch a descriptor costs more than to read it in vain, and a pair is often over before anything about it had
+//! to be watched. So a pair that has moved something looks again in the next turn, before it has its descriptors
+//! watched; but only where that has turned out well lately, which depends on the protocol and on how busy the
+//! engine is. Each situation has a score of its own, and one that does badly is tried again now and then.
+
+use std::cell::Cell;
+
+/// Below this share of hits, of 256, a try costs more than it saves.
+const WORTH: u8 = 80;
+
+/// How much the latest outcome counts: one part in so many.
+const WEIGHT: u8 = 8;
+
+/// A situation that does badly is tried once in so many times.
+const PROBE: u8 = 64;
+
+/// Whose bytes are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    Client,
+    Upstream,
+}
+
+/// What has happened before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum After {
+    /// In the turn before, bytes went to the upstream.
+    Up,
+    /// In the turn before, bytes went to the client, or both ways.
+    Down,
+    /// In the turn before, one direction ended.
+    End,
+    /// A moment ago, bytes came from the same side.
+    Short,
+}
+
+#[derive(Debug)]
+struct Score {
+    hits: Cell<u8>,
+    asked: Cell<u8>,
+}
+
+/// The scores of an engine's pairs.
+#[derive(Debug)]
+pub(super) struct Guesses([[Score; 2]; 4]);
+
+impl Guesses {
+    pub fn new() -> Guesses {
+        let new = |_| Score { hits: Cell::new(u8::MAX / 2), asked: Cell::new(0) };
+        Guesses(std::array::from_fn(|_| std::array::from_fn(new)))
+    }
+
+    fn of(&self, after: After, side: Side) -> &Score {
+        &self.0[after as usize][side as usize]
+    }
+
+    /// Whether to try.
+    pub fn is_worth(&self, after: After, side: Side) -> bool {
+        let score = self.of(after, side);
+        let asked = score.asked.get().wrapping_add(1) % PROBE;
+        score.asked.set(asked);
+        score.hits.get() >= WORTH || asked == 0
+    }
+
+    /// How a try went.
+    pub fn learn(&self, after: After, side: Side, hit: bool) {
+        let score = self.of(after, side);
+        let hits = score.hits.get();
+        score.hits.set(match hit {
+            true => hits + (u8::MAX - hits).div_ceil(WEIGHT),
+            false => hits - hits.div_ceil(WEIGHT),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_badly_is_left_alone_and_found_again_when_it_goes_well() {
+        let guesses = Guesses::new();
+        let turn = |hit| {
+            let tried = guesses.is_worth(After::Up, Side::Upstream);
+            if tried {
+                guesses.learn(After::Up, Side::Upstream, hit);
+            }
+            tried
+        };
+        assert!((0..100).all(|_| turn(true)));
+        let tried = (0..6400).filter(|_| turn(false)).count();
+        assert!((100..130).contains(&tried), "{tried} of 6400");
+        // Found by the probes.
+        let found = (0..3200).filter(|_| turn(true)).count();
+        assert!(found > 1000, "{found} of 3200");
+        assert!((0..100).all(|_| turn(true)));
+        // Other situations have their own score.
+        assert!(guesses.is_worth(After::Up, Side::Client));
+    }
+}

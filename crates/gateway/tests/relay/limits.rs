@@ -1,0 +1,107 @@
+//! Times and numbers that are not to be exceeded.
+
+use std::io::{ErrorKind, Write};
+use std::time::Duration;
+
+use superpoll_gateway::relay::Options;
+use superpoll_rt::BackendKind;
+
+use super::*;
+
+#[test]
+fn idle_pairs_end_in_time_and_no_more_come_in_than_may() {
+    let (listener, to) = upstream();
+    let options = Options {
+        idle_timeout: Some(Duration::from_millis(50)),
+        max_connections: Some(1),
+        ..Options::default()
+    };
+    let relay = start(BackendKind::Adaptive, "127.0.0.1:0", &to, options);
+    let clients = [relay.connect(), relay.connect()];
+    for mut client in clients {
+        let mut server = accept(&listener);
+        assert_eq!(rest(&mut client), b"");
+        assert_eq!(rest(&mut server), b"");
+    }
+    let counters = relay.counters();
+    assert_eq!((counters.accepted, counters.timed_out), (2, 2));
+}
+
+#[test]
+fn who_speaks_now_and_then_is_not_idle() {
+    const PAUSE: Duration = Duration::from_millis(100);
+    for backend in backends() {
+        let (listener, to) = upstream();
+        let options = Options { idle_timeout: Some(10 * PAUSE), ..Options::default() };
+        let relay = start(backend, "127.0.0.1:0", &to, options);
+        let (mut client, mut server) = (relay.connect(), accept(&listener));
+        let begun = std::time::Instant::now();
+        let mut longest = Duration::ZERO;
+        while begun.elapsed() < 12 * PAUSE {
+            let turn = std::time::Instant::now();
+            server.write_all(b"tick").unwrap();
+            assert_eq!(read(&mut client, 4), b"tick", "{backend:?}");
+            thread::sleep(PAUSE);
+            longest = longest.max(turn.elapsed());
+        }
+        if longest < 9 * PAUSE {
+            // Nobody was kept from running for so long that the pair was idle indeed.
+            client.write_all(b"last").unwrap();
+            assert_eq!(read(&mut server, 4), b"last", "{backend:?}");
+        }
+        let counters = relay.counters_after(|| drop((client, server)));
+        assert!(counters.timed_out == 0 || longest >= 9 * PAUSE, "{backend:?}");
+    }
+}
+
+#[test]
+fn a_slow_reader_is_waited_for_and_the_other_direction_goes_on() {
+    for backend in backends() {
+        let (listener, to) = upstream();
+        let relay = start(backend, "127.0.0.1:0", &to, Options::default());
+        let (mut client, server) = (relay.connect(), accept(&listener));
+        server.set_nonblocking(true).unwrap();
+        let bytes = pattern(64 << 10, 7);
+        let mut sent = 0_u64;
+        // Until nothing goes any more, although the relay takes what it can for some time.
+        let mut still = 0;
+        while still < 20 {
+            match (&server).write(&bytes[sent as usize % bytes.len()..]) {
+                Ok(count) => (sent, still) = (sent + count as u64, 0),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    still += 1;
+                    thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // The reader is stuck, and is heard all the same.
+        client.write_all(b"wait").unwrap();
+        server.set_nonblocking(false).unwrap();
+        assert_eq!(read(&mut &server, 4), b"wait", "{backend:?}");
+        server.shutdown(Shutdown::Write).unwrap();
+        let got = rest(&mut client);
+        assert_eq!(got.len() as u64, sent, "{backend:?}");
+        assert!(got.chunks(bytes.len()).all(|chunk| *chunk == bytes[..chunk.len()]), "{backend:?}");
+        drop((client, server));
+        relay.counters();
+    }
+}
+
+#[test]
+fn a_relay_that_is_stopped_takes_nobody_in_and_lets_everybody_end() {
+    for backend in backends() {
+        let (listener, to) = upstream();
+        let relay = start(backend, "127.0.0.1:0", &to, Options::default());
+        let (mut client, mut server) = (relay.connect(), accept(&listener));
+        relay.end.send(()).unwrap();
+        while TcpStream::connect(relay.address.to_string()).is_ok() {
+            thread::yield_now();
+        }
+        client.write_all(b"still here").unwrap();
+        assert_eq!(read(&mut server, 10), b"still here", "{backend:?}");
+        // Who got in meanwhile is still in the listener's queue.
+        drop((client, server, listener));
+        assert_eq!(relay.thread.join().unwrap().active, 0, "{backend:?}");
+    }
+}

@@ -1,0 +1,134 @@
+//! `lab relay`: what it takes to pass a connection on, with and without speculation, beside haproxy and nginx.
+//!
+//! Text 003 (haproxy's *merge speculative I/O into polled I/O*) counted the system calls of 10,000 forwarded
+//! connections. This does so again: a relay stands between clients and an origin, and for each connection its
+//! calls are counted by name, by its own counters and, where `strace` is here, by the kernel's. Beside them stands
+//! the processor time, which is what the calls are saved for.
+//!
+//! Three loads (`load.rs`): a new connection for each request, which the origin closes after its answer; requests
+//! on connections that stay open; and bulk, long answers that a relay should splice. One epoll loop on one
+//! processor is all clients and the origin, and checks each byte on both sides. The relays (`subject.rs`) are
+//! ours on each back-end (`ours.rs`), with and without speculation, and haproxy and nginx where they are
+//! installed (`peers.rs`), each in a process of its own on another processor; they take turns, round by round
+//! (`trial.rs`). Congestion control is the system's default in all of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::options::Output;
+use crate::record::Record;
+
+mod load;
+mod ours;
+mod peers;
+pub mod plot;
+mod strace;
+mod subject;
+pub mod table;
+mod trial;
+
+pub use crate::echo::Ratio;
+
+/// Options of `lab relay`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// connection (one for each request), keep-alive, bulk, or all, with commas
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    pub load: String,
+    /// Connections at a time where each request has its own
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub connections: usize,
+    /// Connections that are kept open
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub keep_alive: usize,
+    /// Connections that are counted, and traced with strace
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub forwarded: u64,
+    /// The length of an answer; a request has 100 bytes
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub bytes: usize,
+    /// The length of an answer in bulk, in MiB
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub mebibytes: usize,
+    /// Relays to measure, with commas, or all
+    #[arg(long, value_name = "LIST")]
+    pub subjects: Option<String>,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            load: "all".to_owned(),
+            connections: 128,
+            keep_alive: 64,
+            forwarded: 10_000,
+            bytes: 200,
+            mebibytes: 64,
+            subjects: None,
+            output: Output::default(),
+        }
+    }
+}
+
+/// One relay under one load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The relay.
+    pub subject: String,
+    /// `connection`, `keep-alive` or `bulk`.
+    pub load: String,
+    /// Connections at a time, with one request under way on each.
+    pub connections: usize,
+    /// The length of an answer.
+    pub bytes: usize,
+    /// Requests in a round, over all connections.
+    pub requests: u64,
+    /// Processor time of the relay's process by request, in the round that took least.
+    pub cpu_ns_per_request_min: f64,
+    /// The same in the middle one.
+    pub cpu_ns_per_request_median: f64,
+    /// The dearest round less the cheapest.
+    pub cpu_spread: f64,
+    /// Answers in a second, in the middle round. The load has its part in it.
+    pub requests_per_second: f64,
+    /// The share of its processor that clients and origin used, in the middle round.
+    pub generator_busy: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Processor time against that of haproxy, which splices in bulk.
+    pub haproxy_ratio: Option<Ratio>,
+    /// Processor time against that of nginx.
+    pub nginx_ratio: Option<Ratio>,
+    /// Processor time against that of the same relay without speculation.
+    pub waits_ratio: Option<Ratio>,
+    /// Requests that were counted.
+    pub counted: u64,
+    /// System calls by request, by the relay's own counters.
+    pub calls_per_request: Option<f64>,
+    /// The same by name.
+    pub calls: BTreeMap<String, f64>,
+    /// Requests that were traced.
+    pub traced: u64,
+    /// System calls by request while it was traced, by the relay's own counters.
+    pub calls_per_traced_request: Option<f64>,
+    /// System calls by request, by `strace -c`.
+    pub strace_calls_per_request: Option<f64>,
+    /// The same by name.
+    pub strace_calls: BTreeMap<String, f64>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
+/// [`Error::Work`](crate::Error::Work) if a byte is wrong or does not come; otherwise what a relay says.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    trial::run(options)
+}

@@ -1,0 +1,62 @@
+//! The plot of `lab relay`: processor time of each relay under each load, against haproxy.
+
+use crate::plot::{Curve, Plot};
+use crate::relay::Row;
+
+/// A curve for each relay over the loads, in their order; none without haproxy or with one load.
+pub fn over_loads(rows: &[Row]) -> Option<Plot> {
+    let mut loads: Vec<&str> = Vec::new();
+    let mut curves: Vec<Curve> = Vec::new();
+    for row in rows {
+        let load = loads.iter().position(|load| *load == row.load).unwrap_or_else(|| {
+            loads.push(&row.load);
+            loads.len() - 1
+        });
+        let Some(ratio) = row.haproxy_ratio else { continue };
+        let point = (load as f64 + 1.0, ratio.median);
+        match curves.iter_mut().find(|curve| curve.name == row.subject) {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(Curve {
+                name: row.subject.clone(),
+                points: vec![point],
+                colour: curves.len(),
+                thin: row.subject.ends_with("-waits"),
+            }),
+        }
+    }
+    let numbered: Vec<String> =
+        loads.iter().enumerate().map(|(number, load)| format!("{} {load}", number + 1)).collect();
+    let plot = Plot {
+        title: "relay: processor time / haproxy's".to_owned(),
+        x_label: numbered.join(", "),
+        x_range: 1.0..loads.len().max(2) as f64,
+        y_label: "ratio".to_owned(),
+        curves,
+        break_even: true,
+        ..Plot::default()
+    };
+    plot.is_worth_drawing().then_some(plot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::Ratio;
+
+    #[test]
+    fn several_loads_beside_haproxy_are_drawn() {
+        let row = |load: &str, haproxy_ratio| Row {
+            subject: "superpoll-epoll".to_owned(),
+            load: load.to_owned(),
+            haproxy_ratio,
+            ..Row::default()
+        };
+        let ratio = |median| Some(Ratio { median, low: median, high: median });
+        let rows = [row("connection", ratio(0.8)), row("bulk", ratio(0.5))];
+        let plot = over_loads(&rows).unwrap();
+        assert_eq!(plot.curves[0].points, [(1.0, 0.8), (2.0, 0.5)]);
+        assert!(plot.svg().unwrap().contains("2 bulk"));
+        assert!(over_loads(&rows[..1]).is_none());
+        assert!(over_loads(&[row("connection", None), row("bulk", None)]).is_none());
+    }
+}

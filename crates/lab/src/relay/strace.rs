@@ -1,0 +1,96 @@
+//! System calls as the kernel sees them, by `strace -c`, where that is installed and allowed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::relay::peers::{Folder, program};
+
+/// Who has not attached by then is not going to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A trace of a process and its threads, until it is asked for.
+#[derive(Debug)]
+pub struct Trace {
+    strace: Child,
+    file: PathBuf,
+}
+
+fn is_traced(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() != "0"))
+}
+
+impl Trace {
+    /// Attaches to a process; `None` if there is no strace, or it is not allowed to.
+    pub fn begin(pid: i32, folder: &Folder) -> Option<Trace> {
+        let file = folder.path().join("strace");
+        let mut strace = Command::new(program("strace")?);
+        strace.args(["-c", "-f", "-o"]).arg(&file).args(["-p", &pid.to_string()]);
+        let strace =
+            strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut trace = Trace { strace: strace.ok()?, file };
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if is_traced(pid) {
+                return Some(trace);
+            }
+            if trace.strace.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// Ends it; calls by name.
+    pub fn end(mut self) -> Option<BTreeMap<String, u64>> {
+        // It writes its table when it is interrupted.
+        let pid = self.strace.id().to_string();
+        Command::new("kill").args(["-INT", &pid]).status().ok()?;
+        self.strace.wait().ok()?;
+        Some(read(&std::fs::read_to_string(&self.file).ok()?))
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        // One that has ended is not there to be ended.
+        let _ = self.strace.kill();
+        let _ = self.strace.wait();
+    }
+}
+
+/// The lines of the table that are calls: share, seconds, microseconds, calls, perhaps errors, name.
+fn read(table: &str) -> BTreeMap<String, u64> {
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (name, count) = (*fields.last()?, fields.get(3)?);
+        fields[0].parse::<f64>().ok()?;
+        (name != "total").then_some((name.to_owned(), count.parse().ok()?))
+    };
+    table.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_table_is_read_with_and_without_errors() {
+        let table = "% time     seconds  usecs/call     calls    errors syscall\n\
+                     ------ ----------- ----------- --------- --------- ----------------\n \
+                     60.00    0.000100           2        50           sendto\n \
+                     40.00    0.000050           1        40         3 accept4\n\
+                     ------ ----------- ----------- --------- --------- ----------------\n\
+                     100.00    0.000150           1        90         3 total\n";
+        let calls = read(table);
+        assert_eq!(
+            calls.into_iter().collect::<Vec<_>>(),
+            [("accept4".to_owned(), 40), ("sendto".to_owned(), 50)]
+        );
+    }
+}

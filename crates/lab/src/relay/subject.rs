@@ -1,0 +1,110 @@
+//! The relays, by name.
+
+use superpoll::BackendKind;
+
+use crate::error::Result;
+use crate::options;
+use crate::relay::peers;
+
+/// What stands behind a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Ours on a back-end, speculating or not.
+    Ours(BackendKind, bool),
+    Haproxy,
+    Nginx,
+}
+
+/// A relay by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    pub kind: Kind,
+}
+
+const fn entry(name: &'static str, about: &'static str, kind: Kind) -> Entry {
+    Entry { name, about, kind }
+}
+
+/// All relays; one that does not speculate stands behind the one that does.
+pub const ALL: &[Entry] = &[
+    entry("superpoll-poll", "superpoll proxy, back-end poll", Kind::Ours(BackendKind::Poll, true)),
+    entry(
+        "superpoll-epoll",
+        "superpoll proxy, back-end epoll",
+        Kind::Ours(BackendKind::Epoll, true),
+    ),
+    entry(
+        "superpoll-epoll-waits",
+        "the same without speculation: each direction is watched before it is tried",
+        Kind::Ours(BackendKind::Epoll, false),
+    ),
+    entry(
+        "superpoll-adaptive",
+        "superpoll proxy, back-end adaptive",
+        Kind::Ours(BackendKind::Adaptive, true),
+    ),
+    entry(
+        "superpoll-adaptive-waits",
+        "the same without speculation",
+        Kind::Ours(BackendKind::Adaptive, false),
+    ),
+    entry(
+        "superpoll-uring",
+        "superpoll proxy, back-end uring",
+        Kind::Ours(BackendKind::Uring, true),
+    ),
+    entry("haproxy", "haproxy, mode tcp, one thread; in bulk with forced splice", Kind::Haproxy),
+    entry("nginx", "nginx, module stream, one process", Kind::Nginx),
+];
+
+/// Who does not speculate, for a relay that does.
+pub fn without_speculation(name: &str) -> String {
+    format!("{name}-waits")
+}
+
+/// The relays that were asked for, each once, and what was left out although it was asked for by name.
+///
+/// # Errors
+///
+/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
+pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+    let names = names.unwrap_or("all");
+    let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no relay")?;
+    let mut notes = Vec::new();
+    chosen.retain(|entry| {
+        let missing = match entry.kind {
+            Kind::Ours(backend, _) if !backend.is_available() => Some("needs io_uring"),
+            Kind::Haproxy if peers::haproxy().is_none() => Some("is not installed"),
+            Kind::Nginx if peers::nginx().is_none() => {
+                Some("is not installed, or has no module stream (libnginx-mod-stream)")
+            }
+            _ => None,
+        };
+        notes.extend(missing.map(|why| format!("{} {why}: left out", entry.name)));
+        missing.is_none()
+    });
+    Ok((chosen, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_chosen_once_and_who_does_not_speculate_has_a_partner() {
+        let (all, notes) = chosen(Some("all,superpoll-poll")).unwrap();
+        assert_eq!(all.len() + notes.len(), ALL.len());
+        for entry in ALL {
+            if let Kind::Ours(backend, false) = entry.kind {
+                let partner = ALL.iter().find(|other| other.kind == Kind::Ours(backend, true));
+                assert_eq!(without_speculation(partner.unwrap().name), entry.name);
+            }
+        }
+        let error = chosen(Some("squid")).unwrap_err().to_string();
+        assert!(error.contains("\"squid\"") && error.contains("haproxy"), "{error}");
+    }
+}

@@ -1,0 +1,328 @@
+//! The relays in turn, round by round; then their calls.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+
+use serde_json::{Map, Value, json};
+
+use crate::echo::ratio;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::options;
+use crate::output;
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::relay::load::{Kind, Load, Point};
+use crate::relay::ours::{self, Calls, Counted};
+use crate::relay::peers::{self, Folder};
+use crate::relay::strace::Trace;
+use crate::relay::subject::{self, Entry};
+use crate::relay::{Options, Row};
+use crate::server::generator::check_connections;
+use crate::server::processors::Processors;
+use crate::server::rounds::{self, Slice};
+use crate::server::{Place, Server};
+use crate::statistics;
+
+/// Connections in bulk: enough to keep both processors at work.
+const BULK_CONNECTIONS: usize = 4;
+
+/// How long a relay is asked before its pace is believed.
+const PILOT_NS: u64 = 50_000_000;
+
+/// A traced process is slow: not more requests than this are traced, and in bulk not more than a few.
+const TRACED: u64 = 2_000;
+const COUNTED_IN_BULK: u64 = 16;
+
+fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
+    let kinds = options::named(&options.load, &Kind::ALL, |kind| kind.name(), |_| true, "no load")?;
+    for (option, value) in [("--bytes", options.bytes), ("--mebibytes", options.mebibytes)] {
+        if value == 0 || value > 1 << 20 {
+            let text = format!("{option} {value} is not possible: give 1 to {}", 1 << 20);
+            return Err(Error::usage(text));
+        }
+    }
+    if options.forwarded == 0 {
+        return Err(Error::usage("--forwarded 0 counts nothing: give 1 or more"));
+    }
+    kinds
+        .into_iter()
+        .map(|kind| {
+            let (connections, bytes) = match kind {
+                Kind::Connection => (options.connections, options.bytes),
+                Kind::KeepAlive => (options.keep_alive, options.bytes),
+                Kind::Bulk => (BULK_CONNECTIONS, options.mebibytes << 20),
+            };
+            // Each has a client and an origin.
+            check_connections(connections, 2 * servers)?;
+            Ok(Point { kind, connections, bytes })
+        })
+        .collect()
+}
+
+/// A relay, its clients and its origin, and what it took.
+struct Runner {
+    // Before the relay, so that its connections end first.
+    load: Load,
+    counted: Option<Counted>,
+    server: Server,
+    folder: Folder,
+    request_ns: f64,
+    slices: Vec<Slice>,
+    busy: Vec<f64>,
+}
+
+impl Runner {
+    fn round(&mut self, requests: u64) -> Result<()> {
+        let slice = rounds::round(&self.server, || self.load.go(requests))?;
+        self.busy.push(self.load.busy_ns() as f64 / slice.ns.max(1) as f64);
+        self.slices.push(slice);
+        Ok(())
+    }
+
+    /// So many requests and what was called for them, if the relay counts.
+    fn count(&mut self, requests: u64) -> Result<Option<Calls>> {
+        let before = self.counted.as_mut().map(Counted::calls).transpose()?;
+        self.load.go(requests)?;
+        let after = self.counted.as_mut().map(Counted::calls).transpose()?;
+        let since = |name: &String, count: u64, before: &Calls| {
+            count - before.get(name).copied().unwrap_or_default()
+        };
+        Ok(after.zip(before).map(|(after, before)| {
+            let counts = after.into_iter().map(|(name, count)| {
+                let since = since(&name, count, &before);
+                (name, since)
+            });
+            counts.filter(|(_, count)| *count > 0).collect()
+        }))
+    }
+}
+
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    let points = points(options, entries.len())?;
+    for note in &notes {
+        output::note(note);
+    }
+    // Before this thread keeps to one processor.
+    let environment = Environment::here();
+    let processors = Processors::here();
+    let measured = processors.apart(|server| measure(options, &entries, &points, server));
+    let (rows, rounds, left_out) = measured?;
+    pace::say_left_out(left_out);
+    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let parameters: Map<String, Value> = [
+        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
+        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+        ("rounds", json!(rounds)),
+        ("client_processor", json!(processors.client())),
+        ("server_processor", json!(processors.server())),
+        ("congestion_control", json!(congestion.unwrap_or_default().trim())),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect();
+    let experiment = "relay".to_owned();
+    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+}
+
+/// The rows, how many rounds were wanted, and how many points were left out.
+fn measure(
+    options: &Options,
+    entries: &[Entry],
+    points: &[Point],
+    processor: Option<usize>,
+) -> Result<(Vec<Row>, usize, usize)> {
+    let repetitions =
+        options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 11 });
+    let budget = options.output.budget(10.0, 25.0 * points.len() as f64);
+    let progress = Progress::new("relay", points.len() * entries.len() * (repetitions + 2));
+    let promised = options.output.seconds.is_none() || options.output.paced;
+    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
+    let place = Place { processor, second_thread: options.output.second_thread };
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for &point in points {
+        let Some(count) = pace.next(repetitions) else {
+            left_out += 1;
+            continue;
+        };
+        let name = point.kind.name();
+        let mut runners = Vec::new();
+        for &entry in entries {
+            progress.step(format!("{} begins {name}", entry.name));
+            runners.push(set_up(entry, point, place)?);
+        }
+        let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
+        let budget_ns = budget * 1e9 / points.len() as f64;
+        let requests = rounds::share(&request_ns, count, budget_ns).max(point.connections as u64);
+        for round in 0..count {
+            for turn in 0..runners.len() {
+                // Each round starts elsewhere, so that nobody goes first every time.
+                let runner = &mut runners[(turn + round) % entries.len()];
+                progress.step(format!("{} {name}", runner.server.name()));
+                runner.round(requests)?;
+            }
+        }
+        let mut together = Vec::new();
+        for runner in &mut runners {
+            progress.step(format!("{} {name}: calls", runner.server.name()));
+            together.push(row(runner, point, requests, options)?);
+        }
+        relate(&mut together, &runners);
+        rows.extend(together);
+    }
+    drop(progress);
+    Ok((rows, repetitions, left_out))
+}
+
+/// Starts a relay between clients and an origin, and sees how long a request takes.
+fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
+    let folder = Folder::new(entry.name)?;
+    let port = peers::free_port()?;
+    let mut load = Load::new(entry.name, point, port)?;
+    let origin = load.origin()?;
+    let path = folder.path().to_owned();
+    let start = |keeps, serve: &mut dyn FnMut(&mut crate::server::Control) -> Result<()>| {
+        Server::start(entry.name, false, place, keeps, serve)
+    };
+    let (server, counted) = match entry.kind {
+        subject::Kind::Ours(backend, speculative) => {
+            let (counted, line) = Counted::new()?;
+            let keeps = vec![line.as_raw_fd()];
+            let mut line = Some(line);
+            let server = start(keeps, &mut |control| match line.take() {
+                Some(line) => ours::serve(backend, speculative, [port, origin], line, control),
+                None => Ok(()),
+            })?;
+            (server, Some(counted))
+        }
+        subject::Kind::Haproxy => {
+            let splices = point.kind == Kind::Bulk;
+            let server = start(Vec::new(), &mut |control| {
+                control.ready()?;
+                Err(peers::become_haproxy(&path, port, origin, splices))
+            })?;
+            (server, None)
+        }
+        subject::Kind::Nginx => {
+            let server = start(Vec::new(), &mut |control| {
+                control.ready()?;
+                Err(peers::become_nginx(&path, port, origin))
+            })?;
+            (server, None)
+        }
+    };
+    load.meet(|| folder.complaint())?;
+    let mut requests = match point.kind {
+        Kind::Bulk => point.connections as u64,
+        _ => 10 * point.connections as u64,
+    };
+    let mut ns = load.go(requests)?;
+    while ns < PILOT_NS {
+        requests *= 2;
+        ns = load.go(requests)?;
+    }
+    let request_ns = ns as f64 / requests as f64;
+    let (slices, busy) = (Vec::new(), Vec::new());
+    Ok(Runner { load, counted, server, folder, request_ns, slices, busy })
+}
+
+/// What a request took, and what was called for it.
+fn row(runner: &mut Runner, point: Point, requests: u64, options: &Options) -> Result<Row> {
+    let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
+        runner.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
+    };
+    let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
+    let mut row = Row {
+        subject: runner.server.name().to_owned(),
+        load: point.kind.name().to_owned(),
+        connections: point.connections,
+        bytes: point.bytes,
+        requests,
+        cpu_ns_per_request_min: statistics::minimum(&cpu),
+        cpu_ns_per_request_median: statistics::median(&cpu),
+        cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
+        requests_per_second: 1e9 / statistics::median(&times).max(1.0),
+        generator_busy: statistics::median(&runner.busy),
+        rounds: runner.slices.len(),
+        ..Row::default()
+    };
+    let counted = match point.kind {
+        Kind::Bulk => options.forwarded.min(COUNTED_IN_BULK),
+        _ => options.forwarded,
+    };
+    if runner.counted.is_some() {
+        let calls = runner.count(counted)?;
+        row.counted = counted;
+        (row.calls, row.calls_per_request) = by_request(calls, counted);
+    }
+    if let Some(trace) = Trace::begin(runner.server.pid(), &runner.folder) {
+        let traced = counted.min(TRACED);
+        let own = runner.count(traced)?;
+        if let Some(calls) = trace.end() {
+            row.traced = traced;
+            row.calls_per_traced_request = by_request(own, traced).1;
+            (row.strace_calls, row.strace_calls_per_request) = by_request(Some(calls), traced);
+        }
+    }
+    Ok(row)
+}
+
+fn by_request(calls: Option<Calls>, requests: u64) -> (BTreeMap<String, f64>, Option<f64>) {
+    let Some(calls) = calls else { return (BTreeMap::new(), None) };
+    let all: u64 = calls.values().sum();
+    let each = |count: u64| count as f64 / requests as f64;
+    (calls.into_iter().map(|(name, count)| (name, each(count))).collect(), Some(each(all)))
+}
+
+/// Fills in the ratios within a point.
+fn relate(rows: &mut [Row], runners: &[Runner]) {
+    let of = |name: &str| -> Option<&[Slice]> {
+        runners.iter().find(|runner| runner.server.name() == name).map(|runner| &runner.slices[..])
+    };
+    for (row, runner) in rows.iter_mut().zip(runners) {
+        let against = |name: &str| of(name).and_then(|other| ratio(&runner.slices, other));
+        row.haproxy_ratio = against("haproxy");
+        row.nginx_ratio = against("nginx");
+        row.waits_ratio = against(&subject::without_speculation(runner.server.name()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_the_loads_that_were_asked_for() {
+        let of = |load: &str, change: fn(&mut Options)| {
+            let mut options = Options { load: load.to_owned(), ..Options::default() };
+            change(&mut options);
+            points(&options, 8)
+        };
+        let all = of("all", |_| {}).unwrap();
+        assert_eq!(all.iter().map(|p| p.connections).collect::<Vec<_>>(), [128, 64, 4]);
+        assert_eq!(all[2].bytes, 64 << 20);
+        assert_eq!(of("bulk,bulk", |_| {}).unwrap().len(), 1);
+        let refused = |load, change| of(load, change).unwrap_err().to_string();
+        assert!(refused("udp", |_| {}).contains("\"udp\""));
+        assert!(refused("all", |o| o.connections = 0).contains("--connections 0"));
+        assert!(refused("all", |o| o.bytes = 0).contains("--bytes 0"));
+        assert!(refused("all", |o| o.mebibytes = 0).contains("--mebibytes 0"));
+        assert!(refused("all", |o| o.forwarded = 0).contains("--forwarded 0"));
+    }
+
+    #[test]
+    fn calls_are_divided_by_requests() {
+        let calls = Calls::from([("read".to_owned(), 40), ("close".to_owned(), 20)]);
+        let (calls, all) = by_request(Some(calls), 10);
+        assert_eq!((calls["read"], all), (4.0, Some(6.0)));
+        assert_eq!(by_request(None, 10), (BTreeMap::new(), None));
+    }
+}
