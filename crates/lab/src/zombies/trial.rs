@@ -185,16 +185,21 @@ impl<'a> Trial<'a> {
             if group.iter().any(Entry::parks) {
                 process::sleep(PARKING_NS);
             }
-            let budget_ns = self.budget_ns * runners.len() as f64;
             let most = self.options.requests.div_ceil(self.repetitions as u64);
             let progress = &self.progress;
-            let requests =
-                turns::take_turns_of(&mut runners, self.repetitions, most, budget_ns, |server| {
-                    progress.step(server.to_owned());
-                })?;
+            let requests = turns::take_turns_of(
+                &mut runners,
+                self.repetitions,
+                most,
+                self.budget_ns,
+                |name| {
+                    progress.step(name.to_owned());
+                },
+            )?;
             crowds.iter_mut().try_for_each(Crowd::check)?;
             let mut rows = Vec::new();
-            for (runner, &(entry, zombies)) in runners.iter_mut().zip(&about) {
+            let each = runners.iter_mut().zip(&requests);
+            for ((runner, &requests), &(entry, zombies)) in each.zip(&about) {
                 rows.push(self.row(runner, entry, zombies, requests)?);
             }
             relate(&mut rows, &runners);
@@ -310,14 +315,15 @@ fn accept(listener: TcpListener, count: usize) -> std::io::Result<Vec<OwnedFd>> 
 fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     let places: Vec<(String, usize)> =
         rows.iter().map(|row| (row.subject.clone(), row.zombies)).collect();
+    let requests: Vec<u64> = rows.iter().map(|row| row.requests).collect();
     let of = |subject: &str, zombies: usize| {
         let place =
             places.iter().position(|place| (place.0.as_str(), place.1) == (subject, zombies));
-        place.map(|place| runners[place].slices())
+        place.map(|place| (runners[place].slices(), requests[place]))
     };
     let yardstick = places.first().map(|place| place.0.clone()).unwrap_or_default();
     for (row, runner) in rows.iter_mut().zip(runners) {
-        let own = runner.slices();
+        let own = (runner.slices(), row.requests);
         if let Some(none) = of(&row.subject, 0) {
             row.none_ratio = ratio(own, none, |slice| slice.cpu_ns);
             row.none_clock_ratio = ratio(own, none, |slice| slice.ns);
@@ -327,13 +333,16 @@ fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     }
 }
 
-/// Round by round, because what else the machine does changes with time.
-fn ratio(own: &[Slice], other: &[Slice], of: fn(&Slice) -> u64) -> Option<Ratio> {
+/// Of a request, round by round, because what else the machine does changes with time. Given are the rounds of each
+/// server and its requests in a round.
+fn ratio(own: (&[Slice], u64), other: (&[Slice], u64), of: fn(&Slice) -> u64) -> Option<Ratio> {
+    let share = other.1 as f64 / own.1.max(1) as f64;
     let ratios: Vec<f64> = own
+        .0
         .iter()
-        .zip(other)
+        .zip(other.0)
         .filter(|(_, other)| of(other) > 0)
-        .map(|(own, other)| of(own) as f64 / of(other) as f64)
+        .map(|(own, other)| of(own) as f64 / of(other) as f64 * share)
         .collect();
     let [low, high] = [0.1, 0.9].map(|share| statistics::quantile(&ratios, share));
     (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
@@ -367,8 +376,12 @@ mod tests {
         let slices = |all: &[u64]| -> Vec<Slice> {
             all.iter().map(|&ns| Slice { cpu_ns: ns, ns: 2 * ns }).collect()
         };
-        let found = ratio(&slices(&[50, 300, 110]), &slices(&[100, 200, 100]), |s| s.ns).unwrap();
+        let (own, other) = (slices(&[50, 300, 110]), slices(&[100, 200, 100]));
+        let found = ratio((&own, 8), (&other, 8), |s| s.ns).unwrap();
         assert_eq!(found, Ratio { median: 1.1, low: 0.5, high: 1.5 });
-        assert_eq!(ratio(&slices(&[1]), &[], |s| s.ns), None);
+        // With a quarter of the requests.
+        let found = ratio((&own, 2), (&other, 8), |s| s.cpu_ns).unwrap();
+        assert_eq!(found, Ratio { median: 4.4, low: 2.0, high: 6.0 });
+        assert_eq!(ratio((&own, 1), (&[], 1), |s| s.ns), None);
     }
 }
