@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, echo, herd, http, mix, models, output, registrations, relay, ring, targets, timers, wake,
+    atr, echo, herd, http, idle, mix, models, output, registrations, relay, ring, targets, timers,
+    wake, zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -68,6 +69,10 @@ enum Lab {
     Relay(relay::Options),
     /// Timers set and taken back, and how late those are that end
     Timers(timers::Options),
+    /// A few busy connections beside thousands of silent ones: the processor time of a request
+    Zombies(zombies::Options),
+    /// Connections that do nothing: the memory of each kind
+    Idle(idle::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
 }
@@ -163,6 +168,14 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Timers(options) => {
             let record = timers::run(&options)?;
             output::timers(&record, &options.output)
+        }
+        Lab::Zombies(options) => {
+            let record = zombies::run(&options)?;
+            output::zombies(&record, &options.output)
+        }
+        Lab::Idle(options) => {
+            let record = idle::run(&options)?;
+            output::idle(&record, &options.output)
         }
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;

@@ -18,6 +18,7 @@ mod reply;
 mod seats;
 pub mod serve;
 mod status;
+mod sys;
 mod tally;
 mod transport;
 mod upload;

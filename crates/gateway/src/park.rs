@@ -5,6 +5,10 @@
 //! nested in the engine's: ten thousand idle connections are one descriptor to the engine, and cost it nothing
 //! while they are idle.
 //!
+//! Memory follows a moment later, once a second. Who is at the other end is moved into the lot's own table: left where it
+//! was made, among the buffers of its connection, it would keep a page of the heap each. And when many have been parked,
+//! the allocator is told to give back what their buffers have left, which it would keep for as long as the process runs.
+//!
 //! Whoever parks a connection is its [`Guest`] and gets it back, once, when the peer has sent something, has hung up, or
 //! when its time is over. Time is told to the second, so that a deadline is four bytes and no timer.
 
@@ -25,10 +29,17 @@ use superpoll_rt::{AsyncFd, spawn, time};
 use crate::body::Body;
 use crate::exchange::Peer;
 use crate::metrics::Engine;
+use crate::sys;
 use crate::transport::Socket;
 
 /// How many connections are called back in one go before other tasks have their turn.
 const BATCH: usize = 256;
+
+/// So many connections more than before have to be parked for memory to be given back: it is some milliseconds of work.
+const MANY: usize = 256;
+
+/// So many are enough when no others come.
+const SOME: usize = 16;
 
 /// Why a connection is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,12 +120,40 @@ impl Waiting {
     }
 }
 
+/// Who is at the other end of a connection, as it was given, or in here once nobody else holds it.
+enum Held {
+    Shared(Rc<Peer>),
+    Own(Peer),
+}
+
 struct Place {
-    parked: Parked,
+    socket: Socket,
+    peer: Held,
+    token: u64,
+    resume: Option<Resume>,
     guest: Rc<dyn Guest>,
     key: Key,
     /// In seconds since the lot was opened; zero: none.
     deadline: u32,
+}
+
+impl Place {
+    /// Has no memory elsewhere for it, if that can be.
+    fn settle(self) -> Place {
+        let peer = match self.peer {
+            Held::Shared(peer) => Rc::try_unwrap(peer).map_or_else(Held::Shared, Held::Own),
+            own @ Held::Own(_) => own,
+        };
+        Place { peer, ..self }
+    }
+
+    fn into_parked(self) -> Parked {
+        let peer = match self.peer {
+            Held::Shared(peer) => peer,
+            Held::Own(peer) => Rc::new(peer),
+        };
+        Parked { socket: self.socket, peer, token: self.token, resume: self.resume }
+    }
 }
 
 /// A lot that is not on an engine yet.
@@ -129,6 +168,10 @@ pub struct Lot {
     poller: RefCell<Poller>,
     places: RefCell<Vec<Option<Place>>>,
     parked: Cell<usize>,
+    /// Those that have come since memory was last looked after.
+    fresh: RefCell<Vec<u32>>,
+    /// How many there were when memory was last given back, or fewer if there were fewer since.
+    given_back_at: Cell<usize>,
     counters: Arc<Engine>,
     opened: Instant,
     /// The deadline that comes first, or one that came before it; zero: none.
@@ -156,6 +199,8 @@ impl Lot {
             poller: RefCell::new(poller),
             places: RefCell::default(),
             parked: Cell::new(0),
+            fresh: RefCell::default(),
+            given_back_at: Cell::new(0),
             counters,
             opened: Instant::now(),
             soonest: Cell::new(0),
@@ -222,7 +267,10 @@ impl Lot {
         if places.len() <= index {
             places.resize_with(index + 1, || None);
         }
-        places[index] = Some(Place { parked, guest, key, deadline });
+        let Parked { socket, peer, token, resume } = parked;
+        let peer = Held::Shared(peer);
+        places[index] = Some(Place { socket, peer, token, resume, guest, key, deadline });
+        self.fresh.borrow_mut().push(key.index());
         self.count(self.parked.get() + 1);
         self.counters.parkings.add(1);
         Ok(key)
@@ -230,14 +278,14 @@ impl Lot {
 
     /// Takes a connection back; none if it has been given back already.
     pub fn take(&self, key: Key) -> Option<Parked> {
-        self.remove(key).map(|place| place.parked)
+        self.remove(key).map(Place::into_parked)
     }
 
-    /// Looks at a parked connection; none if it has been given back already.
-    pub fn look<R>(&self, key: Key, at: impl FnOnce(&Parked) -> R) -> Option<R> {
+    /// Looks at a parked connection's stream; none if it has been given back already.
+    pub fn look<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
         let places = self.places.borrow();
         let place = places.get(key.index() as usize)?.as_ref()?;
-        (place.key == key).then(|| at(&place.parked))
+        (place.key == key).then(|| at(&place.socket))
     }
 
     fn count(&self, parked: usize) {
@@ -259,8 +307,8 @@ impl Lot {
     }
 
     fn call(&self, key: Key, why: Why) {
-        if let Some(Place { parked, guest, .. }) = self.remove(key) {
-            guest.called(parked, why);
+        if let Some(place) = self.remove(key) {
+            place.guest.clone().called(place.into_parked(), why);
         }
     }
 
@@ -292,6 +340,7 @@ impl Lot {
     async fn keep_time(self: Rc<Lot>) {
         loop {
             time::sleep(Duration::from_secs(1)).await;
+            self.save_memory();
             let now = self.now();
             if self.soonest.get() == 0 || self.soonest.get() > now {
                 continue;
@@ -309,6 +358,29 @@ impl Lot {
             for key in due {
                 self.call(key, Why::TimedOut);
             }
+        }
+    }
+}
+
+impl Lot {
+    /// See the top of this module.
+    fn save_memory(&self) {
+        let fresh = self.fresh.take();
+        let enough = if fresh.is_empty() { SOME } else { MANY };
+        let mut places = self.places.borrow_mut();
+        for index in fresh {
+            // It may have been given back since, or be another one, to whom this does no harm.
+            if let Some(slot) = places.get_mut(index as usize) {
+                *slot = slot.take().map(Place::settle);
+            }
+        }
+        drop(places);
+        let (now, before) = (self.parked.get(), self.given_back_at.get());
+        if now >= before.saturating_add(enough) {
+            self.given_back_at.set(now);
+            sys::give_memory_back();
+        } else {
+            self.given_back_at.set(before.min(now));
         }
     }
 }

@@ -4,7 +4,9 @@
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
-//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready,
+//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`relay`] proxies with and without
+//! speculation; [`models`] the four ways to learn what is ready, [`zombies`] what idle connections cost the busy ones and
+//! [`idle`] what memory they take,
 //! [`registrations`] what it costs to begin and end watching. What becomes of the rows (table, CSV, plots, report) is apart
 //! from how they are measured. [`simulator`] judges placement policies without a kernel.
 
@@ -19,6 +21,7 @@ mod error;
 mod grouping;
 pub mod herd;
 pub mod http;
+pub mod idle;
 pub mod load;
 pub mod measure;
 pub mod mix;
@@ -49,6 +52,7 @@ pub mod table;
 pub mod targets;
 pub mod timers;
 pub mod wake;
+pub mod zombies;
 
 pub use error::{Error, Result};
 pub use sys::memory::Counting;

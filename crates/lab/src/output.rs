@@ -222,6 +222,36 @@ pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()
     say_where(report)
 }
 
+/// Prints and writes the results of `lab idle`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn idle(record: &Record<crate::idle::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("memory of a connection that does nothing; the kernel's is that of both ends\n")?;
+    print(crate::idle::table::connections(&record.rows))?;
+    targets(&targets::of_idle(&record.rows))?;
+    say_where(report)
+}
+
+/// Prints and writes the results of `lab zombies`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn zombies(record: &Record<crate::zombies::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!(
+        "processor time of a server for one request, beside connections that are silent\n"
+    )?;
+    print(crate::zombies::table::servers(&record.rows))?;
+    targets(&targets::of_zombies(&record.rows))?;
+    say_where(report)
+}
+
 /// Says what differs from what was asked for, on standard error.
 pub fn note(text: &str) {
     eprintln!("superpoll: {text}");

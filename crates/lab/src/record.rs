@@ -25,7 +25,7 @@ pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `timers`,
-    /// `models`, `registrations`, `targets`.
+    /// `models`, `registrations`, `zombies`, `idle`, `targets`.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

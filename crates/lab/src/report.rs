@@ -12,8 +12,8 @@ use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
-    atr, atr_plot, atr_table, echo, herd, http, mix, mix_plot, mix_table, models, plot,
-    registrations, relay, ring, timers, wake,
+    atr, atr_plot, atr_table, echo, herd, http, idle, mix, mix_plot, mix_table, models, plot,
+    registrations, relay, ring, timers, wake, zombies,
 };
 
 const STYLE: &str = "\
@@ -68,6 +68,12 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<timers::Row>::load(&folder.join("timers.json")) {
         body += &timers_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<zombies::Row>::load(&folder.join("zombies.json")) {
+        body += &zombies_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<idle::Row>::load(&folder.join("idle.json")) {
+        body += &idle_section(folder, &record)?;
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -298,6 +304,38 @@ fn http_section(folder: &Path, record: &Record<http::Row>) -> Result<String> {
     }
     text += &table(&http::table::servers(&record.rows));
     text += &kept(&targets::of_http(&record.rows));
+    Ok(text)
+}
+
+fn zombies_section(folder: &Path, record: &Record<zombies::Row>) -> Result<String> {
+    let mut text = "<h2>zombies: connections that are silent</h2>\n".to_owned();
+    text += "<p>A few clients ask and are answered; all other connections have asked once and keep silent. \
+             Measured is the processor time of the server's process by request, and the time on the clock for \
+             all requests; “/ none” is the ratio to the same server without zombies, round by round.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    for family in ["echo", "web"] {
+        let Some(plot) = zombies::plot::over_zombies(&record.rows, family) else { continue };
+        let svg = plot.svg()?;
+        record::write(&folder.join(format!("zombies-{family}.svg")), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    text += &table(&zombies::table::servers(&record.rows));
+    text += &kept(&targets::of_zombies(&record.rows));
+    Ok(text)
+}
+
+fn idle_section(folder: &Path, record: &Record<idle::Row>) -> Result<String> {
+    let mut text = "<h2>idle: connections that do nothing</h2>\n".to_owned();
+    text += "<p>Bytes by connection, of the second half of the connections. User memory is what the server's \
+             process has to itself; “left” what it has more than at its start after all connections were closed. \
+             In a burst all clients of a half connect, then all ask, then all are answered. The kernel's memory is \
+             that of both ends, and of whatever else the machine does.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    let bars = idle::plot::bars(&record.rows);
+    record::write(&folder.join("idle.svg"), &plot::standalone(&bars))?;
+    let _ = writeln!(text, "<figure>{bars}</figure>");
+    text += &table(&idle::table::connections(&record.rows));
+    text += &kept(&targets::of_idle(&record.rows));
     Ok(text)
 }
 

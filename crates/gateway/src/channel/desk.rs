@@ -267,7 +267,7 @@ impl Desk {
             At::Socket(key, _) => {
                 let key = *key;
                 let bytes = letter.frames().from(first);
-                let written = self.lot.look(key, |parked| socket::write(&parked.socket, &bytes));
+                let written = self.lot.look(key, |socket| socket::write(socket, &bytes));
                 drop(places);
                 match written {
                     Some(Ok(count)) if count == bytes.len() => {}

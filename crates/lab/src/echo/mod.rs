@@ -19,18 +19,18 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::Record;
 
-mod load;
+pub(crate) mod load;
 mod message;
-mod ours;
+pub(crate) mod ours;
 pub mod plot;
-mod poller;
-mod raw_epoll;
-mod raw_uring;
+pub(crate) mod poller;
+pub(crate) mod raw_epoll;
+pub(crate) mod raw_uring;
 mod reader;
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 #[cfg(feature = "rivals-rt")]
-mod tokio;
+pub(crate) mod tokio;
 mod trial;
 
 pub(crate) use trial::ratio;

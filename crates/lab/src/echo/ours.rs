@@ -13,7 +13,7 @@ use crate::echo::subject::Connections;
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 
-pub(super) fn serve(
+pub(crate) fn serve(
     connections: Connections,
     control: &mut Control,
     backend: BackendKind,

@@ -9,7 +9,7 @@ use crate::echo::subject::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 
-pub(super) fn serve(
+pub(crate) fn serve(
     connections: Connections,
     control: &mut Control,
     kind: BackendKind,

@@ -8,12 +8,12 @@ use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::{descriptor, epoll};
 
-pub(super) fn serve_level(connections: Connections, control: &mut Control) -> Result<()> {
+pub(crate) fn serve_level(connections: Connections, control: &mut Control) -> Result<()> {
     serve(connections, control, 0)
 }
 
 /// Reads that leave room in the buffer have drained the socket, so that edges need no second read.
-pub(super) fn serve_edge(connections: Connections, control: &mut Control) -> Result<()> {
+pub(crate) fn serve_edge(connections: Connections, control: &mut Control) -> Result<()> {
     serve(connections, control, libc::EPOLLET)
 }
 

@@ -6,12 +6,12 @@ use crate::server::Control;
 use crate::sys::uring::echo::Echo;
 
 /// Why it cannot run here.
-pub(super) fn refusal() -> Option<String> {
+pub(crate) fn refusal() -> Option<String> {
     let refused = Echo::new(&[], 512).err()?;
     Some(format!("a ring with provided buffers: {refused}"))
 }
 
-pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
+pub(crate) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("serving with an io_uring", source);
     let mut echo = Echo::new(&connections.sockets, connections.room).map_err(failed)?;
     control.ready()?;

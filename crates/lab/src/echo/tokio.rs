@@ -13,7 +13,7 @@ use crate::echo::subject::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
 
-pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
+pub(crate) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
     let failed = |source: io::Error| Error::system("setting tokio up", source);
     let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     runtime.block_on(async {

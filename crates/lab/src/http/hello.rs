@@ -9,8 +9,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 
-/// The body of every answer.
-pub const BODY: &[u8; 13] = b"Hello, World!";
+use crate::http::response::BODY;
 
 /// Answers until the client has enough, with hyper's own settings.
 pub async fn serve<S: Read + Write + Unpin>(stream: S) {

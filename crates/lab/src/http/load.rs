@@ -8,7 +8,7 @@ use crate::channel;
 use crate::error::{Error, Result};
 use crate::http::response::Response;
 use crate::server::generator::{self, Generator};
-use crate::sys::{descriptor, epoll};
+use crate::sys::{descriptor, epoll, socket};
 
 /// What every client asks for.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -23,20 +23,25 @@ pub struct Connection {
     response: Response,
 }
 
-/// Connects to a server so often.
+/// Connects to a server so often, from an address of this machine's own network.
 ///
 /// # Errors
 ///
 /// [`Error::System`] if the kernel refuses.
-pub fn load(subject: &'static str, port: u16, count: usize) -> Result<Generator<Connection>> {
+pub fn load(
+    subject: &'static str,
+    from: Ipv4Addr,
+    port: u16,
+    count: usize,
+) -> Result<Generator<Connection>> {
     Generator::new(subject, count, vec![0; ROOM], |set, number| {
-        connect(port, set, number)
+        connect(from, port, set, number)
             .map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))
     })
 }
 
-fn connect(port: u16, set: &OwnedFd, number: u64) -> io::Result<Connection> {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+fn connect(from: Ipv4Addr, port: u16, set: &OwnedFd, number: u64) -> io::Result<Connection> {
+    let stream = TcpStream::from(socket::connect_from(from, port)?);
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, number)?;
@@ -95,7 +100,7 @@ mod tests {
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let _ = io::copy(&mut stream, &mut io::sink());
         });
-        let outcome = load("nobody", port, 1).unwrap().go(requests);
+        let outcome = load("nobody", Ipv4Addr::LOCALHOST, port, 1).unwrap().go(requests);
         server.join().unwrap();
         outcome
     }

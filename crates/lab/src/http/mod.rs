@@ -18,20 +18,17 @@ use crate::record::Record;
 
 #[cfg(feature = "http")]
 mod hello;
-#[cfg(feature = "http")]
-mod load;
+pub(crate) mod load;
 #[cfg(feature = "http")]
 mod ours;
 pub mod plot;
-#[cfg(feature = "http")]
-mod raw_epoll;
-#[cfg(feature = "http")]
-mod response;
+pub(crate) mod raw_epoll;
+pub(crate) mod response;
 #[cfg(feature = "http")]
 mod subject;
 pub mod table;
 #[cfg(feature = "http")]
-mod tokio;
+pub(crate) mod tokio;
 #[cfg(feature = "http")]
 mod trial;
 

@@ -20,7 +20,7 @@ struct Connection {
     seen: usize,
 }
 
-pub(super) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
+pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
     let watching = |source| Error::system("watching a socket with epoll", source);
     let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
     let readable = libc::EPOLLIN as u32;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::http::hello;
 use crate::server::Control;
 
-pub(super) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
+pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting tokio up", source);
     let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     runtime.block_on(async {

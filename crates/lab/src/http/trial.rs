@@ -1,6 +1,6 @@
 //! The servers in turn, round by round.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
 
 use serde_json::json;
@@ -109,7 +109,7 @@ fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner<Conne
     let server = Server::start(entry.name, entry.counts, place, keeps, |control| {
         (entry.serve)(TcpListener::from(listener), control)
     })?;
-    Runner::new(server, load(entry.name, port, connections)?)
+    Runner::new(server, load(entry.name, Ipv4Addr::LOCALHOST, port, connections)?)
 }
 
 fn row(runner: &mut Runner<Connection>, connections: usize, requests: u64) -> Result<Row> {

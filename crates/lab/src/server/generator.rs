@@ -114,6 +114,26 @@ impl<C: Connection> Generator<C> {
         Ok(begun.elapsed().as_nanos() as u64)
     }
 
+    /// Sees whether the server has said nothing since the last answer, and closed no connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Work`] with what it found.
+    pub fn check_silence(&mut self) -> Result<()> {
+        let subject = self.subject;
+        let wrong = |found: String| Error::Work { subject, found };
+        loop {
+            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, 0);
+            let Ok(ready @ 1..) = usize::try_from(ready) else { return Ok(()) };
+            for event in &self.events[..ready] {
+                // An edge may be reported of what was read already.
+                if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
+                    return Err(wrong("an answer came that nobody asked for".to_owned()));
+                }
+            }
+        }
+    }
+
     /// The processor time that the generator used when it was last asked to [`go`](Generator::go).
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns

@@ -16,8 +16,10 @@ use crate::error::{Error, Result};
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process};
 
+pub mod clients;
 pub mod generator;
 pub mod processors;
+pub mod program;
 pub mod rounds;
 pub mod turns;
 
@@ -100,7 +102,8 @@ pub struct Server {
     name: &'static str,
     counts: bool,
     child: process::Child,
-    line: BufReader<UnixStream>,
+    /// None to a program of its own.
+    line: Option<BufReader<UnixStream>>,
 }
 
 impl Server {
@@ -111,6 +114,23 @@ impl Server {
     ///
     /// What the server says, or [`Error::System`] if no child can be had.
     pub fn start(
+        name: &'static str,
+        counts: bool,
+        place: Place,
+        keeps: Vec<RawFd>,
+        serve: impl FnOnce(&mut Control) -> Result<()>,
+    ) -> Result<Server> {
+        let mut server = Server::begin(name, counts, place, keeps, serve)?;
+        server.until_ready()?;
+        Ok(server)
+    }
+
+    /// As [`start`](Server::start), without waiting until connections are welcome.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if no child can be had.
+    pub fn begin(
         name: &'static str,
         counts: bool,
         place: Place,
@@ -130,11 +150,29 @@ impl Server {
             }
         })
         .map_err(failed)?;
-        let mut server = Server { name, counts, child, line: BufReader::new(line) };
-        match server.answer()? {
+        Ok(Server { name, counts, child, line: Some(BufReader::new(line)) })
+    }
+
+    /// A program that runs already, and that cannot be asked for anything.
+    pub fn of_program(name: &'static str, child: process::Child) -> Server {
+        Server { name, counts: false, child, line: None }
+    }
+
+    /// Waits until it says that it is ready.
+    ///
+    /// # Errors
+    ///
+    /// What it says instead.
+    pub fn until_ready(&mut self) -> Result<()> {
+        match self.answer()? {
             Answer::Failed(reason) => Err(Error::Usage(reason)),
-            _ => Ok(server),
+            _ => Ok(()),
         }
+    }
+
+    /// Whether its process has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.child.has_ended()
     }
 
     /// The subject's name.
@@ -169,7 +207,9 @@ impl Server {
             return Ok(None);
         }
         let asking = |e| Error::system(format!("asking {} for its counters", self.name), e);
-        self.line.get_mut().write_all(b"?").map_err(asking)?;
+        if let Some(line) = &mut self.line {
+            line.get_mut().write_all(b"?").map_err(asking)?;
+        }
         match self.answer()? {
             Answer::Counted(counts) => Ok(Some(counts)),
             Answer::Failed(reason) => Err(Error::Usage(reason)),
@@ -179,9 +219,9 @@ impl Server {
 
     fn answer(&mut self) -> Result<Answer> {
         let mut line = String::new();
-        let read = self.line.read_line(&mut line);
+        let read = self.line.as_mut().map(|own| own.read_line(&mut line));
         match (read, serde_json::from_str(&line)) {
-            (Ok(1..), Ok(answer)) => Ok(answer),
+            (Some(Ok(1..)), Ok(answer)) => Ok(answer),
             _ => Err(self.gone()),
         }
     }

@@ -110,6 +110,39 @@ pub fn take_turns<C: Connection>(
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
     let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
     let requests = rounds::share(&request_ns, rounds, budget_ns).max(connections as u64);
+    let same = vec![requests; runners.len()];
+    in_turn(runners, rounds, &same, &mut begins)?;
+    Ok(requests)
+}
+
+/// As [`take_turns`], but each gets so many requests in a round, or as many as fit into the time of one server: one
+/// that is slow has no other do less. Returns how many each got.
+///
+/// # Errors
+///
+/// As [`take_turns`].
+pub fn take_turns_of<C: Connection>(
+    runners: &mut [Runner<C>],
+    rounds: usize,
+    most: u64,
+    budget_of_one_ns: f64,
+    mut begins: impl FnMut(&'static str),
+) -> Result<Vec<u64>> {
+    let of = |runner: &Runner<C>| {
+        let fit = rounds::share(&[runner.request_ns], rounds, budget_of_one_ns);
+        fit.min(most).max(runner.load.connections() as u64)
+    };
+    let requests: Vec<u64> = runners.iter().map(of).collect();
+    in_turn(runners, rounds, &requests, &mut begins)?;
+    Ok(requests)
+}
+
+fn in_turn<C: Connection>(
+    runners: &mut [Runner<C>],
+    rounds: usize,
+    requests: &[u64],
+    begins: &mut impl FnMut(&'static str),
+) -> Result<()> {
     for runner in &mut *runners {
         runner.before = runner.server.counts()?;
     }
@@ -119,8 +152,8 @@ pub fn take_turns<C: Connection>(
             let place = (turn + round) % runners.len();
             let runner = &mut runners[place];
             begins(runner.name());
-            runner.round(requests)?;
+            runner.round(requests[place])?;
         }
     }
-    Ok(requests)
+    Ok(())
 }

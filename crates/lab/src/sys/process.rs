@@ -1,6 +1,8 @@
 //! The process: preemptions, pinning, a child, and a watch over rounds that never end.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStderr, ChildStdout, Command};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// How often the kernel has taken the processor away from this thread.
@@ -76,6 +78,22 @@ pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
     }
 }
 
+/// Starts a program, whose outputs are returned if they are piped. It does not outlive this process.
+pub fn spawn(
+    command: &mut Command,
+) -> io::Result<(Child, Option<ChildStdout>, Option<ChildStderr>)> {
+    // SAFETY: between fork and exec one system call is made, which takes integers.
+    let mut child = unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        })
+    }
+    .spawn()?;
+    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    Ok((Child { pid }, child.stdout.take(), child.stderr.take()))
+}
+
 impl Child {
     /// Its number.
     pub fn pid(&self) -> i32 {
@@ -97,6 +115,18 @@ impl Child {
             }
         }
         Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call. The child stays to be
+        // waited for.
+        unsafe {
+            let mut about: libc::siginfo_t = std::mem::zeroed();
+            let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            let pid = self.pid as libc::id_t;
+            libc::waitid(libc::P_PID, pid, &raw mut about, flags) == 0 && about.si_pid() != 0
+        }
     }
 
     /// Has it end, without waiting for that.

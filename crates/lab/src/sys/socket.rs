@@ -1,6 +1,7 @@
 //! TCP sockets on the loopback address.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
@@ -10,10 +11,14 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 const LENGTH: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
 
 fn loopback(port: u16) -> libc::sockaddr_in {
+    address(Ipv4Addr::LOCALHOST, port)
+}
+
+fn address(host: Ipv4Addr, port: u16) -> libc::sockaddr_in {
     libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be() },
+        sin_addr: libc::in_addr { s_addr: u32::from(host).to_be() },
         sin_zero: [0; 8],
     }
 }
@@ -69,6 +74,34 @@ pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
     match check(returned) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Connects to a port of the loopback device from an address of its network, and waits for that. Each address has
+/// all ports to itself.
+pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
+    let socket = stream(0)?;
+    let fd = socket.as_raw_fd();
+    let on: libc::c_int = 1;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (own, other) = (address(from, 0), loopback(port));
+    // SAFETY: the kernel reads one integer and two addresses, which outlive the calls.
+    unsafe {
+        // The port is chosen when it is known for which connection; who cannot have that chooses now.
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            length,
+        );
+        check(libc::bind(fd, (&raw const own).cast(), LENGTH))?;
+        loop {
+            match check(libc::connect(fd, (&raw const other).cast(), LENGTH)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => break outcome.map(|_| socket),
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod atr;
 mod echo;
 mod herd;
 mod http;
+mod idle;
 mod mix;
 mod registrations;
 mod relay;
@@ -19,11 +20,13 @@ mod ring;
 mod run;
 mod timers;
 mod wake;
+mod zombies;
 
 pub use atr::of_atr;
 pub use echo::of_echo;
 pub use herd::of_herd;
 pub use http::of_http;
+pub use idle::of_idle;
 pub use mix::of_mix;
 pub use registrations::of_registrations;
 pub use relay::of_relay;
@@ -31,6 +34,7 @@ pub use ring::of_ring;
 pub use run::{Options, run};
 pub use timers::of_timers;
 pub use wake::of_wake;
+pub use zombies::of_zombies;
 
 /// Subjects on io_uring, with targets of their own.
 const RINGS: [&str; 2] = ["uring", "adaptive-uring"];

@@ -1,0 +1,82 @@
+//! `lab zombies`.
+
+use serde_json::Value;
+
+use crate::record::{Field, check_record, json, positive};
+use crate::start::{SMALL, refused, succeed};
+
+#[test]
+fn lab_zombies_measures_every_server_with_and_without_silent_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "zombies", "--zombies", "5,20", "--active", "3"];
+    arguments.extend(["--requests", "60", "--json", "zombies.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("cpu ns/request") && text.contains("/ none"), "{text}");
+    let record = json(&folder.path().join("zombies.json"));
+    let fields: [Field; 10] = [
+        ("subject", Value::is_string),
+        ("family", |v| v == "echo" || v == "web"),
+        ("active", |v| v == 3),
+        ("zombies", |v| v == 0 || v == 5 || v == 20),
+        ("requests", positive),
+        ("cpu_ns_per_request_median", positive),
+        ("ns_per_request_median", positive),
+        ("seconds", positive),
+        ("rounds", |v| v == 1),
+        ("none_ratio", Value::is_object),
+    ];
+    check_record(&record, "zombies", &fields);
+    let subjects = record["parameters"]["subjects"].as_array().unwrap();
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3 * subjects.len());
+    for name in ["raw-epoll", "superpoll-select", "superpoll-rt-adaptive", "gateway-epoll"] {
+        assert!(subjects.iter().any(|subject| subject == name), "{name}");
+    }
+    for row in rows {
+        assert!(row["raw_epoll_ratio"]["median"].as_f64().is_some_and(|ratio| ratio > 0.0));
+        if row["zombies"] == 0 {
+            assert_eq!(row["none_ratio"]["median"], 1.0, "{row}");
+        }
+    }
+    let report = folder.path().join("superpoll-report");
+    let csv = std::fs::read_to_string(report.join("zombies.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rows.len());
+    for plot in ["zombies-echo.svg", "zombies-web.svg"] {
+        assert!(std::fs::read_to_string(report.join(plot)).unwrap().starts_with("<svg"), "{plot}");
+    }
+    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>zombies"));
+}
+
+#[test]
+fn lab_zombies_says_what_select_cannot_watch_and_leaves_it_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["lab", "zombies", "--zombies", "1100", "--requests", "30"];
+    arguments.extend(["--subjects", "superpoll-select", "--no-report", "--json", "x"]);
+    arguments.extend(SMALL);
+    succeed(folder.path(), &arguments);
+    let record = json(&folder.path().join("x"));
+    let note = record["parameters"]["notes"][0].as_str().unwrap();
+    assert!(note.contains("superpoll-select left out at 1100") && note.contains("1024"), "{note}");
+    let points: Vec<(&str, u64)> = record["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["subject"].as_str().unwrap(), row["zombies"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(points, [("raw-epoll", 0), ("raw-epoll", 1100), ("superpoll-select", 0)]);
+}
+
+#[test]
+fn lab_zombies_refuses_what_makes_no_sense() {
+    for (arguments, about) in [
+        (["--zombies", "many"], "--zombies"),
+        (["--zombies", "10000000"], "--zombies 10000000"),
+        (["--active", "0"], "--active 0"),
+        (["--requests", "0"], "--requests 0"),
+        (["--subjects", "nginx"], "\"nginx\""),
+    ] {
+        let line = refused(&[&["lab", "zombies"], &arguments[..]].concat());
+        assert!(line.contains(about), "{line}");
+    }
+}

@@ -1,0 +1,89 @@
+//! How much memory there is where.
+
+use crate::error::{Error, Result};
+use crate::sys::process;
+
+/// A server's memory is at rest when it has been the same so often.
+const LOOKS: usize = 4;
+
+/// Between two looks.
+const PAUSE_NS: u64 = 100_000_000;
+
+/// No server is waited for any longer.
+const PATIENCE_NS: u64 = 20_000_000_000;
+
+/// What is in use at a time, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// What the server's process has to itself.
+    pub user: u64,
+    /// The kernel's slabs.
+    pub slab: u64,
+    /// The kernel's pages for TCP.
+    pub sockets: u64,
+}
+
+/// Waits until a process' memory does not change any more, at least for so long, and reads it.
+///
+/// # Errors
+///
+/// [`Error::System`] if the process is no more.
+pub fn at_rest(pid: i32, least_ns: u64) -> Result<Memory> {
+    process::sleep(least_ns);
+    let begun = process::now();
+    let (mut same, mut last) = (0, own(pid)?);
+    while same < LOOKS && process::now() - begun < PATIENCE_NS {
+        process::sleep(PAUSE_NS);
+        let now = own(pid)?;
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+    }
+    let slab = field(&read("/proc/meminfo")?, "Slab:").unwrap_or(0);
+    Ok(Memory { user: last, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })
+}
+
+fn own(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    field(&read(&path)?, "Private_Dirty:")
+        .ok_or_else(|| Error::usage(format!("{path} does not say how much memory is private")))
+}
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| Error::system(format!("reading {path}"), e))
+}
+
+/// A field in KiB.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// The pages of TCP sockets: the number after `mem`.
+fn pages(sockstat: &str) -> u64 {
+    let tcp = sockstat.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
+    let mut words = tcp.split_whitespace().skip_while(|word| *word != "mem");
+    words.nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_and_a_process_that_is_not_there_is_named() {
+        assert_eq!(
+            field("Rss:  9 kB\nPrivate_Dirty:    12 kB\n", "Private_Dirty:"),
+            Some(12 << 10)
+        );
+        assert_eq!(field("Rss:  9 kB\n", "Private_Dirty:"), None);
+        assert_eq!(
+            pages("sockets: used 1\nTCP: inuse 5 orphan 0 tw 0 alloc 9 mem 7\nUDP: mem 9"),
+            7
+        );
+        let pid = i32::try_from(std::process::id()).unwrap();
+        // How much depends on who else forks just now, and shares it with this process.
+        assert!(at_rest(pid, 0).unwrap().slab > 0);
+        let error = own(-1).unwrap_err().to_string();
+        assert!(error.contains("/proc/-1/smaps_rollup"), "{error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The servers, each started with what its kind of connections needs.
+
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::http;
+use crate::http::response::BODY;
+use crate::idle::subject::{Entry, Kind, Software};
+use crate::idle::tls::Certificate;
+use crate::server::{Control, Place, Server, program};
+use crate::sys::socket;
+
+/// A server at work.
+#[derive(Debug)]
+pub struct Service {
+    /// Its process.
+    pub server: Server,
+    /// Where it listens.
+    pub port: u16,
+    // Where a relay leads to.
+    _behind: Option<Server>,
+}
+
+/// Starts one. It may have files in the folder.
+///
+/// # Errors
+///
+/// What it says, or [`Error::System`] if it cannot be started.
+pub fn start(
+    entry: Entry,
+    place: Place,
+    folder: &Path,
+    certificate: &Certificate,
+) -> Result<Service> {
+    let name = entry.name;
+    let of = |server, port| Service { server, port, _behind: None };
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let root = folder.join("root");
+    let written = std::fs::create_dir_all(&root)
+        .and_then(|()| std::fs::write(root.join("index.html"), BODY))
+        .map_err(|e| Error::system(format!("writing into {}", root.display()), e));
+    written?;
+    let file = folder.join(format!("{name}.conf"));
+    let write = |text: &str| {
+        std::fs::write(&file, text)
+            .map_err(|e| Error::system(format!("writing {}", file.display()), e))
+    };
+    match (entry.software, entry.kind) {
+        (Software::Superpoll, Kind::Relay) => {
+            let (behind, to) = in_process("raw-epoll", place, http::raw_epoll::serve)?;
+            let to = format!("127.0.0.1:{to}");
+            let arguments = ["proxy", "--listen", "127.0.0.1:0", "--to", &to];
+            let (server, port) = program::superpoll(name, place, &arguments)?;
+            Ok(Service { server, port, _behind: Some(behind) })
+        }
+        (Software::Superpoll, kind) => {
+            let tls = format!(
+                "tls = {{ certificate = {:?}, key = {:?} }}\n",
+                text(&certificate.certificate),
+                text(&certificate.key)
+            );
+            write(&format!(
+                "[[listeners]]\naddress = \"127.0.0.1:0\"\n{}[[hosts]]\n[[hosts.routes]]\n\
+                 files = {{ root = {:?} }}\n[[hosts.routes]]\npath = \"/channel\"\n\
+                 channel = {{ poll = \"24h\" }}\n[timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
+                if kind == Kind::Tls { &tls } else { "" },
+                text(&root),
+            ))?;
+            let (server, port) = program::superpoll(name, place, &["serve", "-c", &text(&file)])?;
+            Ok(of(server, port))
+        }
+        (Software::RawEpoll, _) => {
+            let (server, port) = in_process(name, place, http::raw_epoll::serve)?;
+            Ok(of(server, port))
+        }
+        (Software::Hyper, _) => {
+            #[cfg(feature = "http")]
+            {
+                let (server, port) = in_process(name, place, http::tokio::serve)?;
+                Ok(of(server, port))
+            }
+            #[cfg(not(feature = "http"))]
+            Err(Error::usage(format!("subject {name} is not built in: build with --features http")))
+        }
+        (Software::Nginx, kind) => {
+            let port = program::free_port()?;
+            let own = text(folder);
+            let (ssl, certificates) = match kind {
+                Kind::Tls => (
+                    " ssl",
+                    format!(
+                        "ssl_certificate {:?}; ssl_certificate_key {:?};",
+                        text(&certificate.certificate),
+                        text(&certificate.key)
+                    ),
+                ),
+                _ => ("", String::new()),
+            };
+            write(&format!(
+                "daemon off; master_process off; worker_processes 1; pid {own}/nginx.pid;\n\
+                 error_log stderr crit;\nevents {{ worker_connections 20000; }}\n\
+                 http {{ access_log off; keepalive_timeout 24h; keepalive_requests 1000000;\n\
+                 client_header_timeout 24h; client_body_temp_path {own}/b; proxy_temp_path {own}/p;\n\
+                 fastcgi_temp_path {own}/f; uwsgi_temp_path {own}/u; scgi_temp_path {own}/s;\n\
+                 server {{ listen 127.0.0.1:{port}{ssl} backlog=4096; {certificates} root {}; }} }}\n",
+                text(&root)
+            ))?;
+            let server =
+                program::other(name, place, port, "nginx", &["-p", &own, "-c", &text(&file)])?;
+            Ok(of(server, port))
+        }
+        (Software::Haproxy, _) => {
+            let (behind, to) = in_process("raw-epoll", place, http::raw_epoll::serve)?;
+            let port = program::free_port()?;
+            write(&format!(
+                "global\n  nbthread 1\n  maxconn 9000\n\
+                 defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 24h\n\
+                 \x20 timeout server 24h\nlisten relay\n  bind 127.0.0.1:{port} backlog 4096\n\
+                 \x20 server behind 127.0.0.1:{to}\n"
+            ))?;
+            let arguments = ["-db", "-q", "-f", &text(&file)];
+            let server = program::other(name, place, port, "haproxy", &arguments)?;
+            Ok(Service { server, port, _behind: Some(behind) })
+        }
+    }
+}
+
+/// One of ours that accepts, in a process of its own.
+fn in_process(
+    name: &'static str,
+    place: Place,
+    serve: fn(TcpListener, &mut Control) -> Result<()>,
+) -> Result<(Server, u16)> {
+    let failed = |e| Error::system("listening for a server's connections", e);
+    let listener = socket::listen(0, false).map_err(failed)?;
+    let port = socket::port(&listener).map_err(failed)?;
+    let keeps = vec![listener.as_raw_fd()];
+    let server = Server::start(name, false, place, keeps, |control| {
+        serve(TcpListener::from(listener), control)
+    })?;
+    Ok((server, port))
+}

@@ -1,0 +1,183 @@
+//! The servers and the kinds of connections, by name.
+
+use crate::error::{Error, Result};
+use crate::options;
+use crate::server::program;
+
+/// What a connection does before it is silent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Nothing.
+    Silent,
+    /// One request over HTTP/1.
+    KeepAlive,
+    /// The same, encrypted.
+    Tls,
+    /// A request whose answer does not come.
+    LongPoll,
+    /// The handshake.
+    WebSocket,
+    /// One request through a relay.
+    Relay,
+}
+
+impl Kind {
+    /// Its name in tables and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Silent => "silent",
+            Kind::KeepAlive => "keep-alive",
+            Kind::Tls => "tls",
+            Kind::LongPoll => "long-poll",
+            Kind::WebSocket => "websocket",
+            Kind::Relay => "relay",
+        }
+    }
+}
+
+/// Whose server it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Software {
+    /// `superpoll serve` and `superpoll proxy`.
+    Superpoll,
+    /// A loop of a C programmer's.
+    RawEpoll,
+    /// hyper on tokio.
+    Hyper,
+    /// nginx.
+    Nginx,
+    /// haproxy.
+    Haproxy,
+}
+
+/// A server with a kind of connections, by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Whose it is.
+    pub software: Software,
+    /// What its connections do.
+    pub kind: Kind,
+}
+
+const fn entry(name: &'static str, about: &'static str, software: Software, kind: Kind) -> Entry {
+    Entry { name, about, software, kind }
+}
+
+/// All of them.
+pub const ALL: &[Entry] = &[
+    entry(
+        "superpoll-silent",
+        "superpoll serve, nothing was asked",
+        Software::Superpoll,
+        Kind::Silent,
+    ),
+    entry(
+        "superpoll-keep-alive",
+        "superpoll serve, after a request",
+        Software::Superpoll,
+        Kind::KeepAlive,
+    ),
+    entry(
+        "superpoll-tls",
+        "superpoll serve, after a request by TLS",
+        Software::Superpoll,
+        Kind::Tls,
+    ),
+    entry(
+        "superpoll-long-poll",
+        "superpoll serve, a channel's long-poll",
+        Software::Superpoll,
+        Kind::LongPoll,
+    ),
+    entry(
+        "superpoll-websocket",
+        "superpoll serve, a channel's WebSocket",
+        Software::Superpoll,
+        Kind::WebSocket,
+    ),
+    entry(
+        "superpoll-relay",
+        "superpoll proxy, after a request through it",
+        Software::Superpoll,
+        Kind::Relay,
+    ),
+    entry("raw-epoll", "an epoll loop, after a request", Software::RawEpoll, Kind::KeepAlive),
+    entry("hyper-silent", "hyper on tokio, nothing was asked", Software::Hyper, Kind::Silent),
+    entry("hyper-keep-alive", "hyper on tokio, after a request", Software::Hyper, Kind::KeepAlive),
+    entry("nginx-silent", "nginx, nothing was asked", Software::Nginx, Kind::Silent),
+    entry("nginx-keep-alive", "nginx, after a request", Software::Nginx, Kind::KeepAlive),
+    entry("nginx-tls", "nginx, after a request by TLS", Software::Nginx, Kind::Tls),
+    entry("haproxy-relay", "haproxy in TCP mode, after a request", Software::Haproxy, Kind::Relay),
+];
+
+impl Entry {
+    /// Why it is not here, if so.
+    fn missing(&self) -> Option<&'static str> {
+        match self.software {
+            Software::Hyper if !cfg!(feature = "http") => {
+                Some("it is not built in: build with --features http")
+            }
+            Software::Nginx if !program::is_installed("nginx") => Some("nginx is not installed"),
+            Software::Haproxy if !program::is_installed("haproxy") => {
+                Some("haproxy is not installed")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it changes what it does with a connection some time after that fell silent.
+    pub fn parks(&self) -> bool {
+        self.software == Software::Superpoll && self.kind != Kind::Relay
+    }
+}
+
+/// Those that were asked for, each once, and why those are left out that are not here.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown, or if one that was named is not here.
+pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+    let asked = options::named(
+        names.unwrap_or("all"),
+        ALL,
+        |entry| entry.name,
+        |_| true,
+        "no kind of connection",
+    )?;
+    let named = |entry: &Entry| {
+        names.is_some_and(|names| names.split(',').any(|name| name.trim() == entry.name))
+    };
+    let (mut kept, mut notes) = (Vec::new(), Vec::new());
+    for entry in asked {
+        match entry.missing() {
+            None => kept.push(entry),
+            Some(reason) if named(&entry) => {
+                return Err(Error::usage(format!("subject {}: {reason}", entry.name)));
+            }
+            Some(reason) => notes.push(format!("{} left out: {reason}", entry.name)),
+        }
+    }
+    Ok((kept, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_here_is_noted_and_refused_by_name() {
+        let (kept, notes) = chosen(None).unwrap();
+        assert_eq!(kept.len() + notes.len(), ALL.len());
+        let (two, _) = chosen(Some("superpoll-tls, raw-epoll,superpoll-tls")).unwrap();
+        assert_eq!(two.iter().map(|e| e.name).collect::<Vec<_>>(), ["superpoll-tls", "raw-epoll"]);
+        let error = chosen(Some("apache")).unwrap_err().to_string();
+        assert!(error.contains("\"apache\"") && error.contains("superpoll-websocket"), "{error}");
+        if let Err(error) = chosen(Some("hyper-silent")) {
+            assert!(error.to_string().contains("--features http"), "{error}");
+        }
+    }
+}

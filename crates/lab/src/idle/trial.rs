@@ -1,0 +1,238 @@
+//! The servers in turn, round by round, each from its start to the end of its last connection.
+
+use serde_json::{Map, Value, json};
+
+use crate::channel;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::idle::clients::{self, Order};
+use crate::idle::memory::{self, Memory};
+use crate::idle::subject::{self, Entry, Kind};
+use crate::idle::tls::Certificate;
+use crate::idle::{Options, Row, Spread, service};
+use crate::output;
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::server::Place;
+use crate::server::processors::Processors;
+use crate::statistics;
+use crate::sys::process;
+
+/// Descriptors that a server needs beside its connections.
+const RESERVE: usize = 64;
+
+/// Until a silent connection is parked, where that is done.
+const PARKING_NS: u64 = 2_500_000_000;
+
+/// Until others have done what they do with a connection that has fallen silent.
+const SETTLING_NS: u64 = 200_000_000;
+
+/// How connections come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Arrival {
+    OneByOne,
+    Burst,
+}
+
+impl Arrival {
+    const fn name(self) -> &'static str {
+        match self {
+            Arrival::OneByOne => "one-by-one",
+            Arrival::Burst => "burst",
+        }
+    }
+
+    const fn order(self, count: usize) -> Order {
+        match self {
+            Arrival::OneByOne => Order::OneByOne(count),
+            Arrival::Burst => Order::Burst(count),
+        }
+    }
+}
+
+fn arrivals(text: &str) -> Result<Vec<Arrival>> {
+    let all = [Arrival::OneByOne, Arrival::Burst];
+    crate::options::named(text, &all, |one| one.name(), |_| true, "no arrival")
+}
+
+fn connections(options: &Options, entries: &[Entry]) -> Result<usize> {
+    let asked = options.connections.unwrap_or(if options.output.quick { 1000 } else { 4000 });
+    // A relay has two descriptors for each.
+    let each = 1 + usize::from(entries.iter().any(|entry| entry.kind == Kind::Relay));
+    let most = (2 * channel::most_pairs()).saturating_sub(RESERVE) / each;
+    if !(2..=most).contains(&asked) {
+        let limit = superpoll::limits::descriptors().1;
+        return Err(Error::usage(format!(
+            "--connections {asked} is not possible: give 2 to {most}, which is what the limit of {limit} \
+             descriptors leaves"
+        )));
+    }
+    Ok(asked / 2 * 2)
+}
+
+/// What one round has found, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    start: Memory,
+    half: Memory,
+    full: Memory,
+    closed: Memory,
+}
+
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    let arrivals = arrivals(&options.arrival)?;
+    let connections = connections(options, &entries)?;
+    for note in &notes {
+        output::note(note);
+    }
+    // Before this thread keeps to one processor.
+    let environment = Environment::here();
+    let processors = Processors::here();
+    let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 1 } else { 3 });
+    let measured = processors.apart(|processor| {
+        let place = Place { processor, second_thread: options.output.second_thread };
+        measure(options, &entries, &arrivals, connections, rounds, place)
+    });
+    let (rows, left_out) = measured?;
+    pace::say_left_out(left_out);
+    let parameters: Map<String, Value> = [
+        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
+        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+        ("arrivals", json!(arrivals.iter().map(|one| one.name()).collect::<Vec<_>>())),
+        ("connections", json!(connections)),
+        ("rounds", json!(rounds)),
+        ("client_processor", json!(processors.client())),
+        ("server_processor", json!(processors.server())),
+        ("quick", json!(options.output.quick)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect();
+    let experiment = "idle".to_owned();
+    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+}
+
+/// The rows, and how many points were left out because a quick run had no time for them.
+fn measure(
+    options: &Options,
+    entries: &[Entry],
+    arrivals: &[Arrival],
+    connections: usize,
+    rounds: usize,
+    place: Place,
+) -> Result<(Vec<Row>, usize)> {
+    let making = |e| Error::system("making a folder for servers", e);
+    let folder = tempfile::tempdir().map_err(making)?;
+    let certificate = Certificate::make(folder.path())?;
+    let points: Vec<(Entry, Arrival)> =
+        entries.iter().flat_map(|&entry| arrivals.iter().map(move |&one| (entry, one))).collect();
+    let progress = Progress::new("idle", points.len() * rounds);
+    let budget = options.output.budget(30.0, 600.0);
+    let mut pace = Pace::new(points.len() * rounds, budget, false, options.output.quick);
+    let mut found: Vec<Vec<Found>> = vec![Vec::new(); points.len()];
+    let mut left_out = 0;
+    for _ in 0..rounds {
+        for (&(entry, arrival), found) in points.iter().zip(&mut found) {
+            if pace.next(1).is_none() {
+                left_out += usize::from(found.is_empty());
+                continue;
+            }
+            progress.step(format!("{} {}", entry.name, arrival.name()));
+            let own = tempfile::tempdir_in(folder.path()).map_err(making)?;
+            let service = service::start(entry, place, own.path(), &certificate)?;
+            let pid = service.server.pid();
+            let mut clients = clients::start(entry, service.port, &certificate)?;
+            let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
+            let start = memory::at_rest(pid, 0)?;
+            clients.tell(&arrival.order(connections / 2))?;
+            let half = memory::at_rest(pid, settling)?;
+            clients.tell(&arrival.order(connections / 2))?;
+            let full = memory::at_rest(pid, settling)?;
+            clients.tell(&Order::Check)?;
+            clients.tell(&Order::Close)?;
+            process::sleep(SETTLING_NS);
+            let closed = memory::at_rest(pid, 0)?;
+            found.push(Found { start, half, full, closed });
+        }
+    }
+    drop(progress);
+    let rows = points
+        .iter()
+        .zip(&found)
+        .filter(|(_, found)| !found.is_empty())
+        .map(|(&(entry, arrival), found)| row(entry, arrival, connections, found))
+        .collect();
+    Ok((rows, left_out))
+}
+
+fn row(entry: Entry, arrival: Arrival, connections: usize, found: &[Found]) -> Row {
+    let half = (connections / 2) as f64;
+    let spread = |of: &dyn Fn(&Found) -> f64| {
+        let all: Vec<f64> = found.iter().map(of).collect();
+        Spread {
+            median: statistics::median(&all),
+            least: statistics::minimum(&all),
+            most: statistics::maximum(&all),
+        }
+    };
+    let less = |more: u64, less: u64| more as f64 - less as f64;
+    Row {
+        subject: entry.name.to_owned(),
+        kind: entry.kind.name().to_owned(),
+        arrival: arrival.name().to_owned(),
+        connections,
+        user_bytes_per_connection: spread(&|f| less(f.full.user, f.half.user) / half),
+        first_half_bytes_per_connection: spread(&|f| less(f.half.user, f.start.user) / half),
+        start_bytes: spread(&|f| f.start.user as f64).median,
+        left_bytes: spread(&|f| less(f.closed.user, f.start.user)).median,
+        slab_bytes_per_connection: spread(&|f| less(f.full.slab, f.half.slab) / half),
+        socket_bytes_per_connection: spread(&|f| less(f.full.sockets, f.half.sockets) / half),
+        rounds: found.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_and_connections_are_checked() {
+        assert_eq!(arrivals("all").unwrap(), [Arrival::OneByOne, Arrival::Burst]);
+        assert_eq!(arrivals("burst,burst").unwrap(), [Arrival::Burst]);
+        let error = arrivals("flood").unwrap_err().to_string();
+        assert!(error.contains("\"flood\"") && error.contains("one-by-one, burst"), "{error}");
+        let of = |connections| {
+            let options = Options { connections: Some(connections), ..Options::default() };
+            super::connections(&options, subject::ALL)
+        };
+        assert_eq!((of(2).unwrap(), of(5).unwrap()), (2, 4));
+        for bad in [0, 1, 10_000_000] {
+            let error = of(bad).unwrap_err().to_string();
+            assert!(error.contains(&format!("--connections {bad}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_at_the_start_does_not_count() {
+        let memory = |user| Memory { user, slab: 2 * user, sockets: 0 };
+        let found = |full| Found {
+            start: memory(1000),
+            half: memory(5000),
+            full: memory(full),
+            closed: memory(1500),
+        };
+        let all = [found(6000), found(7000), found(9000)];
+        let row = row(subject::ALL[0], Arrival::Burst, 20, &all);
+        let user = row.user_bytes_per_connection;
+        assert_eq!((user.least, user.median, user.most), (100.0, 200.0, 400.0));
+        assert_eq!(row.first_half_bytes_per_connection.median, 400.0);
+        assert_eq!(row.slab_bytes_per_connection.median, 400.0);
+        assert_eq!((row.start_bytes, row.left_bytes, row.rounds), (1000.0, 500.0, 3));
+    }
+}

@@ -1,0 +1,125 @@
+//! Clients in a process of their own: they do what they are told and say when it is done.
+//!
+//! A process may have only so many descriptors, and a server may have as many connections as that alone; their other
+//! ends live here. What a client is and which orders it takes is the experiment's to know.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+use crate::sys::{descriptor, process};
+
+/// The parent's end: clients that live until this is dropped.
+#[derive(Debug)]
+pub struct Clients {
+    subject: &'static str,
+    // Killed when dropped.
+    _child: process::Child,
+    line: BufReader<UnixStream>,
+}
+
+impl Clients {
+    /// Forks the child, which carries `out` each order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if no child can be had.
+    pub fn start<Order: DeserializeOwned>(
+        subject: &'static str,
+        mut out: impl FnMut(Order) -> Result<()>,
+    ) -> Result<Clients> {
+        let failed = |source| Error::system("starting a process for clients", source);
+        let (line, theirs) = UnixStream::pair().map_err(failed)?;
+        let child = process::fork(|| {
+            descriptor::close_all_but(&mut [theirs.as_raw_fd()]);
+            process::survive_broken_pipes();
+            let mut line = BufReader::new(theirs);
+            let mut order = String::new();
+            while let Ok(1..) = line.read_line(&mut order) {
+                let outcome = match serde_json::from_str(&order) {
+                    Ok(order) => out(order).map_err(|error| error.to_string()),
+                    Err(error) => Err(format!("an order was not understood: {error}")),
+                };
+                let answer = serde_json::to_string(&outcome).unwrap_or_default() + "\n";
+                if line.get_mut().write_all(answer.as_bytes()).is_err() {
+                    // The parent is gone.
+                    return;
+                }
+                order.clear();
+            }
+        })
+        .map_err(failed)?;
+        Ok(Clients { subject, _child: child, line: BufReader::new(line) })
+    }
+
+    /// Gives an order, without waiting until it was carried out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if nobody takes it.
+    pub fn order<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
+        let text = serde_json::to_string(order).unwrap_or_default() + "\n";
+        self.line.get_mut().write_all(text.as_bytes()).map_err(|e| {
+            Error::system(format!("telling clients of {} what to do", self.subject), e)
+        })
+    }
+
+    /// Waits until the last order was carried out.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not be.
+    pub fn done(&mut self) -> Result<()> {
+        let mut text = String::new();
+        let read = self.line.read_line(&mut text);
+        match (read, serde_json::from_str::<Result<(), String>>(&text)) {
+            (Ok(1..), Ok(Ok(()))) => Ok(()),
+            (Ok(1..), Ok(Err(reason))) => Err(Error::Usage(reason)),
+            _ => {
+                let found = "the process of its clients ended by itself".to_owned();
+                Err(Error::Work { subject: self.subject, found })
+            }
+        }
+    }
+
+    /// Gives an order and waits until it was carried out.
+    ///
+    /// # Errors
+    ///
+    /// As [`order`](Clients::order) and [`done`](Clients::done).
+    pub fn tell<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
+        self.order(order)?;
+        self.done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_carried_out_one_by_one_and_failures_told() {
+        let mut sum = 0;
+        let mut clients = Clients::start("nobody", |order: u32| {
+            sum += order;
+            if sum > 5 { Err(Error::usage(format!("{sum} is too much"))) } else { Ok(()) }
+        })
+        .unwrap();
+        clients.tell(&2).unwrap();
+        clients.tell(&3).unwrap();
+        assert_eq!(clients.tell(&1).unwrap_err().to_string(), "6 is too much");
+        let error = clients.tell(&"one").unwrap_err().to_string();
+        assert!(error.contains("not understood"), "{error}");
+    }
+
+    #[test]
+    fn clients_that_end_by_themselves_are_noticed() {
+        let mut clients = Clients::start("nobody", |(): ()| panic!("no more")).unwrap();
+        let error = clients.tell(&()).unwrap_err().to_string();
+        assert!(error.contains("nobody") && error.contains("ended by itself"), "{error}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Servers that are programs of their own: this command's, as a user would start it, and other people's.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::server::{Place, Server};
+use crate::sys::process;
+
+/// How long a program may take to listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Starts this command with other arguments and waits until it says on which port it listens.
+///
+/// # Errors
+///
+/// What it says instead, or [`Error::System`] if it cannot be started.
+pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
+    let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(arguments).env_remove(superpoll::BACKEND_VARIABLE);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (child, output, errors) = at(place, || process::spawn(&mut command).map_err(failed))?;
+    let server = Server::of_program(name, child);
+    let mut line = String::new();
+    if let Some(output) = output {
+        BufReader::new(output).read_line(&mut line).map_err(failed)?;
+    }
+    match announced(&line) {
+        Some(port) => Ok((server, port)),
+        None => Err(complaint(name, server, errors)),
+    }
+}
+
+/// The port in a line that says where a server listens: the first one of the loopback address.
+fn announced(line: &str) -> Option<u16> {
+    let (_, rest) = line.split_once("127.0.0.1:")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Starts another program and waits until connections to this port are accepted.
+///
+/// # Errors
+///
+/// What it says instead, or [`Error::System`] if it cannot be started.
+pub fn other(
+    name: &'static str,
+    place: Place,
+    port: u16,
+    program: &str,
+    arguments: &[&str],
+) -> Result<Server> {
+    let failed = |e| Error::system(format!("starting {program}"), e);
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let (child, _, errors) = at(place, || process::spawn(&mut command).map_err(failed))?;
+    let server = Server::of_program(name, child);
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(server);
+        }
+        if server.has_ended() {
+            break;
+        }
+        process::sleep(10_000_000);
+    }
+    Err(complaint(name, server, errors))
+}
+
+/// Whether a program is installed: it tells its version.
+pub fn is_installed(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("-v").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// A port that nobody listens on at the moment, for programs that cannot choose one themselves.
+///
+/// # Errors
+///
+/// [`Error::System`] if there is none.
+pub fn free_port() -> Result<u16> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|e| Error::system("looking for a free port", e))
+}
+
+/// Starts something on a server's processor: children are where their parent was.
+fn at<T>(place: Place, start: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Some(processor) = place.processor else { return start() };
+    let own = process::processors();
+    let moving = |e| Error::system(format!("moving a server to processor {processor}"), e);
+    process::pin(&[processor]).map_err(moving)?;
+    let started = start();
+    process::pin(&own).map_err(moving)?;
+    started
+}
+
+/// Ends a server that did not start, and says what it said last.
+fn complaint(name: &'static str, server: Server, errors: Option<ChildStderr>) -> Error {
+    drop(server);
+    let mut text = String::new();
+    if let Some(mut errors) = errors {
+        // What is no text is left out.
+        let _ = errors.read_to_string(&mut text);
+    }
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    let line = line.map(|line| line.strip_prefix("superpoll: ").unwrap_or(line));
+    Error::usage(format!("{name} did not start: {}", line.unwrap_or("it said nothing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_off_what_servers_say() {
+        assert_eq!(announced("superpoll: serving http://127.0.0.1:8080/\n"), Some(8080));
+        assert_eq!(announced("superpoll: relaying 127.0.0.1:80 to 127.0.0.1:81"), Some(80));
+        assert_eq!(announced("superpoll: 127.0.0.1:x"), None);
+        assert_eq!(announced(""), None);
+    }
+
+    #[test]
+    fn a_program_that_ends_is_quoted_and_one_that_is_not_there_is_named() {
+        let place = Place { processor: None, second_thread: false };
+        let port = free_port().unwrap();
+        let error = other("shell", place, port, "sh", &["-c", "echo why >&2; exit 1"]).unwrap_err();
+        assert_eq!(error.to_string(), "shell did not start: why");
+        let error = other("nobody", place, port, "superpoll-nobody", &[]).unwrap_err();
+        assert!(error.to_string().contains("starting superpoll-nobody"), "{error}");
+        assert!(!is_installed("superpoll-nobody"));
+    }
+}

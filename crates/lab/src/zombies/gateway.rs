@@ -1,0 +1,32 @@
+//! `superpoll serve` with a folder of one file, as a user would start it.
+
+use superpoll::BackendKind;
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+use crate::http::response::BODY;
+use crate::server::{Place, Server, program};
+
+/// Starts it. The folder is to live as long as the server.
+pub(super) fn start(
+    name: &'static str,
+    place: Place,
+    backend: BackendKind,
+) -> Result<(Server, u16, TempDir)> {
+    let failed = |e| Error::system("making a folder to be served", e);
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let root = folder.path().join("root");
+    std::fs::create_dir(&root).map_err(failed)?;
+    std::fs::write(root.join("index.html"), BODY).map_err(failed)?;
+    let file = folder.path().join("superpoll.toml");
+    // Zombies are silent for as long as the experiment takes.
+    let config = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\nfiles = {{ root = {:?} }}\n\
+         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
+        root.to_string_lossy()
+    );
+    std::fs::write(&file, config).map_err(failed)?;
+    let arguments = ["serve", "--backend", backend.name(), "-c", &file.to_string_lossy()];
+    let (server, port) = program::superpoll(name, place, &arguments)?;
+    Ok((server, port, folder))
+}

@@ -1,0 +1,110 @@
+//! `lab zombies`: what connections on which nothing happens cost those on which something does.
+//!
+//! Ten clients ask and are answered, 40,000 times in all. Beside them are zombies: clients that have asked once and then
+//! keep silent, none at first, then a hundred, a thousand, 9,900. A server whose time for a request grows with them pays
+//! for being idle. What is compared is a server with zombies and the same server without, in turns, round by round; the
+//! figure is the processor time of its process by request, and the time on the clock beside it.
+//!
+//! The servers are echo servers (`lab echo`'s: loops on `epoll`, on our poller's back-ends, on our runtime, on tokio) and
+//! web servers that answer thirteen bytes by HTTP/1 (`superpoll serve` with a folder of one file, as a user would start
+//! it, hyper on tokio, and a loop with canned bytes). The zombies' ends live in processes of their own, up to 5,000 in
+//! each, and come from as many addresses of the loopback network, so that one server can have as many as its limit of
+//! descriptors allows. They connect before the busy ones, so a `poll` array has all of them in front. Every zombie's answer is checked, and in the end
+//! that none was closed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::echo::Ratio;
+use crate::error::Result;
+use crate::options::Output;
+use crate::record::Record;
+
+mod crowd;
+mod gateway;
+pub mod plot;
+mod subject;
+pub mod table;
+mod trial;
+
+/// Options of `lab zombies`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Silent connections to each server, with commas; none is always measured too
+    /// [default: 0,100,1000,9900, or 0,100,1000 if quick]
+    #[arg(long, value_name = "LIST")]
+    pub zombies: Option<String>,
+    /// Connections that ask
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub active: usize,
+    /// Requests to each server, over all rounds; fewer where the time is not enough
+    #[arg(long, value_name = "N", default_value_t = 40_000)]
+    pub requests: u64,
+    /// Servers to measure, with commas, or all
+    #[arg(long, value_name = "LIST")]
+    pub subjects: Option<String>,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            zombies: None,
+            active: 10,
+            requests: 40_000,
+            subjects: None,
+            output: Output::default(),
+        }
+    }
+}
+
+/// One server with so many zombies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The server.
+    pub subject: String,
+    /// `echo` or `web`.
+    pub family: String,
+    /// Connections that ask, each with one request under way.
+    pub active: usize,
+    /// Connections that have asked once.
+    pub zombies: usize,
+    /// Requests in a round, over all connections that ask.
+    pub requests: u64,
+    /// Processor time of the server's process by request, in the round that took least.
+    pub cpu_ns_per_request_min: f64,
+    /// The same in the middle one.
+    pub cpu_ns_per_request_median: f64,
+    /// The dearest round less the cheapest.
+    pub cpu_spread: f64,
+    /// Time on the clock by request, in the middle round. The load generator has its part in it.
+    pub ns_per_request_median: f64,
+    /// The same for as many requests as were asked for, in seconds.
+    pub seconds: f64,
+    /// The share of its processor that the load generator used, in the middle round.
+    pub generator_busy: f64,
+    /// Times the poller waited, if the server counts them.
+    pub waits_per_request: Option<f64>,
+    /// Calls of `epoll_ctl`, if the server counts them.
+    pub epoll_ctl_per_request: Option<f64>,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Processor time against that of the same server without zombies.
+    pub none_ratio: Option<Ratio>,
+    /// Time on the clock against that of the same server without zombies.
+    pub none_clock_ratio: Option<Ratio>,
+    /// Processor time against that of the family's loop on epoll with as many zombies.
+    pub raw_epoll_ratio: Option<Ratio>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
+/// [`Error::Work`](crate::Error::Work) if an answer is wrong or does not come; otherwise what a server says.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    trial::run(options)
+}
