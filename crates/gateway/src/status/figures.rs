@@ -10,7 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{EngineState, Snapshot};
+use super::{EngineState, SetState, Snapshot};
 use crate::body::Body;
 use crate::reply;
 
@@ -62,6 +62,9 @@ const GAUGES: &[Gauge] = &[
     }),
 ];
 
+/// A figure of a set.
+type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
+
 /// One look, as the registry takes it.
 #[derive(Debug)]
 struct Figures(Snapshot);
@@ -109,7 +112,7 @@ impl Figures {
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
             }
         }
-        let sets: [(&str, &str, fn(&super::SetState) -> u64); 3] = [
+        let sets: [OfSet; 3] = [
             ("set_descriptors", "Descriptors in a set", |set| set.len as u64),
             ("set_watched", "Descriptors that were in a set, summed over its passes", |set| {
                 set.watched
