@@ -505,6 +505,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[upstreams.app]\nzzz = 1",
         "[upstreams.app]\nservers = [{ zzz = 1 }]",
         "[upstreams.app]\nhealth = { zzz = 1 }",
+        "[upstreams.app]\ntls = { zzz = 1 }",
         "[timeouts]\nzzz = 1",
         "[limits]\nzzz = 1",
         "[access_log]\nzzz = 1",

