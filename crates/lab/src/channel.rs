@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::sys::descriptor;
+use crate::sys::{descriptor, network};
 
 /// Kinds of descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,6 +56,30 @@ const RESERVE: usize = 64;
 /// The congestion controls asked for, the first that the kernel has: every run uses the same one,
 /// whatever the system's default (some keep timers per segment, which would be measured as well).
 const CONGESTION: [&str; 2] = ["reno", "cubic"];
+
+/// Where a system keeps the congestion control of new TCP sockets, each network its own.
+const DEFAULT_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Has the servers that this thread starts from now on use a plain congestion control, those too whose sockets
+/// cannot be told: they get a network of their own with it. Says why where that may not be done; all have the system's
+/// default alike then.
+pub fn plain_network() -> Option<String> {
+    let made = network::enter_new().and_then(|()| {
+        let set = |name: &&&str| std::fs::write(DEFAULT_CONGESTION, name).is_ok();
+        CONGESTION.iter().find(set).map(drop).ok_or_else(|| std::io::ErrorKind::Unsupported.into())
+    });
+    made.err().map(|error| {
+        format!(
+            "a network of its own with a plain congestion control: {error}; all use the system's, {}",
+            default_congestion()
+        )
+    })
+}
+
+/// The congestion control of new sockets.
+pub fn default_congestion() -> String {
+    std::fs::read_to_string(DEFAULT_CONGESTION).unwrap_or_default().trim().to_owned()
+}
 
 /// Chooses a plain congestion control. A kernel with none of them uses its default for all alike.
 pub fn plain_congestion(socket: &OwnedFd) {

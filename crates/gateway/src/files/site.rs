@@ -99,6 +99,15 @@ impl Site {
         self.answer_at(head, path, clock()).await
     }
 
+    /// Answers at once, if that takes no more than a look into the cache.
+    #[must_use]
+    pub fn answer_now(&self, head: &request::Parts, path: &str) -> Option<Response<Body>> {
+        if head.method != Method::GET && head.method != Method::HEAD {
+            return None;
+        }
+        self.cache.borrow().fresh(path, clock())?.respond_now(head)
+    }
+
     /// [`answer`](Site::answer) at a time that no earlier one was after.
     pub(super) async fn answer_at(
         &self,

@@ -28,9 +28,10 @@ use hyper::service::service_fn;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::home::Home;
+use super::router::Reply;
 use super::watched::Watched;
 use crate::body::Body;
-use crate::exchange::{Exchange, Peer, Plan};
+use crate::exchange::{Exchange, LocalFuture, Peer, Plan};
 use crate::log::{Pad, Record};
 use crate::park::{Form, Parked, Resume, Resumes, Waiting};
 use crate::tally::Tally;
@@ -89,6 +90,29 @@ impl Line {
 }
 
 impl Line {
+    /// What is to be counted and said of every response.
+    fn finish(
+        &self,
+        running: Running,
+        version: Version,
+        entry: Option<Box<Entry>>,
+        mut response: Response<Body>,
+    ) -> Response<Answer> {
+        let worker = &self.home.worker;
+        let mut entry = if self.can_park { self.entry.take() } else { entry };
+        if let Some(entry) = &mut entry {
+            entry.record.status = response.status().as_u16();
+        }
+        let most = worker.limits.get().requests_per_connection;
+        // HTTP/2 has no such field; its connection is told to go away.
+        if version < Version::HTTP_2 && most.is_some_and(|most| self.requests() >= most.get()) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
+        worker.counters.responses[class - 1].add(1);
+        response.map(|body| Answer { body, running, bytes: 0, entry })
+    }
+
     /// Requests so far.
     pub fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
@@ -201,59 +225,64 @@ fn form(request: &Request<Incoming>) -> Form {
     Form { is_1_0, closes: if is_1_0 { !says("keep-alive") } else { says("close") } }
 }
 
+/// The response of a request. What is known at once costs no future of its own.
+pub(super) enum Serving {
+    Now(Option<Response<Answer>>),
+    Later(LocalFuture<Response<Answer>>),
+}
+
+impl Future for Serving {
+    type Output = Result<Response<Answer>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Serving::Now(response) => {
+                response.take().map_or(Poll::Pending, |it| Poll::Ready(Ok(it)))
+            }
+            Serving::Later(future) => future.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
+
 /// Answers one request.
-pub(super) async fn serve_one(
-    line: Rc<Line>,
-    request: Request<Incoming>,
-) -> Result<Response<Answer>, Infallible> {
-    let running = Running::new(&line);
+pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving {
+    let running = Running::new(line);
     let worker = &line.home.worker;
-    let first = line.first.take();
-    let version = request.version();
-    let limits = worker.limits.get();
+    let (version, is_empty) = (request.version(), request.body().is_end_stream());
     if line.can_park {
         line.form.set(form(&request));
+        if is_empty {
+            line.tally.unused.set(false);
+        }
     }
-    // A request that waits takes its entry along.
-    let pad = worker.pad().filter(|_| first.is_none());
-    let mut entry = pad.map(|pad| Box::new(Entry::new(pad, &line, &request)));
-    if line.can_park && first.is_none() {
+    if let Some(response) = line.first.take() {
+        line.tally.unused.set(false);
+        return Serving::Now(Some(line.finish(running, version, None, response)));
+    }
+    let mut entry = worker.pad().map(|pad| Box::new(Entry::new(pad, line, &request)));
+    if line.can_park {
+        // A request that waits takes its entry along.
         line.entry.replace(entry.take());
     }
-    let response = match first {
-        Some(response) => {
-            line.tally.unused.set(false);
-            response
-        }
-        None => {
-            let can_wait = line.can_park && request.body().is_end_stream();
-            let exchange = Exchange {
-                peer: line.peer.clone(),
-                can_take_over: line.can_take_over && request.version() == Version::HTTP_11,
-                can_wait,
-                plan: line.plan.clone(),
-            };
-            let tally = line.can_park.then(|| line.tally.clone());
-            let patience = worker.timeouts.get().body;
-            let request = request.map(|body| Upload::new(body, limits.body_bytes, patience, tally));
-            worker.router().respond(request, exchange).await
-        }
+    let prepare = |request: Request<Incoming>| {
+        let exchange = Exchange {
+            peer: line.peer.clone(),
+            can_take_over: line.can_take_over && version == Version::HTTP_11,
+            can_wait: line.can_park && is_empty,
+            plan: line.plan.clone(),
+        };
+        let tally = line.can_park.then(|| line.tally.clone());
+        let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
+        (request.map(|body| Upload::new(body, limit, patience, tally)), exchange)
     };
-    let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
-    worker.counters.responses[class - 1].add(1);
-    if line.can_park {
-        entry = line.entry.take();
+    match worker.router().respond(request, &line.peer, prepare) {
+        Reply::Now(response) => Serving::Now(Some(line.finish(running, version, entry, response))),
+        Reply::Later(response) => {
+            let line = line.clone();
+            let later = async move { line.finish(running, version, entry, response.await) };
+            Serving::Later(Box::pin(later))
+        }
     }
-    if let Some(entry) = &mut entry {
-        entry.record.status = response.status().as_u16();
-    }
-    let mut response = response;
-    let is_last = limits.requests_per_connection.is_some_and(|most| line.requests() >= most.get());
-    // HTTP/2 has no such field; its connection is told to go away.
-    if is_last && version < Version::HTTP_2 {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(response.map(|body| Answer { body, running, bytes: 0, entry }))
 }
 
 /// Why a connection leaves hyper.
@@ -354,8 +383,8 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         line.tally.unused.set(!before.is_empty());
         let service = {
             let line = line.clone();
-            // hyper can give back only what can be moved, which a boxed future can.
-            service_fn(move |request| Box::pin(serve_one(line.clone(), request)))
+            // hyper can give back only what can be moved, as this is.
+            service_fn(move |request| serve_one(&line, request))
         };
         let io = Watched { transport, before, tally: line.tally.clone() };
         let mut connection = home.http1.serve_connection(io, service);

@@ -26,7 +26,7 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
     let line = Rc::new(Line::new(home.clone(), peer, (false, false)));
     let service = {
         let line = line.clone();
-        service_fn(move |request| serve_one(line.clone(), request))
+        service_fn(move |request| serve_one(&line, request))
     };
     let io = Watched { transport, before: Bytes::new(), tally: line.tally.clone() };
     let mut connection = pin!(home.http2.serve_connection(io, service));

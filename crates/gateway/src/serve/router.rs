@@ -1,5 +1,6 @@
 //! From a request to who answers it: by host, by path.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,11 +8,12 @@ use std::sync::Arc;
 use http::header::{HOST, LOCATION};
 use http::uri::Authority;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
 
 use crate::body::Body;
 use crate::channel::{Desk, Registry};
 use crate::config::{self, Config};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, LocalFuture, Peer};
 use crate::files::{Embedded, Folder, Site};
 use crate::park::Lot;
 use crate::reply;
@@ -32,10 +34,10 @@ pub(super) struct Blueprint {
 /// Who answers below a path.
 enum Handler {
     Channel(Rc<Desk>),
-    Demo(Embedded),
-    Files(Site),
+    Demo(Rc<Embedded>),
+    Files(Rc<Site>),
     Redirect(config::Redirect),
-    Proxy(Forwarder),
+    Proxy(Rc<Forwarder>),
 }
 
 struct Route {
@@ -52,6 +54,8 @@ pub(super) struct Router {
     /// What follows the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
     default: Option<Routes>,
+    /// The Host field of the last request, and its routes.
+    last: RefCell<Option<(HeaderValue, Routes)>>,
     desks: Vec<Rc<Desk>>,
     overview: Arc<Overview>,
     /// Where the figures are told, if they are.
@@ -80,6 +84,7 @@ impl Blueprint {
             names: HashMap::new(),
             wildcards: Vec::new(),
             default: None,
+            last: RefCell::default(),
             desks: Vec::new(),
             overview: self.overview,
             metrics: self.config.metrics.as_ref().map(|metrics| metrics.path.clone()),
@@ -90,11 +95,11 @@ impl Blueprint {
             for route in &host.routes {
                 let handler = match &route.action {
                     config::Action::Files(files) => match folders.next() {
-                        Some(folder) => Handler::Files(Site::new(folder, files.clone())),
+                        Some(folder) => Handler::Files(Rc::new(Site::new(folder, files.clone()))),
                         None => continue,
                     },
                     config::Action::Demo => match Embedded::demo() {
-                        Ok(demo) => Handler::Demo(demo),
+                        Ok(demo) => Handler::Demo(Rc::new(demo)),
                         // It could be made when the configuration was looked at.
                         Err(_) => continue,
                     },
@@ -112,7 +117,7 @@ impl Blueprint {
                     config::Action::Proxy(proxy) => {
                         let Some(group) = self.groups.get(&proxy.upstream) else { continue };
                         let (path, timeouts) = (&route.path, &self.config.timeouts);
-                        Handler::Proxy(Forwarder::new(group, proxy, path, timeouts))
+                        Handler::Proxy(Rc::new(Forwarder::new(group, proxy, path, timeouts)))
                     }
                 };
                 routes.push(Route { path: route.path.clone(), handler });
@@ -152,13 +157,10 @@ pub(super) fn open(config: &Config) -> Result<Vec<Folder>, String> {
     Ok(folders)
 }
 
-/// The host that a request is for. RFC 9112, section 3.2, has it refused where that is not clear.
+/// The host that a request is for; the empty name where it does not say. RFC 9112, section 3.2, has it refused where
+/// that is not clear.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, StatusCode> {
-    let mut fields = request.headers().get_all(HOST).into_iter();
-    let field = fields.next();
-    if fields.next().is_some() || (field.is_none() && request.version() == Version::HTTP_11) {
-        return Err(StatusCode::BAD_REQUEST);
-    }
+    let field = host_field(request)?;
     // The target's comes first, which is how HTTP/2 tells it and what requests to a proxy have.
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.clone()));
@@ -169,6 +171,28 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, StatusCode> {
             Ok(authority) if !authority.as_str().contains('@') => Ok(Some(authority)),
             _ => Err(StatusCode::BAD_REQUEST),
         },
+    }
+}
+
+/// The one Host field, which HTTP/1.1 must have.
+fn host_field<B>(request: &Request<B>) -> Result<Option<&HeaderValue>, StatusCode> {
+    let mut fields = request.headers().get_all(HOST).into_iter();
+    let field = fields.next();
+    if fields.next().is_some() || (field.is_none() && request.version() == Version::HTTP_11) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    Ok(field)
+}
+
+/// A response, or what becomes one. Most are of the first kind, and cost no future.
+pub(super) enum Reply {
+    Now(Response<Body>),
+    Later(LocalFuture<Response<Body>>),
+}
+
+impl From<StatusCode> for Reply {
+    fn from(status: StatusCode) -> Reply {
+        Reply::Now(reply::status(status))
     }
 }
 
@@ -202,57 +226,84 @@ impl Router {
         }
     }
 
-    /// Answers a request.
-    pub async fn respond(
-        self: Rc<Self>,
-        request: Request<Upload>,
-        exchange: Exchange,
-    ) -> Response<Body> {
-        let host = match host(&request) {
-            Ok(host) => host,
-            Err(status) => return reply::status(status),
-        };
-        let name = host.as_ref().map_or("", Authority::host);
-        let Some(routes) = self.routes(name) else {
-            return reply::status(StatusCode::MISDIRECTED_REQUEST);
+    /// The routes of the host that a request is for, of which the last one is remembered.
+    fn routes_for<B>(&self, request: &Request<B>) -> Result<Routes, StatusCode> {
+        let field = if request.uri().authority().is_none() { host_field(request)? } else { None };
+        if let (Some(field), Some((last, routes))) = (field, &*self.last.borrow())
+            && field == last
+        {
+            return Ok(routes.clone());
+        }
+        let host = host(request)?;
+        let found = self.routes(host.as_ref().map_or("", Authority::host)).cloned();
+        let routes = found.ok_or(StatusCode::MISDIRECTED_REQUEST)?;
+        if let Some(field) = field {
+            self.last.replace(Some((field.clone(), routes.clone())));
+        }
+        Ok(routes)
+    }
+
+    /// Answers a request. `prepare` is called where that needs the request's body or its connection.
+    pub fn respond(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+    ) -> Reply {
+        let routes = match self.routes_for(&request) {
+            Ok(routes) => routes,
+            Err(status) => return status.into(),
         };
         let path = request.uri().path();
         if self.metrics.as_deref() == Some(path) {
-            return self.overview.figures().await;
+            let overview = self.overview.clone();
+            return Reply::Later(Box::pin(async move { overview.figures().await }));
         }
-        if path.starts_with(PAGE) && self.page.unwrap_or_else(|| Overview::may_see(exchange.peer()))
-        {
-            return self.overview.clone().page(request, &exchange).await;
+        if path.starts_with(PAGE) && self.page.unwrap_or_else(|| Overview::may_see(peer)) {
+            let overview = self.overview.clone();
+            let (request, exchange) = prepare(request);
+            return Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }));
         }
-        let fits = |route: &&Route| {
+        let fits = |route: &Route| {
             let rest = path.strip_prefix(route.path.as_str());
             rest.is_some_and(|rest| {
                 rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
             })
         };
-        let Some(route) = routes.iter().find(fits) else {
-            return reply::status(StatusCode::NOT_FOUND);
+        let Some(route) = routes.iter().find(|route| fits(route)) else {
+            return StatusCode::NOT_FOUND.into();
         };
+        let below = route.path.trim_end_matches('/').len();
         match &route.handler {
+            Handler::Redirect(redirect) => Reply::Now(to(redirect)),
+            // There is nothing below a channel.
+            Handler::Channel(_) if !matches!(&path[below..], "" | "/") => {
+                StatusCode::NOT_FOUND.into()
+            }
             Handler::Channel(desk) => {
-                // There is nothing below a channel.
-                if !matches!(&path[route.path.trim_end_matches('/').len()..], "" | "/") {
-                    return reply::status(StatusCode::NOT_FOUND);
-                }
-                desk.clone().answer(request, &exchange).await
+                let (desk, (request, exchange)) = (desk.clone(), prepare(request));
+                Reply::Later(Box::pin(async move { desk.answer(request, &exchange).await }))
             }
             Handler::Files(site) => {
                 let (head, _) = request.into_parts();
-                let path = &head.uri.path()[route.path.trim_end_matches('/').len()..];
-                site.answer(&head, path).await
+                if let Some(response) = site.answer_now(&head, &head.uri.path()[below..]) {
+                    return Reply::Now(response);
+                }
+                let site = site.clone();
+                Reply::Later(Box::pin(async move {
+                    site.answer(&head, &head.uri.path()[below..]).await
+                }))
             }
             Handler::Demo(demo) => {
-                let (head, _) = request.into_parts();
-                let path = &head.uri.path()[route.path.trim_end_matches('/').len()..];
-                demo.answer(&head, path).await
+                let ((head, _), demo) = (request.into_parts(), demo.clone());
+                Reply::Later(Box::pin(async move {
+                    demo.answer(&head, &head.uri.path()[below..]).await
+                }))
             }
-            Handler::Redirect(redirect) => to(redirect),
-            Handler::Proxy(forwarder) => forwarder.answer(request, &exchange).await,
+            Handler::Proxy(forwarder) => {
+                let (forwarder, (request, exchange)) = (forwarder.clone(), prepare(request));
+                Reply::Later(Box::pin(async move { forwarder.answer(request, &exchange).await }))
+            }
         }
     }
 }

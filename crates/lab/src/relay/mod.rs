@@ -10,7 +10,8 @@
 //! processor is all clients and the origin, and checks each byte on both sides. The relays (`subject.rs`) are
 //! ours on each back-end (`ours.rs`), with and without speculation, and haproxy and nginx where they are
 //! installed (`peers.rs`), each in a process of its own on another processor; they take turns, round by round
-//! (`trial.rs`). Congestion control is the system's default in all of them.
+//! (`trial.rs`). Congestion control is the same plain one in all of them, for which the experiment has a network of
+//! its own where it may: one that paces, as bbr does, has a timer's part in every figure.
 
 use std::collections::BTreeMap;
 

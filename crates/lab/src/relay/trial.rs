@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 
 use serde_json::{Map, Value, json};
 
+use crate::channel;
 use crate::echo::ratio;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -101,7 +102,8 @@ impl Runner {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
+    notes.extend(channel::plain_network());
     let points = points(options, entries.len())?;
     for note in &notes {
         output::note(note);
@@ -112,14 +114,13 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let measured = processors.apart(|server| measure(options, &entries, &points, server));
     let (rows, rounds, left_out) = measured?;
     pace::say_left_out(left_out);
-    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     let parameters: Map<String, Value> = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("rounds", json!(rounds)),
         ("client_processor", json!(processors.client())),
         ("server_processor", json!(processors.server())),
-        ("congestion_control", json!(congestion.unwrap_or_default().trim())),
+        ("congestion_control", json!(channel::default_congestion())),
         ("quick", json!(options.output.quick)),
         ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),

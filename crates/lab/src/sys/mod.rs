@@ -5,6 +5,7 @@ pub mod aio;
 pub mod descriptor;
 pub mod epoll;
 pub mod memory;
+pub mod network;
 pub mod poll;
 pub mod process;
 pub mod select;
