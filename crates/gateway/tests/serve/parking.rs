@@ -11,8 +11,9 @@ fn a_quiet_connection_is_parked_and_goes_on() {
         for round in 1..4 {
             assert_eq!(client.get("/small.txt").body, b"hello\n");
             stage.until(|engine| &engine.parked, 1);
+            // Whether it ends its task before or after it is counted as parked is its own affair.
             assert_eq!(stage.count(|engine| &engine.parkings), round, "{backend:?}");
-            assert_eq!(stage.count(|engine| &engine.active), 0);
+            stage.until(|engine| &engine.active, 0);
         }
         drop(client);
         stage.until(|engine| &engine.parked, 0);
@@ -79,7 +80,7 @@ fn hundreds_are_parked_on_two_engines_and_all_go_on() {
         }
         stage.until(|engine| &engine.parked, 400);
     }
-    assert_eq!(stage.count(|engine| &engine.active), 0);
+    stage.until(|engine| &engine.active, 0);
     drop(clients);
     stage.until(|engine| &engine.parked, 0);
     assert_eq!(stage.drained(), 0);
