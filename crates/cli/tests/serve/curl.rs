@@ -74,11 +74,12 @@ fn files_heads_ranges_conditions_and_what_is_not_there() {
     let followed = ask(&["-L", "-w", "%{url_effective}"], "sub");
     assert!(followed.ends_with(&format!("<p>below</p>\n{}", server.url("sub/"))), "{followed}");
 
-    for path in ["nothing", "../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "small/", "small/more"]
-    {
+    for path in ["nothing", "small/", "small/more"] {
         assert_eq!(status(&ask(&[], path)), 404, "{path}");
     }
-    assert!(matches!(status(&ask(&[], "small%00")), 400 | 404));
+    for path in ["../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "small%00"] {
+        assert_eq!(status(&ask(&[], path)), 400, "{path}");
+    }
     let refused = ask(&["-X", "DELETE"], "small");
     assert_eq!((status(&refused), field(&refused, "allow").is_some()), (405, true));
     server.finish();

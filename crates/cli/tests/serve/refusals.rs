@@ -47,6 +47,7 @@ fn what_is_asked_for_wrongly_is_refused_in_one_line() {
     drop(taken);
 }
 
+const HOST: &str = "\n[[hosts]]\n[[hosts.routes]]\nredirect = { to = \"/x\" }\n";
 const LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\n";
 
 #[test]
@@ -75,11 +76,15 @@ fn a_wrong_configuration_is_told_with_its_place() {
             "tls = { certificate = \"cert.pem\", key = \"no.key\" }",
             "wrong.toml:3:41: cannot read the private key no.key",
         ),
-        ("[access_log]\npath = \"no/such/log\"", "wrong.toml:4:8: "),
+        (
+            "[access_log]\npath = \"no/such/log\"",
+            "wrong.toml:3:1: cannot write the access log no/such/log",
+        ),
         ("address = \"127.0.0.1:1\"", "wrong.toml:3:1: "),
     ];
     for (text, start) in cases {
-        site.write("wrong.toml", &format!("{LISTENER}{text}"));
+        let rest = if text.contains("[[hosts]]") { "" } else { HOST };
+        site.write("wrong.toml", &format!("{LISTENER}{text}{rest}"));
         for arguments in [&["-c", "wrong.toml"][..], &["-c", "wrong.toml", "--check"]] {
             let line = refused(&site, arguments);
             let rest = line.strip_prefix("superpoll: ").unwrap();

@@ -197,8 +197,11 @@ pub fn response(stream: &mut TcpStream) -> String {
         head.push(byte[0]);
     }
     let mut text = String::from_utf8(head).unwrap();
-    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse().unwrap())
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).unwrap();
     text.push_str(&String::from_utf8_lossy(&body));
     text
@@ -206,7 +209,9 @@ pub fn response(stream: &mut TcpStream) -> String {
 
 /// Asks for a path on a connection that goes on.
 pub fn get(stream: &mut TcpStream, path: &str) -> String {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    // In one piece: a second small one would wait for the first to be acknowledged.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
     response(stream)
 }
 

@@ -80,6 +80,7 @@ fn messages_pass_a_proxy_both_ways_and_the_end_does_as_well() {
         }
         through.close(None).unwrap();
         while through.read().is_ok() {}
+        drop(through);
         // The end of the server is told, also through a proxy.
         let mut through = subscribe(&proxy, "/api/news");
         channel.finish();
