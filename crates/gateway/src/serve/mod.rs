@@ -449,8 +449,7 @@ impl Server {
         for engine in 0..self.engines.len() {
             let number = self.number;
             let stop = move || {
-                let ended = SERVERS.with(|servers| servers.borrow_mut().remove(&number));
-                if let Some(local) = ended {
+                if let Some(local) = local(number) {
                     local.closed.borrow().set(true);
                     local.worker.drain();
                 }
