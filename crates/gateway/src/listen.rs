@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
 
 use listenfd::ListenFd;
@@ -19,7 +19,8 @@ use crate::transport::{Plain, Socket};
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener),
+    /// With the file to remove in the end, unless another made it.
+    Unix(std::os::unix::net::UnixListener, Option<PathBuf>),
 }
 
 /// One engine's part of it.
@@ -76,7 +77,7 @@ impl Bound {
         if let Some(mode) = mode {
             std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
-        Ok(Bound::Unix(listener.into_std()))
+        Ok(Bound::Unix(listener.into_std(), Some(path.to_path_buf())))
     }
 
     /// The address, with the port that the kernel has chosen.
@@ -98,7 +99,7 @@ impl Bound {
                 let found = look_up(host.as_deref(), *port).unwrap_or_default();
                 listener.local_addr().is_ok_and(|local| found.contains(&local))
             }
-            (Bound::Unix(listener), Address::Unix(path)) => {
+            (Bound::Unix(listener, _), Address::Unix(path)) => {
                 listener.local_addr().is_ok_and(|local| local.as_pathname() == Some(path))
             }
             _ => false,
@@ -112,9 +113,18 @@ impl Bound {
                 let options = ListenOptions::new().exclusive(exclusive);
                 Ok(Listener::Tcp(options.adopt(listener.try_clone()?)?))
             }
-            Bound::Unix(listener) => {
+            Bound::Unix(listener, _) => {
                 Ok(Listener::Unix(UnixListener::from_std(listener.try_clone()?)?))
             }
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Bound::Unix(_, Some(path)) = self {
+            // Left behind it does no harm: who listens there next replaces it.
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -142,7 +152,7 @@ impl Inherited {
                 Err(_) => match passed.take_unix_listener(index)? {
                     Some(listener) => {
                         listener.set_nonblocking(true)?;
-                        Some(Bound::Unix(listener))
+                        Some(Bound::Unix(listener, None))
                     }
                     None => None,
                 },
@@ -163,7 +173,7 @@ impl Inherited {
                 let local = listener.local_addr()?;
                 Ok(Address::Tcp { host: Some(local.ip().to_string()), port: local.port() })
             }
-            Bound::Unix(listener) => match listener.local_addr()?.as_pathname() {
+            Bound::Unix(listener, _) => match listener.local_addr()?.as_pathname() {
                 Some(path) => Ok(Address::Unix(path.to_path_buf())),
                 None => {
                     let what = "an inherited socket of the Unix domain has no path";

@@ -141,9 +141,11 @@ impl<'a> Check<'a> {
             upstreams,
             timeouts: raw.timeouts,
             limits: raw.limits,
-            access_log: raw.access_log.map(|mut log| {
+            access_log: raw.access_log.map(|log| {
+                let (place, mut log) = (log.span(), log.into_inner());
                 if log.path != Path::new("stderr") {
                     log.path = self.resolved(log.path);
+                    self.on_disk(place, &log.path, disk::log);
                 }
                 log
             }),

@@ -1,5 +1,6 @@
-//! Whether what a configuration names is there: folders, certificates and keys.
+//! Whether what a configuration names is there: folders, certificates and keys, and the place of a log.
 
+use std::io;
 use std::path::Path;
 
 use futures_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -37,4 +38,18 @@ pub(super) fn key(path: &Path) -> Result<(), String> {
 pub(super) fn folder(path: &Path) -> Result<(), String> {
     let wrong = |error| format!("cannot read the folder {}: {error}", path.display());
     std::fs::read_dir(path).map(drop).map_err(wrong)
+}
+
+/// What stands in the way of a log, which need not be there yet.
+pub(super) fn log(path: &Path) -> Result<(), String> {
+    let wrong = |error| format!("cannot write the access log {}: {error}", path.display());
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(wrong(io::ErrorKind::IsADirectory.into())),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            std::fs::metadata(folder.unwrap_or(Path::new("."))).map(drop).map_err(wrong)
+        }
+        Err(error) => Err(wrong(error)),
+    }
 }

@@ -22,7 +22,7 @@ pub(super) struct Config {
     pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,
     pub(super) timeouts: Timeouts,
     pub(super) limits: Limits,
-    pub(super) access_log: Option<AccessLog>,
+    pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
 }
 

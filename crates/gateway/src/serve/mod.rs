@@ -111,6 +111,8 @@ struct Front {
 enum Kind {
     Http(Arc<Bound>),
     Relay(Arc<Relay>),
+    /// Nobody listens there any more.
+    Closed,
 }
 
 /// A server at work. Dropping it stops listening; connections go on as long as the runtime does.
@@ -427,23 +429,21 @@ impl Server {
     pub fn connections(&self) -> u64 {
         let relayed = self.fronts.iter().map(|front| match &front.kind {
             Kind::Relay(relay) => relay.counters().active,
-            Kind::Http(_) => 0,
+            Kind::Http(_) | Kind::Closed => 0,
         });
         u64::from(self.seats.taken()) + relayed.sum::<u64>()
     }
 
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
-    pub fn stop(&self) {
+    pub fn stop(&mut self) {
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
-        for front in &self.fronts {
+        for front in &mut self.fronts {
             match &front.kind {
                 Kind::Relay(relay) => relay.stop(),
-                Kind::Http(_) => {
-                    if let Address::Unix(path) = &front.listening {
-                        let _ = std::fs::remove_file(path);
-                    }
-                }
+                // Who comes now is refused rather than left waiting until all the others have ended.
+                Kind::Http(_) => front.kind = Kind::Closed,
+                Kind::Closed => {}
             }
         }
         for engine in 0..self.engines.len() {

@@ -1,0 +1,84 @@
+//! SIGTERM: what is under way ends well, what is idle is closed, and who is asked twice ends at once.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::stage::{Server, Site, backends, connect, get};
+
+/// Begins a download and reads its first bytes only.
+fn begin(stream: &mut TcpStream) -> Vec<u8> {
+    stream.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut first = vec![0; 1000];
+    stream.read_exact(&mut first).unwrap();
+    first
+}
+
+#[test]
+fn a_slow_download_finishes_and_idle_connections_are_closed() {
+    let site = Site::new();
+    let bytes = site.large();
+    for backend in backends() {
+        let server = Server::folder(&site.www(), &["--workers", "2", "--backend", backend.name()]);
+        let address = server.at(0);
+        let mut silent = server.connect();
+        let mut idle = server.connect();
+        assert!(get(&mut idle, "/small").ends_with("0123456789"));
+        let mut slow = server.connect();
+        let mut received = begin(&mut slow);
+        server.signal("TERM");
+        for stream in [&mut silent, &mut idle] {
+            assert_eq!(stream.read(&mut [0; 10]).unwrap(), 0, "{backend:?}: it answers");
+        }
+        while TcpStream::connect(address).is_ok() {
+            std::thread::yield_now();
+        }
+        slow.read_to_end(&mut received).unwrap();
+        let head = received.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        assert!(received[head + 4..] == bytes, "{backend:?}: the file is another one");
+        let (status, errors) = server.ended();
+        assert!(status.success() && errors.is_empty(), "{backend:?}: {status}, {errors}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let site = Site::new();
+    site.large();
+    for (first, second) in [("TERM", "TERM"), ("INT", "INT"), ("INT", "TERM")] {
+        let server = Server::folder(&site.www(), &[]);
+        let mut slow = server.connect();
+        begin(&mut slow);
+        server.signal(first);
+        // Signals that are the same and come at once are one.
+        while TcpStream::connect(server.at(0)).is_ok() {
+            std::thread::yield_now();
+        }
+        server.signal(second);
+        let (status, errors) = server.ended();
+        assert!(status.success(), "{first}, {second}: {status}");
+        assert_eq!(errors, "superpoll: closing 1 connections that did not end in time\n");
+        let _ = slow.read_to_end(&mut Vec::new());
+    }
+}
+
+#[test]
+fn who_does_not_end_in_time_is_closed() {
+    let site = Site::new();
+    site.large();
+    let text = "
+        [[listeners]]
+        address = \"127.0.0.1:0\"
+        [[hosts]]
+        [[hosts.routes]]
+        files = { root = \"www\" }
+        [timeouts]
+        drain = \"200ms\"";
+    let server = Server::configured(&site.write("short.toml", text), 1);
+    let mut slow = connect(server.at(0));
+    begin(&mut slow);
+    server.signal("TERM");
+    let (status, errors) = server.ended();
+    assert!(status.success());
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("closing 1 connection"), "{errors}");
+}

@@ -1,0 +1,171 @@
+//! The access log, and the counters that Prometheus reads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::stage::{Server, Site, backends, get, until};
+
+fn text(log: &str) -> String {
+    format!(
+        "[[listeners]]
+        address = \"127.0.0.1:0\"
+        [[hosts]]
+        [[hosts.routes]]
+        files = {{ root = \"www\" }}
+        [metrics]
+        path = \"/metrics\"
+        [access_log]
+        {log}"
+    )
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_log_that_was_moved_away_is_begun_anew_and_no_line_is_lost() {
+    let site = Site::new();
+    let path = site.write("logs.toml", &text("path = \"log\"\nformat = \"json\""));
+    let server = Server::configured(&path, 1);
+    let (log, old) = (site.path("log"), site.path("log.1"));
+    let mut stream = server.connect();
+    get(&mut stream, "/small");
+    get(&mut stream, "/nothing\"?a=b");
+    until("the lines are written", || lines(&log).len() == 2);
+    fs::rename(&log, &old).unwrap();
+    get(&mut stream, "/sub/");
+    server.signal("HUP");
+    server.says("serving what ");
+    get(&mut stream, "/index.html");
+    until("the new log has a line", || !lines(&log).is_empty());
+    drop(stream);
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+    let all: Vec<Value> = [lines(&old), lines(&log)]
+        .concat()
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let told: Vec<(&Value, &Value)> =
+        all.iter().map(|line| (&line["target"], &line["status"])).collect();
+    let expected = [("/small", 200), ("/nothing\"?a=b", 404), ("/sub/", 200), ("/index.html", 200)];
+    let expected: Vec<(Value, Value)> =
+        expected.map(|(target, status)| (json!(target), json!(status))).into();
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (found, wanted) in told.iter().zip(&expected) {
+        assert_eq!((found.0, found.1), (&wanted.0, &wanted.1));
+    }
+    assert_eq!(all[0]["bytes"], json!(10));
+    assert_eq!(lines(&log).len(), 1, "the new log has more than what came later");
+}
+
+#[test]
+fn lines_on_standard_error_are_those_that_analysers_read() {
+    let site = Site::new();
+    let server = Server::configured(&site.write("logs.toml", &text("path = \"stderr\"")), 1);
+    let mut stream = server.connect();
+    get(&mut stream, "/small");
+    drop(stream);
+    server.signal("TERM");
+    let (status, errors) = server.ended();
+    assert!(status.success());
+    let (start, rest) = errors.split_once(" [").unwrap();
+    let (_, rest) = rest.split_once("] ").unwrap();
+    assert_eq!(start, "127.0.0.1 - -", "{errors}");
+    assert_eq!(rest, "\"GET /small HTTP/1.1\" 200 10 \"-\" \"-\"\n");
+}
+
+#[test]
+fn a_full_disk_is_one_line_and_no_request_is_harmed() {
+    if !Path::new("/dev/full").exists() {
+        eprintln!("skipped: there is no /dev/full");
+        return;
+    }
+    let site = Site::new();
+    for backend in backends() {
+        let text =
+            format!("{}\n[server]\nbackend = \"{}\"", text("path = \"/dev/full\""), backend.name());
+        let server = Server::configured(&site.write("full.toml", &text), 1);
+        let mut stream = server.connect();
+        for _ in 0..3 {
+            for _ in 0..500 {
+                assert!(get(&mut stream, "/small").ends_with("0123456789"));
+            }
+            server.says("No space left on device");
+        }
+        drop(stream);
+        server.signal("TERM");
+        let (status, errors) = server.ended();
+        assert!(status.success());
+        assert_eq!(errors.lines().count(), 1, "{backend:?}: {errors}");
+        assert!(errors.starts_with("superpoll: writing the access log /dev/full: No space"));
+    }
+}
+
+/// Names, labels and values of the exposition format; it must be well-formed.
+fn parse(body: &str) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
+    for line in body.lines().filter(|line| *line != "# EOF") {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let parts: Vec<&str> = comment.splitn(3, ' ').collect();
+            assert!(matches!(parts[0], "HELP" | "TYPE" | "UNIT"), "{line}");
+            if parts[0] == "TYPE" {
+                kinds.insert(parts[1].to_owned(), parts[2].to_owned());
+            }
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line:?} has no value"));
+        let family = name.split('{').next().unwrap();
+        let is_known = kinds.keys().any(|kind| family.starts_with(kind.as_str()));
+        assert!(is_known && family.starts_with("superpoll_"), "{line} has no type");
+        assert!(found.insert(name.to_owned(), value).is_none(), "{name} is told twice");
+    }
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    found
+}
+
+#[test]
+fn the_counters_count() {
+    let site = Site::new();
+    let server = Server::configured(&site.write("metrics.toml", &text("path = \"log\"")), 1);
+    let mut stream = server.connect();
+    let mut scrape = || {
+        let answer = get(&mut stream, "/metrics");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert!(head.contains("content-type: application/openmetrics-text; version=1"), "{head}");
+        parse(body)
+    };
+    let sum = |all: &BTreeMap<String, f64>, name: &str, label: &str| -> f64 {
+        let fits = |found: &&String| found.starts_with(name) && found.contains(label);
+        let found: Vec<&String> = all.keys().filter(fits).collect();
+        assert!(!found.is_empty(), "there is no {name} with {label} in {:?}", all.keys());
+        found.into_iter().map(|name| all[name]).sum()
+    };
+    let before = scrape();
+    let mut other = server.connect();
+    for _ in 0..7 {
+        get(&mut other, "/small");
+    }
+    for _ in 0..3 {
+        get(&mut other, "/nothing");
+    }
+    let after = scrape();
+    let grown = |name, label| sum(&after, name, label) - sum(&before, name, label);
+    assert_eq!(grown("superpoll_responses_total", "class=\"4xx\""), 3.0);
+    // The first look is one of the good answers.
+    assert_eq!(grown("superpoll_responses_total", "class=\"2xx\""), 8.0);
+    for (name, value) in &after {
+        if name.contains("_total") {
+            assert!(before.get(name).is_none_or(|before| before <= value), "{name} went back");
+        }
+    }
+    drop((stream, other));
+    server.finish();
+}

@@ -1,0 +1,18 @@
+//! The built command `superpoll serve`, driven by what others have written: curl, wrk, h2load, OpenSSL, a WebSocket
+//! client, nginx and haproxy, and a service manager's protocols.
+//!
+//! A test whose program is not installed says so and is skipped.
+
+mod curl;
+mod demo;
+mod descriptors;
+mod ending;
+mod load;
+mod logs;
+mod peers;
+mod refusals;
+mod reload;
+mod stage;
+mod systemd;
+mod tls;
+mod websocket;

@@ -1,0 +1,289 @@
+//! What the tests have in common: the command at work, the programs that drive it, and a folder with files.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use superpoll::BackendKind;
+use tempfile::TempDir;
+
+/// How long anything may take before it counts as never.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a program is, administrators' folders included; says so if it is not there.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: {name} is not installed");
+    }
+    found
+}
+
+/// Waits until it is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn signal(child: &Child, name: &str) {
+    let number = child.id().to_string();
+    let status = Command::new("kill").args([&format!("-{name}"), &number]).status();
+    assert!(status.unwrap().success());
+}
+
+/// What it wrote, of a program that must succeed.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    String::from_utf8_lossy(&succeeded(command, &output).stdout).into_owned()
+}
+
+pub fn succeeded<'a>(command: &Command, output: &'a Output) -> &'a Output {
+    let (told, errors) = (&output.stdout, &output.stderr);
+    let [told, errors] = [told, errors].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success(), "{command:?}: {}\n{told}\n{errors}", output.status);
+    output
+}
+
+/// The back-ends that can hold many connections and are there.
+pub fn backends() -> impl Iterator<Item = BackendKind> {
+    let all = [BackendKind::Epoll, BackendKind::Adaptive, BackendKind::Uring];
+    all.into_iter().filter(|backend| backend.is_available())
+}
+
+/// A program that is ended with the test.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The command `superpoll serve` at work.
+pub struct Server {
+    child: Running,
+    _stdout: BufReader<ChildStdout>,
+    /// What it said where it serves, a line for each address.
+    pub fronts: Vec<String>,
+    errors: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts it with arguments, of which one listener follows.
+    pub fn start(arguments: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        command.arg("serve").args(arguments);
+        Server::of(command, 1)
+    }
+
+    /// Serves a folder on a port of the kernel's choice.
+    pub fn folder(path: &Path, arguments: &[&str]) -> Server {
+        let mut all = vec![path.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+        all.extend(arguments);
+        Server::start(&all)
+    }
+
+    /// Starts it with a configuration that has so many listeners.
+    pub fn configured(path: &Path, listeners: usize) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        command.args(["serve", "-c"]).arg(path);
+        Server::of(command, listeners)
+    }
+
+    /// Starts a command that ends in it.
+    pub fn of(mut command: Command, listeners: usize) -> Server {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Running(command.spawn().unwrap());
+        let mut stderr = child.0.stderr.take().unwrap();
+        let errors: Arc<Mutex<String>> = Arc::default();
+        let kept = errors.clone();
+        let reader = thread::spawn(move || {
+            let mut room = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut room) {
+                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&room[..count]));
+            }
+        });
+        let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
+        let mut fronts = Vec::new();
+        for _ in 0..listeners {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            let Some(front) = line.trim_end().strip_prefix("superpoll: serving ") else {
+                let _ = child.0.wait();
+                panic!("{command:?} wrote {line:?}, {:?}", errors.lock().unwrap());
+            };
+            fronts.push(front.to_owned());
+        }
+        Server { child, _stdout: stdout, fronts, errors, reader: Some(reader) }
+    }
+
+    /// The URL of a path at its first address.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{}", self.fronts[0], path.trim_start_matches('/'))
+    }
+
+    /// The socket address of one of its addresses.
+    pub fn at(&self, index: usize) -> SocketAddr {
+        let front = &self.fronts[index];
+        let address = front.split("://").nth(1).unwrap().trim_end_matches('/');
+        address.parse().unwrap_or_else(|_| panic!("{front} is no address"))
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        connect(self.at(0))
+    }
+
+    pub fn child(&self) -> &Child {
+        &self.child.0
+    }
+
+    /// What it has written on standard error so far.
+    pub fn errors(&self) -> String {
+        self.errors.lock().unwrap().clone()
+    }
+
+    /// Waits until it has written that on standard error.
+    pub fn says(&self, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.errors().contains(text) {
+            assert!(Instant::now() < end, "it did not say {text:?}, but {:?}", self.errors());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(&self.child.0, name);
+    }
+
+    /// Waits until it has ended; also tells what it has written on standard error.
+    pub fn ended(mut self) -> (ExitStatus, String) {
+        let status = self.child.0.wait().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        (status, self.errors())
+    }
+
+    /// Ends it; all must be well and nothing to complain of.
+    pub fn finish(self) {
+        self.signal("TERM");
+        let (status, errors) = self.ended();
+        assert!(status.success() && errors.is_empty(), "{status}: {errors}");
+    }
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Reads a response of HTTP/1.1 with a length, head and body.
+pub fn response(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        let count = stream.read(&mut byte).unwrap();
+        assert!(count > 0, "it ends after {:?}", String::from_utf8_lossy(&head));
+        head.push(byte[0]);
+    }
+    let mut text = String::from_utf8(head).unwrap();
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse().unwrap())
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).unwrap();
+    text.push_str(&String::from_utf8_lossy(&body));
+    text
+}
+
+/// Asks for a path on a connection that goes on.
+pub fn get(stream: &mut TcpStream, path: &str) -> String {
+    // In one piece: a second small one would wait for the first to be acknowledged.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    response(stream)
+}
+
+/// Bytes that repeat themselves late only.
+pub fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// A folder with some files, and room for a configuration beside them.
+pub struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    pub fn new() -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        let www = folder.path().join("www");
+        std::fs::create_dir_all(www.join("sub")).unwrap();
+        std::fs::write(www.join("index.html"), "<p>the index</p>\n").unwrap();
+        std::fs::write(www.join("small"), "0123456789").unwrap();
+        std::fs::write(www.join("text.txt"), "many words that repeat themselves\n".repeat(2000))
+            .unwrap();
+        std::fs::write(www.join("sub/index.html"), "<p>below</p>\n").unwrap();
+        Site { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn www(&self) -> PathBuf {
+        self.path("www")
+    }
+
+    /// Writes a configuration file, or another one.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A certificate for this machine and its key, as `cert.pem` and `cert.key`.
+    pub fn certificate(&self) {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        self.write("cert.pem", &made.cert.pem());
+        self.write("cert.key", &made.signing_key.serialize_pem());
+    }
+
+    /// A file that is too large to wait in sockets, with what is in it.
+    pub fn large(&self) -> Vec<u8> {
+        let bytes = noise(32 << 20);
+        std::fs::write(self.path("www/large"), &bytes).unwrap();
+        bytes
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The processor time of a process in ticks of the clock.
+pub fn ticks(child: &Child) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
