@@ -17,14 +17,14 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Response;
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
-use superpoll_rt::{AsyncFd, spawn, time};
+use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
 use crate::body::Body;
 use crate::exchange::Peer;
@@ -177,6 +177,8 @@ pub struct Lot {
     /// The deadline that comes first, or one that came before it; zero: none.
     soonest: Cell<u32>,
     draining: Cell<bool>,
+    /// They end with the lot, of which they keep nothing while they wait.
+    tasks: RefCell<Vec<JoinHandle<()>>>,
 }
 
 impl Lot {
@@ -205,9 +207,11 @@ impl Lot {
             opened: Instant::now(),
             soonest: Cell::new(0),
             draining: Cell::new(false),
+            tasks: RefCell::default(),
         });
-        spawn(lot.clone().watch(AsyncFd::nonblocking(nested))).detach();
-        spawn(lot.clone().keep_time()).detach();
+        let watches = spawn(Lot::watch(Rc::downgrade(&lot), AsyncFd::nonblocking(nested)));
+        let keeps_time = spawn(Lot::keep_time(Rc::downgrade(&lot)));
+        *lot.tasks.borrow_mut() = vec![watches, keeps_time];
         lot
     }
 
@@ -321,48 +325,54 @@ impl Lot {
         }
     }
 
-    async fn watch(self: Rc<Lot>, nested: AsyncFd<OwnedFd>) {
+    async fn watch(lot: Weak<Lot>, nested: AsyncFd<OwnedFd>) {
         let mut events = Events::with_limit(BATCH);
         loop {
             let Ok(ready) = nested.readable().await else { return };
-            let outcome = self.poller.borrow_mut().wait(&mut events, Some(Duration::ZERO));
-            if matches!(outcome, Ok(count) if count < BATCH) {
+            let Some(lot) = lot.upgrade() else { return };
+            let outcome = lot.poller.borrow_mut().wait(&mut events, Some(Duration::ZERO));
+            if !matches!(outcome, Ok(BATCH..)) {
                 // Level-triggered by epoll's own rule: what comes after this is told anew.
                 ready.clear();
             }
             for event in &events {
-                self.call(event.key(), Why::Ready);
+                lot.call(event.key(), Why::Ready);
             }
+            drop(lot);
             superpoll_rt::yield_now().await;
         }
     }
 
-    async fn keep_time(self: Rc<Lot>) {
+    async fn keep_time(lot: Weak<Lot>) {
         loop {
             time::sleep(Duration::from_secs(1)).await;
-            self.save_memory();
-            let now = self.now();
-            if self.soonest.get() == 0 || self.soonest.get() > now {
-                continue;
-            }
-            let mut due = Vec::new();
-            let mut soonest = 0;
-            for place in self.places.borrow().iter().flatten() {
-                if place.deadline > 0 && place.deadline <= now {
-                    due.push(place.key);
-                } else if place.deadline > 0 && (soonest == 0 || place.deadline < soonest) {
-                    soonest = place.deadline;
-                }
-            }
-            self.soonest.set(soonest);
-            for key in due {
-                self.call(key, Why::TimedOut);
-            }
+            let Some(lot) = lot.upgrade() else { return };
+            lot.save_memory();
+            lot.end_stays();
         }
     }
-}
 
-impl Lot {
+    /// Gives back what is due.
+    fn end_stays(&self) {
+        let now = self.now();
+        if self.soonest.get() == 0 || self.soonest.get() > now {
+            return;
+        }
+        let mut due = Vec::new();
+        let mut soonest = 0;
+        for place in self.places.borrow().iter().flatten() {
+            if place.deadline > 0 && place.deadline <= now {
+                due.push(place.key);
+            } else if place.deadline > 0 && (soonest == 0 || place.deadline < soonest) {
+                soonest = place.deadline;
+            }
+        }
+        self.soonest.set(soonest);
+        for key in due {
+            self.call(key, Why::TimedOut);
+        }
+    }
+
     /// See the top of this module.
     fn save_memory(&self) {
         let fresh = self.fresh.take();
@@ -381,6 +391,14 @@ impl Lot {
             sys::give_memory_back();
         } else {
             self.given_back_at.set(before.min(now));
+        }
+    }
+}
+
+impl Drop for Lot {
+    fn drop(&mut self) {
+        for task in self.tasks.get_mut() {
+            task.abort();
         }
     }
 }

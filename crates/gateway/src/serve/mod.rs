@@ -449,7 +449,9 @@ impl Server {
         for engine in 0..self.engines.len() {
             let number = self.number;
             let stop = move || {
-                if let Some(local) = local(number) {
+                // From here on it lives as long as its connections.
+                let removed = SERVERS.with(|servers| servers.borrow_mut().remove(&number));
+                if let Some(local) = removed {
                     local.closed.borrow().set(true);
                     local.worker.drain();
                 }

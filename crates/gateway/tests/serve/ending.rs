@@ -75,3 +75,45 @@ fn no_connection_is_refused_while_the_configuration_changes() {
         assert!(answer.ends_with(b"\r\n\r\nhello\n"), "{round}");
     }
 }
+
+#[test]
+fn a_server_that_has_ended_leaves_nothing_on_its_engines() {
+    use std::time::Duration;
+
+    use superpoll_gateway::Config;
+    use superpoll_gateway::serve::Server;
+    use superpoll_rt::{Runtime, Stats, time};
+
+    let folder = folder();
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
+        folder.path()
+    );
+    let config = Config::parse("test.toml", &text).unwrap();
+    for backend in BACKENDS {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        let tasks = runtime
+            .block_on(async {
+                let before = Stats::current().unwrap();
+                for _ in 0..5 {
+                    let report = |failure: &_| panic!("{failure:?}");
+                    let mut server = Server::start(&runtime, &config, report).unwrap();
+                    time::sleep(Duration::from_millis(5)).await;
+                    server.stop();
+                    assert_eq!(server.drained(crate::stage::PATIENCE).await, 0);
+                }
+                let end = std::time::Instant::now() + crate::stage::PATIENCE;
+                loop {
+                    let now = Stats::current().unwrap();
+                    if (now.tasks, now.sources) == (before.tasks, before.sources)
+                        || std::time::Instant::now() >= end
+                    {
+                        return (now.tasks - before.tasks, now.sources - before.sources);
+                    }
+                    time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .unwrap();
+        assert_eq!(tasks, (0, 0), "{backend:?}: tasks and descriptors");
+    }
+}
