@@ -205,3 +205,37 @@ fn it_shows_what_happens_at_any_width_and_comes_back_by_itself() {
     drop(server);
     tab.until("document.getElementById('state').className === 'lost'");
 }
+
+#[test]
+fn the_demonstration_tells_a_message_in_each_of_its_three_ways() {
+    let Some(browser) = browser() else {
+        println!("skipped: no Chromium to show the demonstration in");
+        return;
+    };
+    let profile = tempfile::tempdir().unwrap();
+    let (_server, port) = serve();
+    let (_browser, mut tab) = Tab::open(browser, profile.path());
+    for width in [1280, 400] {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 });
+        tab.call("Emulation.setDeviceMetricsOverride", size);
+        tab.call("Page.navigate", json!({ "url": format!("http://127.0.0.1:{port}/") }));
+        let all = |says: &str| {
+            format!(
+                "[...document.querySelectorAll('.ways .state')].length === 3 && \
+                 [...document.querySelectorAll('.ways .state')].every(e => e.textContent === '{says}')"
+            )
+        };
+        tab.until(&all("0 messages"));
+        tab.evaluate(
+            "document.getElementById('text').value = 'to all of you'; \
+             document.getElementById('send').requestSubmit(); true",
+        );
+        tab.until(&all("1 message"));
+        let lists = "[...document.querySelectorAll('.ways ol')].every(e => e.innerText.includes('to all of you'))";
+        assert_eq!(tab.evaluate(lists), true);
+        let fits = "document.documentElement.scrollWidth <= window.innerWidth";
+        assert_eq!(tab.evaluate(fits), true, "at {width}");
+    }
+    assert!(tab.complaints.is_empty(), "{:?}", tab.complaints);
+}
