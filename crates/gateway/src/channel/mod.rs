@@ -9,11 +9,11 @@
 //! **WebSocket** gets each message as a frame, and publishes what it sends. **Server-sent events** come as they are
 //! specified, with ids.
 //!
-//! An idle long-poll or WebSocket is parked, see `park.rs`: of the subscriber remains a place in the
-//! desk's table, which says up to which message it was served. A message for a parked WebSocket is written to its
-//! socket as one frame that is made once for all. A protocol object is made when the client has something to say, and a
-//! task where it does not fit into one turn, or where the socket has no room: from then on messages wait for it, up to
-//! the channel's limit. What cannot be parked (encrypted connections, HTTP/2, server-sent events) has a task all along.
+//! An idle long-poll or WebSocket is parked, see `park.rs`: of the subscriber remains a place in the desk's table,
+//! which says up to which message it was served. A message for a parked WebSocket is written to its socket as one frame
+//! that is made once for all. A protocol object is made when the client has something to say, and a task where it does
+//! not fit into one turn, or where the socket has no room: from then on messages wait for it, up to the channel's
+//! limit. What cannot be parked (encrypted connections, HTTP/2, server-sent events) has a task all along.
 //!
 //! Nothing is lost or doubled between replay and live messages: a subscriber is entered into the table under the same
 //! lock under which it is told what it has missed, and each one passes over what it has had.
