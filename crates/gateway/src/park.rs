@@ -23,12 +23,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Response;
+use serde::{Deserialize, Serialize};
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
 use crate::body::Body;
 use crate::exchange::Peer;
 use crate::metrics::Engine;
+use crate::succession::state::{Activity, Left};
 use crate::sys;
 use crate::transport::Socket;
 
@@ -97,7 +99,7 @@ pub(crate) struct Resume {
 }
 
 /// What a response depends on in its request, of which nothing else is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Form {
     /// HTTP/1.0 rather than 1.1.
     pub(crate) is_1_0: bool,
@@ -231,7 +233,8 @@ impl Lot {
         u32::try_from(self.opened.elapsed().as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case.
+    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case. `activity` is what it is
+    /// doing, for another server that goes on with it; without it the connection ends with this server.
     ///
     /// # Errors
     ///
@@ -242,6 +245,7 @@ impl Lot {
         guest: Rc<dyn Guest>,
         until: Until,
         limit: Option<Duration>,
+        activity: impl FnOnce() -> Option<Activity>,
     ) -> Result<Key, (Parked, io::Error)> {
         if self.draining.get() {
             return Err((parked, io::Error::other("the server is about to end")));
@@ -255,6 +259,16 @@ impl Lot {
             Ok(key) => key,
             Err(error) => return Err((parked, error.into())),
         };
+        if self.outlives
+            && let Socket::Tcp(stream) = &parked.socket
+            && let Some(activity) = activity()
+            && let Ok(written) = sys::written(stream)
+        {
+            let seconds = limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1));
+            let left = Left::new(&parked.peer, seconds, written, activity);
+            // Without it the connection ends with this server.
+            let _ = poller.leave_state(key, &left.encode());
+        }
         let deadline = match limit {
             None => 0,
             Some(limit) => {
