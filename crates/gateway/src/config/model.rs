@@ -352,6 +352,10 @@ pub struct Timeouts {
     /// For the head of a server's response, from the end of the request. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub response: Duration,
+    /// For a byte in either direction of a connection that has left HTTP for another protocol, as WebSocket. Default:
+    /// 1 h.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub tunnel: Duration,
     /// For what is under way when the gateway is told to end. Default: 30 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub drain: Duration,
@@ -366,6 +370,7 @@ impl Default for Timeouts {
             park: Duration::from_secs(1),
             connect: Duration::from_secs(5),
             response: Duration::from_secs(60),
+            tunnel: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(30),
         }
     }

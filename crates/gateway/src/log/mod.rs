@@ -21,7 +21,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use superpoll_rt::{spawn, time};
+use superpoll_rt::{Handle, spawn, time};
 
 use crate::config::{AccessLog, LogFormat};
 pub(crate) use line::Record;
@@ -161,7 +161,8 @@ impl Pad {
     pub(crate) fn write(self: &Rc<Pad>, record: &Record) {
         let mut lines = self.lines.borrow_mut();
         line::write(&mut lines, self.log.format, record);
-        if lines.len() >= FULL {
+        // What ends with its engine has no later.
+        if lines.len() >= FULL || (!self.is_due.get() && Handle::current().is_err()) {
             self.log.hand_over(std::mem::take(&mut *lines));
         } else if !self.is_due.replace(true) {
             let pad = self.clone();

@@ -55,6 +55,7 @@ pub(crate) struct Forwarder {
     connect: Duration,
     response: Duration,
     body: Duration,
+    tunnel: Duration,
 }
 
 /// Why a request was not answered by a server.
@@ -103,6 +104,7 @@ impl Forwarder {
             connect: timeouts.connect,
             response: timeouts.response,
             body: timeouts.body,
+            tunnel: timeouts.tunnel,
         }
     }
 
@@ -328,8 +330,9 @@ impl Forwarder {
             head.headers.insert(UPGRADE, protocol);
             head.extensions.clear();
             drop(incoming);
+            let limit = self.tunnel;
             exchange.take_over(move |client, read| {
-                Box::pin(tunnel::run(client, read, stream, before, lease))
+                Box::pin(tunnel::run(client, read, stream, before, lease, limit))
             });
             return Response::from_parts(head, Body::empty());
         }

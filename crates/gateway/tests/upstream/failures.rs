@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use superpoll_rt::BackendKind;
 
 use crate::gateway::{Gateway, MOST, all, config, wait, whole};
-use crate::origin::{Client, Origin, get};
+use crate::origin::{Client, Origin, Socket, get};
 
 /// A server that does the same thing to each request, once it has read it.
 fn does(
@@ -248,6 +248,75 @@ fn a_client_that_goes_takes_its_request_along() {
         let active = gateway
             .call(|_, server| server.upstreams()["app"].members()[0].active.load(Ordering::SeqCst));
         assert_eq!(active, 0);
+    }
+}
+
+/// A server that reads requests and says nothing; it counts who has gone meanwhile.
+fn silent(gone: &Arc<AtomicUsize>) -> Origin {
+    let gone = gone.clone();
+    does(move |line| {
+        // Until the other end closes.
+        let read = line.stream.read(&mut [0]);
+        if matches!(read, Ok(0)) {
+            gone.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_that_goes_while_its_server_is_silent_takes_its_request_along() {
+    for backend in all() {
+        let gone = Arc::new(AtomicUsize::new(0));
+        let origin = silent(&gone);
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let timeouts = "[timeouts]\npark = \"40ms\"\nresponse = \"1h\"";
+        let gateway = Gateway::start(backend, &whole(&servers, "", timeouts));
+        for (count, request) in [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nsome",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let mut client = Client::connect(&gateway.address);
+            client.send(request);
+            wait(|| origin.seen().len() == count + 1);
+            client.stream.reset();
+            drop(client);
+            wait(|| gone.load(Ordering::SeqCst) == count + 1);
+        }
+        wait(|| {
+            gateway.call(|_, server| {
+                let group = &server.upstreams()["app"];
+                group.members()[0].active.load(Ordering::SeqCst) == 0 && server.connections() == 0
+            })
+        });
+        // A client that goes says nothing of the server.
+        assert_eq!(gateway.up(), [true]);
+    }
+}
+
+#[test]
+fn a_client_that_has_only_said_all_is_answered() {
+    for backend in all() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = std::sync::Mutex::new(ended);
+        let origin = does(move |line| {
+            let _ = ended.lock().unwrap().recv();
+            line.answer("late")
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let gateway =
+            Gateway::start(backend, &whole(&servers, "", "[timeouts]\npark = \"20ms\""));
+        let mut client = Client::connect(&gateway.address);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        wait(|| origin.seen().len() == 1);
+        // Long enough for some looks whether it is still there.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(end);
+        assert_eq!(client.reply().text(), "late");
     }
 }
 
