@@ -26,6 +26,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How much a client may ask for.
     pub limits: Limits,
+    /// Where the server writes down what happens to it. Default: on standard error.
+    pub log: Log,
     /// Where requests are written down. Default: nowhere.
     pub access_log: Option<AccessLog>,
     /// Where the counters are told. Default: nowhere.
@@ -403,6 +405,33 @@ impl Default for Limits {
             connections_per_client: None,
             requests_per_connection: None,
         }
+    }
+}
+
+/// How a line of the server's own log is written.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageFormat {
+    /// As text; on standard error without the time, and without what says that all is well. The default.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the server writes down what happens to it.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A file, or `stderr`. Default: `stderr`.
+    pub path: PathBuf,
+    /// How a line is written. Default: `text`.
+    pub format: MessageFormat,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { path: "stderr".into(), format: MessageFormat::Text }
     }
 }
 

@@ -307,8 +307,7 @@ fn a_client_that_has_only_said_all_is_answered() {
             line.answer("late")
         });
         let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
-        let gateway =
-            Gateway::start(backend, &whole(&servers, "", "[timeouts]\npark = \"20ms\""));
+        let gateway = Gateway::start(backend, &whole(&servers, "", "[timeouts]\npark = \"20ms\""));
         let mut client = Client::connect(&gateway.address);
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -335,5 +334,55 @@ fn an_upload_that_breaks_off_is_not_a_request() {
         assert_eq!(get(&gateway.address, "/").status, 200);
         assert!(origin.seen().iter().all(|seen| !seen.line().starts_with("POST")));
         assert_eq!(gateway.up(), [true]);
+    }
+}
+
+#[test]
+fn why_requests_fail_is_told_and_a_flood_is_not() {
+    let (_gone, refusing) = crate::origin::refuses();
+    let servers = |address: &str| format!("servers = [{{ address = \"{address}\" }}]");
+    let closes = does(|_| Ok(()));
+    let garbage = does(|line| line.send("SSH-2.0-nothing\r\n\r\n"));
+    let silent = silent(&Arc::default());
+    let short = does(|line| line.send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nsome"));
+    let cases = [
+        (refusing.as_str(), "refused 502", "connecting: Connection refused"),
+        (closes.address.as_str(), "closed 502", "waiting for the response: "),
+        (garbage.address.as_str(), "bad-head 502", "reading the head of the response: "),
+        (silent.address.as_str(), "timeout 504", "it did not come within 50ms"),
+        (short.address.as_str(), "body null", "passing the body of the response on: "),
+    ];
+    for backend in MOST {
+        for (address, reason, words) in cases {
+            let text = whole(&servers(address), "", "[timeouts]\nresponse = \"50ms\"");
+            let gateway = Gateway::start(backend, &text);
+            for _ in 0..8 {
+                let mut client = Client::connect(&gateway.address);
+                client.send("GET /secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                let _ = client.reader.read_to_end(&mut Vec::new());
+            }
+            let told = gateway.told();
+            let failed: Vec<_> =
+                told.iter().filter(|(kind, ..)| *kind == "upstream-failed").collect();
+            let [(_, message, said)] = failed.as_slice() else { panic!("{reason}: {told:?}") };
+            assert_eq!(said, reason, "{message}");
+            let expected = format!("forwarding a request below / to {address} of app: ");
+            assert!(message.starts_with(&expected) && message.contains(words), "{message}");
+            // What clients ask for may be secret.
+            assert!(!message.contains("secret"), "{message}");
+            let down = told.iter().filter(|(kind, ..)| *kind == "upstream-down").count();
+            // A server that has sent a head has answered.
+            assert_eq!(down, usize::from(!reason.starts_with("body")), "{told:?}");
+        }
+        // Nobody is up.
+        let health = "health = { interval = \"10ms\", fall = 1 }";
+        let gateway = Gateway::start(backend, &config(&[&refusing], health, ""));
+        gateway.wait_for(&[false]);
+        assert_eq!(get(&gateway.address, "/").status, 503);
+        let told = gateway.told();
+        let [(down, why, _), (failed, _, said)] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!((*down, *failed), ("upstream-down", "upstream-failed"));
+        assert!(why.contains("1 checks in a row went wrong, the last one: connecting: "), "{why}");
+        assert_eq!(said, "none-up 503");
     }
 }
