@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use superpoll_rt::BackendKind;
 
 use crate::gateway::{Gateway, MOST, all, config, wait, whole};
-use crate::origin::{Client, Origin, Socket, get};
+use crate::origin::{Client, Mute, Origin, Socket, get};
 
 /// A server that does the same thing to each request, once it has read it.
 fn does(
@@ -176,6 +176,28 @@ fn slow_servers_are_given_up() {
         assert_eq!(get(&gateway.address, "/").status, 504);
         assert_eq!(origin.seen().len(), 1);
         drop(end);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_take_connections_is_given_up() {
+    let mute = Mute::new();
+    let good = Origin::echo();
+    let server = |address: &str| format!("{{ address = \"{address}\" }}");
+    for backend in MOST {
+        let alone = format!("servers = [{}]", server(&mute.address));
+        let limit = "[timeouts]\nconnect = \"40ms\"";
+        let gateway = Gateway::start(backend, &whole(&alone, "", limit));
+        assert_eq!(get(&gateway.address, "/").status, 504);
+        let told = gateway.told();
+        assert_eq!((told.len(), told[0].2.as_str()), (1, "timeout 504"), "{told:?}");
+        assert!(told[0].1.contains("connecting: no answer in time"), "{told:?}");
+        // Nothing was sent, so another server gets it whatever it is.
+        let both = format!("servers = [{}, {}]", server(&mute.address), server(&good.address));
+        let gateway = Gateway::start(backend, &whole(&both, "", limit));
+        for _ in 0..2 {
+            assert_eq!(post(&gateway.address, "once").text(), "once");
+        }
     }
 }
 
