@@ -54,7 +54,7 @@ use calls::{Call, count};
 pub use calls::{Calls, calls};
 use gate::Gate;
 use listener::{Bound, Listener};
-use pair::Pair;
+use pair::{Pair, Relaying};
 pub use shared::{Counters, Failure, Options};
 use shared::{Local, Member, Shared, Target};
 use stream::Stream;
@@ -300,7 +300,7 @@ impl Accepting {
         if let Target::Unix(path) = &self.local.shared.target {
             spawn(relay_to(path.clone(), client, member)).detach();
         } else if let Some(pair) = Pair::connect(client, member) {
-            spawn(pair).detach();
+            spawn(Relaying::from(pair)).detach();
         }
     }
 }
@@ -313,7 +313,7 @@ async fn relay_to(path: PathBuf, client: Stream, member: Member) {
     let limit = member.shared().options.connect_timeout;
     match time::timeout(limit, connect).await.map_err(io::Error::from).and_then(|outcome| outcome) {
         Ok(upstream) => {
-            Pair::connected_to(upstream.into_std().into(), client, member).await;
+            Relaying::from(Pair::connected_to(upstream.into_std().into(), client, member)).await;
         }
         Err(error) => member.shared().not_connected(error),
     }

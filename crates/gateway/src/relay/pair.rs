@@ -47,7 +47,7 @@ struct Clock {
     active: Instant,
 }
 
-/// The future of a relayed pair.
+/// A relayed pair.
 pub(super) struct Pair {
     client: Stream,
     upstream: Stream,
@@ -346,28 +346,26 @@ impl Pair {
     }
 }
 
-impl Future for Pair {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let pair = &mut *self;
+impl Pair {
+    /// Goes on until there is nothing to do but to wait; ready when the pair is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let mut moved = <[Moved; 2]>::default();
-            let ends = pair.ends();
-            let mut step = pair.relay(cx, &mut moved);
+            let ends = self.ends();
+            let mut step = self.relay(cx, &mut moved);
             let [up, down] = &moved;
-            pair.member.shared().totals.moved(up, down);
+            self.member.shared().totals.moved(up, down);
             if (up.read | up.written | down.read | down.written) > 0
-                && let Some(clock) = &mut pair.clock
+                && let Some(clock) = &mut self.clock
             {
                 clock.active = Instant::now();
             }
             if step.is_pending() {
-                let ended = pair.ends() > ends;
-                if pair.look_again(cx, &moved, ended) {
+                let ended = self.ends() > ends;
+                if self.look_again(cx, &moved, ended) {
                     continue;
                 }
-                step = pair.watch_time(cx);
+                step = self.watch_time(cx);
             }
             match step {
                 Poll::Pending => return Poll::Pending,
@@ -375,5 +373,28 @@ impl Future for Pair {
                 Poll::Ready(Step::On) => {}
             }
         }
+    }
+}
+
+/// The future of a pair.
+pub(super) struct Relaying(Option<Pair>);
+
+impl From<Pair> for Relaying {
+    fn from(pair: Pair) -> Relaying {
+        Relaying(Some(pair))
+    }
+}
+
+impl Future for Relaying {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pair) = &mut self.0 {
+            std::task::ready!(pair.poll(cx));
+        }
+        if let Some(Pair { client, upstream, .. }) = self.0.take() {
+            client.close_both(upstream);
+        }
+        Poll::Ready(())
     }
 }
