@@ -77,10 +77,10 @@ impl<T: AsFd> AsyncFd<T> {
     /// Closes two descriptors at once, as dropping both does, but with one call (`close_range(2)`) where their
     /// numbers are neighbours: the lowest free numbers are given out first, so those of a connection that was
     /// accepted and of one that was opened for it are, as a rule. Returns whether they were.
-    pub fn close_both<U: AsFd>(self, other: AsyncFd<U>) -> bool
+    pub fn close_both<U>(self, other: AsyncFd<U>) -> bool
     where
         T: Into<OwnedFd>,
-        U: Into<OwnedFd>,
+        U: AsFd + Into<OwnedFd>,
     {
         let (AsyncFd { link, io }, AsyncFd { link: other_link, io: other }) = (self, other);
         // The engine forgets them before they are closed.

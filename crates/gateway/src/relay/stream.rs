@@ -18,11 +18,12 @@ use std::time::Duration;
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::net::{SendFlags, send};
 use rustix::pipe::SpliceFlags;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Type};
 use superpoll::call;
 use superpoll_rt::{AsyncFd, Direction, Drains};
 
 use super::calls::{Call, count};
+use crate::transport::Socket;
 
 /// What a direction reads from and writes to.
 pub(super) trait End {
@@ -164,6 +165,16 @@ impl From<std::os::unix::net::UnixStream> for Stream {
     }
 }
 
+impl From<Socket> for Stream {
+    /// Takes one that does not block.
+    fn from(socket: Socket) -> Stream {
+        match socket {
+            Socket::Tcp(socket) => socket.into(),
+            Socket::Unix(socket) => socket.into(),
+        }
+    }
+}
+
 /// Calls a function with the descriptor of whatever kind.
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr) => {
@@ -180,7 +191,7 @@ impl Stream {
     pub fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
         let kind = Type::STREAM.nonblocking().cloexec();
         count(Call::Socket);
-        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        let socket = socket2::Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
         if sends {
             count(Call::SetOption);
             // It works without, too.
