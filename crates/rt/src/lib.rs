@@ -63,6 +63,7 @@
 mod adapt;
 mod async_fd;
 pub mod blocking;
+mod calls;
 pub mod completion;
 mod engine;
 mod error;
@@ -95,6 +96,7 @@ pub use adapt::hyper;
 #[cfg(feature = "tokio")]
 pub use adapt::tokio;
 pub use async_fd::{AsyncFd, NotReady, ReadyGuard};
+pub use calls::Calls;
 pub use error::{Error, Result};
 pub use handle::Handle;
 pub use io::Drains;
