@@ -37,11 +37,7 @@ pub const ALL: &[Entry] = &[
         "superpoll proxy, or superpoll serve for HTTP, back-end poll",
         Kind::Ours(BackendKind::Poll, true),
     ),
-    entry(
-        "superpoll-epoll",
-        "the same, back-end epoll",
-        Kind::Ours(BackendKind::Epoll, true),
-    ),
+    entry("superpoll-epoll", "the same, back-end epoll", Kind::Ours(BackendKind::Epoll, true)),
     entry(
         "superpoll-epoll-waits",
         "back-end epoll without speculation: each direction is watched before it is tried",
@@ -57,12 +53,12 @@ pub const ALL: &[Entry] = &[
         "back-end adaptive without speculation",
         Kind::Ours(BackendKind::Adaptive, false),
     ),
+    entry("superpoll-uring", "the same, back-end uring", Kind::Ours(BackendKind::Uring, true)),
     entry(
-        "superpoll-uring",
-        "the same, back-end uring",
-        Kind::Ours(BackendKind::Uring, true),
+        "haproxy",
+        "haproxy, mode tcp or http, one thread; in bulk with forced splice",
+        Kind::Haproxy,
     ),
-    entry("haproxy", "haproxy, mode tcp or http, one thread; in bulk with forced splice", Kind::Haproxy),
     entry("nginx", "nginx, module stream or proxy_pass for HTTP, one process", Kind::Nginx),
 ];
 

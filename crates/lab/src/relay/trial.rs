@@ -109,7 +109,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let points = points(options, entries.len())?;
     for entry in &entries {
         let lacking = points.iter().filter_map(|p| Some((p.kind.name(), entry.lacks(p.kind)?)));
-        notes.extend(lacking.map(|(load, why)| format!("{} {why}: left out of {load}", entry.name)));
+        notes
+            .extend(lacking.map(|(load, why)| format!("{} {why}: left out of {load}", entry.name)));
     }
     for note in &notes {
         output::note(note);

@@ -95,11 +95,7 @@ pub(super) fn find_request(got: &[u8]) -> Result<Option<Found>, String> {
 }
 
 /// The length of the head of a client's answer, if that is there to its end.
-pub(super) fn find_answer(
-    got: &[u8],
-    number: u64,
-    bytes: usize,
-) -> Result<Option<usize>, String> {
+pub(super) fn find_answer(got: &[u8], number: u64, bytes: usize) -> Result<Option<usize>, String> {
     let wrong = |what: String| format!("the head of answer {number} was wrong: {what}");
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut answer = httparse::Response::new(&mut fields);

@@ -379,8 +379,7 @@ impl Load {
         self.unasked -= 1;
         self.number += 1;
         let client = &mut self.clients[index];
-        (client.number, client.got, client.has_head) =
-            (self.number, 0, !self.point.kind.is_http());
+        (client.number, client.got, client.has_head) = (self.number, 0, !self.point.kind.is_http());
         if client.stream.is_none() {
             let connected = connect(self.relay, &self.set, index as u64);
             client.stream = Some(connected.map_err(|e| format!("it takes no connection: {e}"))?);
