@@ -49,7 +49,7 @@ pub struct Options {
     /// Connections that are counted, and traced with strace
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub forwarded: u64,
-    /// The length of an answer; a request has 100 bytes
+    /// The length of an answer; a request has 100 bytes, or a little more as HTTP
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub bytes: usize,
     /// The length of an answer in bulk, in MiB
