@@ -21,6 +21,7 @@ pub mod generator;
 pub mod processors;
 pub mod program;
 pub mod rounds;
+pub mod runtime;
 pub mod turns;
 
 /// What a server has done since it began.

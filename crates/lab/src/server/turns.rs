@@ -57,6 +57,20 @@ impl<C: Connection> Runner<C> {
         self.server.name()
     }
 
+    /// The number of the server's process.
+    pub fn pid(&self) -> i32 {
+        self.server.pid()
+    }
+
+    /// Asks so often in all, outside of any round.
+    ///
+    /// # Errors
+    ///
+    /// What the load generator says.
+    pub fn ask(&mut self, requests: u64) -> Result<()> {
+        self.load.go(requests).map(drop)
+    }
+
     /// What each round took.
     pub fn slices(&self) -> &[Slice] {
         &self.slices

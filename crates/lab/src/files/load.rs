@@ -1,0 +1,124 @@
+//! What the clients ask for, and on what.
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+use crate::error::{Error, Result};
+use crate::files::NAME;
+use crate::files::response::Response;
+use crate::server::generator::{self, Generator};
+use crate::sys::{descriptor, epoll, socket};
+
+/// How much is read at a time: more than most answers have, so that the generator is not what a server waits for.
+const ROOM: usize = 256 << 10;
+
+/// A client of the server.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    request: Rc<[u8]>,
+    response: Response,
+}
+
+/// Connects to a server so often, to ask it for this file.
+///
+/// # Errors
+///
+/// [`Error::System`] if the kernel refuses.
+pub fn load(
+    subject: &'static str,
+    port: u16,
+    count: usize,
+    file: &Rc<[u8]>,
+) -> Result<Generator<Connection>> {
+    let request = format!("GET /{NAME} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let request: Rc<[u8]> = Rc::from(request.as_bytes());
+    Generator::new(subject, count, vec![0; ROOM], |set, number| {
+        let stream = connect(port, set, number)
+            .map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))?;
+        let response = Response::new(Rc::clone(file));
+        Ok(Connection { stream, request: Rc::clone(&request), response })
+    })
+}
+
+fn connect(port: u16, set: &OwnedFd, number: u64) -> io::Result<TcpStream> {
+    let stream = TcpStream::from(socket::connect_from(Ipv4Addr::LOCALHOST, port)?);
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, number)?;
+    // No port is to stay occupied after the run.
+    let stream = OwnedFd::from(stream);
+    descriptor::reset_on_close(&stream)?;
+    Ok(stream.into())
+}
+
+impl generator::Connection for Connection {
+    type Room = Vec<u8>;
+
+    fn ask(&mut self, _: &mut Vec<u8>) -> Result<(), String> {
+        match self.stream.write(&self.request) {
+            Ok(count) if count == self.request.len() => Ok(()),
+            Ok(count) => Err(format!("the connection took {count} bytes of a request")),
+            Err(error) => Err(format!("the connection took no request: {error}")),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<bool, String> {
+        match usize::try_from(descriptor::read(self.stream.as_raw_fd(), buffer)) {
+            Ok(0) => Err("it closed a connection".to_owned()),
+            Ok(count) => self.response.take(&buffer[..count]),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(format!("a connection broke: {error}")),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Serves one connection with these bodies, each to a request as it should be.
+    fn served(bodies: &[&[u8]], file: &[u8], requests: u64) -> Result<u64> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (stream, _) = listener.accept().unwrap();
+                let mut writer = stream.try_clone().unwrap();
+                let mut lines = BufReader::new(stream).lines();
+                for body in bodies {
+                    let asked = lines.next().and_then(Result::ok);
+                    let Some(asked) = asked else { return };
+                    assert_eq!(asked, format!("GET /{NAME} HTTP/1.1"));
+                    assert!(lines.by_ref().map_while(Result::ok).any(|line| line.is_empty()));
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                    // The client may have had enough.
+                    let _ = writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(body));
+                }
+                // Closed with a request unread, the connection would be reset.
+                let _ = writer.shutdown(std::net::Shutdown::Write);
+                lines.for_each(drop);
+            });
+            load("nobody", port, 1, &Rc::from(file))?.go(requests)
+        })
+    }
+
+    #[test]
+    fn the_file_is_counted_and_nothing_else_is_taken() {
+        let long: Vec<u8> = (0..300_000u32).map(|number| number as u8).collect();
+        assert!(served(&[&long, &long], &long, 2).unwrap() > 0);
+        assert!(served(&[b"a file"; 3], b"a file", 3).unwrap() > 0);
+        let of = |bodies: &[&[u8]]| served(bodies, b"a file", 2).unwrap_err().to_string();
+        let error = of(&[b"a file", b"a fine"]);
+        assert!(error.contains("nobody") && error.contains("byte 4"), "{error}");
+        assert!(of(&[b"a file", b"file"]).contains("4 bytes instead of 6"));
+        assert!(of(&[b"a file"]).contains("closed a connection"));
+    }
+}
