@@ -5,9 +5,9 @@
 //! (`nginx.rs`) and a file server of hyper on tokio (`tokio.rs`).
 //!
 //! That last one holds its files in memory, heads and all, and looks at nothing but the path and the ETag. Most who
-//! write one take a ready-made service instead, which opens the file for each request on a thread that may block and
-//! costs several times as much; but who cares for the processor time of a small file writes this, and a server that
-//! also watches its files for changes should be held against the one that saves itself even that.
+//! write one take a ready-made service instead, which opens the file for each request, on a thread that may block; but
+//! who cares for the processor time of a small file writes this, and a server that looks for changes of its files is
+//! to be held against the one that saves itself even that.
 //!
 //! Each server lives in a process of its own on one processor (`server`). The load generator on another (`load.rs`)
 //! keeps one request under way on each connection, holds every answer against the file, byte for byte

@@ -5,14 +5,15 @@ use superpoll::BackendKind;
 use crate::error::{Error, Result};
 use crate::options;
 use crate::probe;
-use crate::server::program;
+use crate::relay::peers;
 
 /// What stands behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Ours on a back-end.
     Ours(BackendKind),
-    Nginx,
+    /// nginx, with `sendfile` or without.
+    Nginx(bool),
     Hyper,
 }
 
@@ -40,7 +41,16 @@ pub const ALL: &[Entry] = &[
         Kind::Ours(BackendKind::Adaptive),
     ),
     entry("superpoll-uring", "superpoll serve, back-end uring", Kind::Ours(BackendKind::Uring)),
-    entry("nginx", "nginx, one process: sendfile, open_file_cache, no access log", Kind::Nginx),
+    entry(
+        "nginx",
+        "nginx, one process: sendfile, open_file_cache, no access log",
+        Kind::Nginx(true),
+    ),
+    entry(
+        "nginx-reads",
+        "the same without sendfile: it reads files and writes them",
+        Kind::Nginx(false),
+    ),
     entry(
         "hyper-tokio",
         "hyper on tokio's current_thread runtime, files held in memory",
@@ -53,7 +63,7 @@ impl Entry {
     fn missing(&self) -> Option<String> {
         match self.kind {
             Kind::Ours(backend) if !backend.is_available() => Some(probe::why_no_uring()),
-            Kind::Nginx if !program::is_installed("nginx") => {
+            Kind::Nginx(_) if peers::program("nginx").is_none() => {
                 Some("nginx is not installed".to_owned())
             }
             Kind::Hyper if !cfg!(feature = "http") => {

@@ -163,9 +163,9 @@ fn start(entry: Entry, place: Place, own: &Path, root: &Path) -> Result<(Server,
             })?;
             Ok((server, port))
         }
-        Kind::Nginx => {
+        Kind::Nginx(sendfile) => {
             let port = program::free_port()?;
-            Ok((nginx::start(entry.name, place, own, root, port)?, port))
+            Ok((nginx::start(entry.name, place, own, root, port, sendfile)?, port))
         }
         Kind::Hyper => {
             let failed = |e| Error::system("listening for a server's connections", e);
