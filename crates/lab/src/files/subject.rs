@@ -2,7 +2,7 @@
 
 use superpoll::BackendKind;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options;
 use crate::probe;
 use crate::relay::peers;
@@ -78,22 +78,9 @@ impl Entry {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if a name is unknown, or if one that was named is not here.
+/// [`Error::Usage`](crate::Error::Usage) if a name is unknown, or if one that was named is not here.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
-    let text = names.unwrap_or("all");
-    let asked = options::named(text, ALL, |entry| entry.name, |_| true, "no file server")?;
-    let named = |entry: &Entry| text.split(',').any(|name| name.trim() == entry.name);
-    let (mut kept, mut notes) = (Vec::new(), Vec::new());
-    for entry in asked {
-        match entry.missing() {
-            None => kept.push(entry),
-            Some(reason) if named(&entry) => {
-                return Err(Error::usage(format!("subject {}: {reason}", entry.name)));
-            }
-            Some(reason) => notes.push(format!("{} left out: {reason}", entry.name)),
-        }
-    }
-    Ok((kept, notes))
+    options::present(names, ALL, |entry| entry.name, Entry::missing, "no file server")
 }
 
 #[cfg(test)]

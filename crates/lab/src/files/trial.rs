@@ -1,7 +1,5 @@
 //! The servers in turn, round by round; then their calls.
 
-use std::net::TcpListener;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -27,7 +25,6 @@ use crate::server::processors::Processors;
 use crate::server::rounds::Slice;
 use crate::server::turns::{self, Runner};
 use crate::server::{Place, Server, program};
-use crate::sys::socket;
 
 /// The longest file: one server holds it in memory, and so does the generator.
 const LONGEST: usize = 64 << 20;
@@ -167,16 +164,9 @@ fn start(entry: Entry, place: Place, own: &Path, root: &Path) -> Result<(Server,
             let port = program::free_port()?;
             Ok((nginx::start(entry.name, place, own, root, port, sendfile)?, port))
         }
-        Kind::Hyper => {
-            let failed = |e| Error::system("listening for a server's connections", e);
-            let listener = socket::listen(0, false).map_err(failed)?;
-            let port = socket::port(&listener).map_err(failed)?;
-            let keeps = vec![listener.as_raw_fd()];
-            let server = Server::start(entry.name, false, place, keeps, |control| {
-                hyper(TcpListener::from(listener), root, control)
-            })?;
-            Ok((server, port))
-        }
+        Kind::Hyper => Server::accepting(entry.name, false, place, |listener, control| {
+            hyper(listener, root, control)
+        }),
     }
 }
 
@@ -184,7 +174,7 @@ fn start(entry: Entry, place: Place, own: &Path, root: &Path) -> Result<(Server,
 use crate::files::tokio::serve as hyper;
 
 #[cfg(not(feature = "http"))]
-fn hyper(_: TcpListener, _: &Path, _: &mut crate::server::Control) -> Result<()> {
+fn hyper(_: std::net::TcpListener, _: &Path, _: &mut crate::server::Control) -> Result<()> {
     Err(Error::usage("hyper is not built in: build with --features http"))
 }
 
@@ -196,6 +186,8 @@ fn row(
     requests: u64,
 ) -> Result<Row> {
     let figures = runner.figures(requests)?;
+    let counted = runner.count(requests)?;
+    let by_request = |count: u64| count as f64 / requests as f64;
     let mut row = Row {
         subject: runner.name().to_owned(),
         bytes: point.bytes,
@@ -206,8 +198,8 @@ fn row(
         cpu_spread: figures.cpu_spread,
         requests_per_second: figures.requests_per_second,
         generator_busy: figures.generator_busy,
-        waits_per_request: figures.waits,
-        epoll_ctl_per_request: figures.epoll_ctl,
+        waits_per_request: counted.map(|counts| by_request(counts.waits)),
+        epoll_ctl_per_request: counted.map(|counts| by_request(counts.epoll_ctl)),
         rounds: figures.rounds,
         ..Row::default()
     };

@@ -71,6 +71,23 @@ impl<C: Connection> Runner<C> {
         self.load.go(requests).map(drop)
     }
 
+    /// What the server counts in so many requests, if it counts. As many are asked before, so that nothing is counted of
+    /// what it does with connections that were silent while others had their turn.
+    ///
+    /// # Errors
+    ///
+    /// What the load generator or the server says.
+    pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
+        let Some(_) = self.server.counts()? else { return Ok(None) };
+        self.ask(requests)?;
+        let before = self.server.counts()?;
+        self.ask(requests)?;
+        Ok(self.server.counts()?.zip(before).map(|(now, before)| Counts {
+            waits: now.waits - before.waits,
+            epoll_ctl: now.epoll_ctl - before.epoll_ctl,
+        }))
+    }
+
     /// What each round took.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
