@@ -1,15 +1,13 @@
 //! What the clients ask for, and on what.
 
-use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::files::NAME;
 use crate::files::response::Response;
+use crate::server::client::Client;
 use crate::server::generator::{self, Generator};
-use crate::sys::{descriptor, epoll, socket};
 
 /// How much is read at a time: more than most answers have, so that the generator is not what a server waits for.
 const ROOM: usize = 256 << 10;
@@ -17,7 +15,7 @@ const ROOM: usize = 256 << 10;
 /// A client of the server.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    client: Client,
     request: Rc<[u8]>,
     response: Response,
 }
@@ -36,50 +34,29 @@ pub fn load(
     let request = format!("GET /{NAME} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let request: Rc<[u8]> = Rc::from(request.as_bytes());
     Generator::new(subject, count, vec![0; ROOM], |set, number| {
-        let stream = connect(port, set, number)
+        let client = Client::connect(Ipv4Addr::LOCALHOST, port, set, number)
             .map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))?;
         let response = Response::new(Rc::clone(file));
-        Ok(Connection { stream, request: Rc::clone(&request), response })
+        Ok(Connection { client, request: Rc::clone(&request), response })
     })
-}
-
-fn connect(port: u16, set: &OwnedFd, number: u64) -> io::Result<TcpStream> {
-    let stream = TcpStream::from(socket::connect_from(Ipv4Addr::LOCALHOST, port)?);
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
-    epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, number)?;
-    // No port is to stay occupied after the run.
-    let stream = OwnedFd::from(stream);
-    descriptor::reset_on_close(&stream)?;
-    Ok(stream.into())
 }
 
 impl generator::Connection for Connection {
     type Room = Vec<u8>;
 
     fn ask(&mut self, _: &mut Vec<u8>) -> Result<(), String> {
-        match self.stream.write(&self.request) {
-            Ok(count) if count == self.request.len() => Ok(()),
-            Ok(count) => Err(format!("the connection took {count} bytes of a request")),
-            Err(error) => Err(format!("the connection took no request: {error}")),
-        }
+        self.client.send(&self.request)
     }
 
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<bool, String> {
-        match usize::try_from(descriptor::read(self.stream.as_raw_fd(), buffer)) {
-            Ok(0) => Err("it closed a connection".to_owned()),
-            Ok(count) => self.response.take(&buffer[..count]),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-                error => Err(format!("a connection broke: {error}")),
-            },
-        }
+        let arrived = self.client.receive(buffer)?;
+        arrived.map_or(Ok(false), |bytes| self.response.take(bytes))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
     use super::*;

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process, socket};
 
+pub mod client;
 pub mod clients;
 pub mod generator;
 pub mod processors;
