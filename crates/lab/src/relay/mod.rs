@@ -24,9 +24,9 @@ use crate::record::Record;
 
 mod load;
 mod ours;
-mod peers;
+pub(crate) mod peers;
 pub mod plot;
-mod strace;
+pub(crate) mod strace;
 mod subject;
 pub mod table;
 mod trial;
