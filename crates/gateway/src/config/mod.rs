@@ -29,9 +29,9 @@ use toml::de::{DeTable, DeValue};
 
 use self::check::{Check, Found};
 pub use self::model::{
-    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, LogFormat,
-    Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route, Server, Slow, Timeouts, Tls,
-    Upstream, UpstreamTls,
+    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, Log,
+    LogFormat, MessageFormat, Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route,
+    Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 use crate::Address;
@@ -191,6 +191,7 @@ impl Config {
             upstreams: std::collections::BTreeMap::new(),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            log: Log::default(),
             access_log: None,
             metrics: None,
         }

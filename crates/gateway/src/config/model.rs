@@ -27,6 +27,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How much a client may ask for.
     pub limits: Limits,
+    /// Where the server writes down what happens to it. Default: on standard error.
+    pub log: Log,
     /// Where requests are written down. Default: nowhere.
     pub access_log: Option<AccessLog>,
     /// Where the counters are told. Default: nowhere.
@@ -90,6 +92,11 @@ pub struct Tls {
 pub struct Relay {
     /// Where connections go.
     pub to: Address,
+    /// How long a connection may be without a byte in either direction. Default: for ever.
+    pub idle: Option<Duration>,
+    /// The version of the PROXY protocol in whose header the other end is told of the client. Default: none, there is
+    /// no header.
+    pub proxy_protocol: Option<ProxyVersion>,
 }
 
 /// A virtual host: what is served under some names.
@@ -356,6 +363,10 @@ pub struct Timeouts {
     /// For the head of a server's response, from the end of the request. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub response: Duration,
+    /// For a byte in either direction of a connection that has left HTTP for another protocol, as WebSocket. Default:
+    /// 1 h.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub tunnel: Duration,
     /// For what is under way when the gateway is told to end. Default: 30 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub drain: Duration,
@@ -370,6 +381,7 @@ impl Default for Timeouts {
             park: Duration::from_secs(1),
             connect: Duration::from_secs(5),
             response: Duration::from_secs(60),
+            tunnel: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(30),
         }
     }
@@ -402,6 +414,33 @@ impl Default for Limits {
             connections_per_client: None,
             requests_per_connection: None,
         }
+    }
+}
+
+/// How a line of the server's own log is written.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageFormat {
+    /// As text; on standard error without the time, and without what says that all is well. The default.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the server writes down what happens to it.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A file, or `stderr`. Default: `stderr`.
+    pub path: PathBuf,
+    /// How a line is written. Default: `text`.
+    pub format: MessageFormat,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { path: "stderr".into(), format: MessageFormat::Text }
     }
 }
 

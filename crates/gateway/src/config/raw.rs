@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::model::{
-    AccessLog, Balance, Channel, Files, Health, Limits, Metrics, Process, Timeouts,
+    AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts,
 };
-use super::scalar::{AddressText, ModeText, ProxyProtocol};
+use super::scalar::{self, AddressText, ModeText, ProxyProtocol};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -22,6 +23,7 @@ pub(super) struct Config {
     pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,
     pub(super) timeouts: Timeouts,
     pub(super) limits: Limits,
+    pub(super) log: Option<Spanned<Log>>,
     pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
 }
@@ -47,6 +49,9 @@ pub(super) struct Tls {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Relay {
     pub(super) to: Option<AddressText>,
+    #[serde(deserialize_with = "scalar::some_duration")]
+    pub(super) idle: Option<Duration>,
+    pub(super) proxy_protocol: ProxyProtocol,
 }
 
 #[derive(Default, Deserialize)]

@@ -37,7 +37,7 @@ use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Peer;
 use crate::listen::{Bound, Inherited, Listener};
-use crate::log::{self, Log, Pad};
+use crate::log::{Event, Level, Log, LogFailure, Pad, Report, Seldom, others};
 use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::{self, Relay};
@@ -48,6 +48,9 @@ use crate::upstream::{self, Group};
 use home::Home;
 use router::Blueprint;
 use worker::Worker;
+
+/// How often it is told that connections are refused.
+const REFUSALS: Duration = Duration::from_secs(10);
 
 /// How long a listener pauses when there is no descriptor to be had, not even to shed with.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -70,35 +73,22 @@ fn failed(what: impl Into<String>) -> Error {
     Error { what: what.into() }
 }
 
-/// What goes wrong while a server runs. It goes on all the same.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Failure {
-    /// A listener has failed for good.
-    Accept {
-        /// Where it listened.
-        on: Address,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// A listener that relays says so.
-    Relay(String),
-    /// The access log says so.
-    Log(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Kind {
+    fn bound(&self) -> Option<&Arc<Bound>> {
         match self {
-            Failure::Accept { on, error } => write!(f, "accepting on {on}: {error}"),
-            Failure::Relay(what) | Failure::Log(what) => f.write_str(what),
+            Kind::Http(bound) | Kind::Relay(bound, _) => Some(bound),
+            Kind::Closed => None,
         }
     }
 }
 
-impl std::error::Error for Failure {}
-
-type Report = Arc<dyn Fn(&Failure) + Send + Sync>;
+/// What is still to be done with a relay when the whole configuration has been found right.
+enum Relayed {
+    /// It takes clients in.
+    Open(Arc<Relay>, Vec<Listener>),
+    /// Clients are relayed in another way.
+    Change(Arc<Relay>, relay::Settings),
+}
 
 /// An address that is served.
 struct Front {
@@ -110,7 +100,7 @@ struct Front {
 #[derive(Clone)]
 enum Kind {
     Http(Arc<Bound>),
-    Relay(Arc<Relay>),
+    Relay(Arc<Bound>, Arc<Relay>),
     /// Nobody listens there any more.
     Closed,
 }
@@ -156,7 +146,7 @@ struct Opening {
 
 impl Server {
     /// Starts to serve what a configuration says, on all engines of a runtime and as long as it runs. `report` is told
-    /// what fails later, on the engine where it does, and must not block.
+    /// what happens later, on the thread where it does, and must not block; a [`Journal`](crate::Journal) writes it down.
     ///
     /// # Errors
     ///
@@ -164,7 +154,7 @@ impl Server {
     pub fn start(
         runtime: &Runtime,
         config: &Config,
-        report: impl Fn(&Failure) + Send + Sync + 'static,
+        report: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
         Server::start_with(runtime, config, Inherited::default(), report)
     }
@@ -178,7 +168,7 @@ impl Server {
         runtime: &Runtime,
         config: &Config,
         inherited: Inherited,
-        report: impl Fn(&Failure) + Send + Sync + 'static,
+        report: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
@@ -223,9 +213,10 @@ impl Server {
             })?;
             parts.push((blueprint, lot, Vec::new()));
         }
-        let mut fronts = Vec::new();
+        let engines = relay::Engines::new(runtime.handle(), runtime.backend());
+        let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
         for asked in &config.listeners {
-            let front = self.front(runtime, asked)?;
+            let front = self.front(config, asked, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
                 let cannot = |error| cannot_listen(&asked.address, error);
                 let tls = match &asked.tls {
@@ -250,16 +241,25 @@ impl Server {
             match &config.access_log {
                 Some(wanted) => {
                     let report = self.report.clone();
-                    let report: log::Report =
-                        Arc::new(move |failure| report(&Failure::Log(failure.to_string())));
+                    let told = move |failure: &LogFailure| {
+                        report(&Event::new(Level::Error, "log-failed", failure.to_string()));
+                    };
                     let path = wanted.path.display();
-                    let opened = Log::open(wanted, report);
+                    let opened = Log::open(wanted, told);
                     Some(Arc::new(opened.map_err(|error| {
                         failed(format!("opening the access log {path}: {error}"))
                     })?))
                 }
                 None => None,
             };
+        for relayed in relayed {
+            match relayed {
+                Relayed::Change(relay, settings) => relay.change(settings),
+                Relayed::Open(relay, listeners) => relay
+                    .open(&engines, listeners)
+                    .map_err(|error| failed(format!("starting a relay: {error}")))?,
+            }
+        }
         channels.apply(config);
         self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
@@ -303,6 +303,7 @@ impl Server {
                         closed: closed.clone(),
                         seats: seats.clone(),
                         report: report.clone(),
+                        refusals: Seldom::new(REFUSALS),
                     };
                     spawn(accepting.run(opening.listener)).detach();
                 }
@@ -328,7 +329,7 @@ impl Server {
             let known = self.groups.get(name).filter(|group| group.config() == upstream);
             let group = match known {
                 Some(group) => group.clone(),
-                None => Group::new(name, upstream).map_err(failed)?,
+                None => Group::new(name, upstream, self.report.clone()).map_err(failed)?,
             };
             Ok((name.clone(), group))
         });
@@ -341,39 +342,73 @@ impl Server {
         &self.groups
     }
 
-    /// The front of a listener: the one that there is, or a new one.
-    fn front(&self, runtime: &Runtime, asked: &config::Listener) -> Result<Front, Error> {
+    /// The front of a listener, on the socket that there is or on a new one.
+    fn front(
+        &self,
+        config: &Config,
+        asked: &config::Listener,
+        engines: &relay::Engines,
+        relayed: &mut Vec<Relayed>,
+    ) -> Result<Front, Error> {
         let address = &asked.address;
+        let cannot = |error| cannot_listen(address, error);
         let kept = self.fronts.iter().find(|front| {
             // A port that the kernel has chosen may be asked for by its number.
-            let is_there = [&front.asked.address, &front.listening].contains(&address);
-            is_there && front.asked.relay == asked.relay
+            [&front.asked.address, &front.listening].contains(&address)
         });
-        if let Some(front) = kept {
-            let (listening, kind) = (front.listening.clone(), front.kind.clone());
-            return Ok(Front { asked: asked.clone(), listening, kind });
-        }
-        let (listening, kind) = match &asked.relay {
-            Some(to) => {
-                let report = self.report.clone();
-                let report = move |failure: &relay::Failure| {
-                    report(&Failure::Relay(failure.to_string()));
-                };
-                let options = relay::Options::default();
-                let relay = Relay::start(runtime, address, &to.to, options, report)
-                    .map_err(|error| failed(error.to_string()))?;
-                (relay.listening().clone(), Kind::Relay(Arc::new(relay)))
-            }
+        let kept = kept.and_then(|front| Some((front, front.kind.bound()?)));
+        let (listening, bound) = match kept {
+            Some((front, bound)) => (front.listening.clone(), bound.clone()),
             None => {
-                let cannot = |error| cannot_listen(address, error);
                 let bound = match self.inherited.borrow_mut().at(address) {
                     Some(bound) => bound,
                     None => Bound::new(address, asked.mode).map_err(cannot)?,
                 };
-                (bound.address(address).map_err(cannot)?, Kind::Http(Arc::new(bound)))
+                (bound.address(address).map_err(cannot)?, Arc::new(bound))
             }
         };
-        Ok(Front { asked: asked.clone(), listening, kind })
+        let Some(to) = &asked.relay else {
+            return Ok(Front { asked: asked.clone(), listening, kind: Kind::Http(bound) });
+        };
+        let settings = self.settings(config, asked, to)?;
+        let relay = match kept.map(|(front, _)| &front.kind) {
+            Some(Kind::Relay(_, relay)) => {
+                relayed.push(Relayed::Change(relay.clone(), settings));
+                relay.clone()
+            }
+            _ => {
+                let report = self.report.clone();
+                let report = move |failure: &relay::Failure| {
+                    report(&Event::new(Level::Warning, "relay-failed", failure.to_string()));
+                };
+                let relay = Relay::on(bound.clone(), listening.clone(), settings, report);
+                let relay = Arc::new(relay);
+                let listeners = relay.listeners(engines).map_err(cannot)?;
+                relayed.push(Relayed::Open(relay.clone(), listeners));
+                relay
+            }
+        };
+        Ok(Front { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
+    }
+
+    /// What a configuration says of a relay.
+    fn settings(
+        &self,
+        config: &Config,
+        asked: &config::Listener,
+        relay: &config::Relay,
+    ) -> Result<relay::Settings, Error> {
+        let options = relay::Options {
+            connect_timeout: config.timeouts.connect,
+            idle_timeout: relay.idle,
+            ..relay::Options::default()
+        };
+        let rules = relay::Rules {
+            seats: Some(self.seats.clone()),
+            header: asked.proxy_protocol.then_some(config.timeouts.header),
+            announces: relay.proxy_protocol,
+        };
+        relay::Settings::new(&relay.to, options, rules).map_err(|error| failed(error.to_string()))
     }
 
     /// Says whether what a configuration names can be opened, without listening.
@@ -427,11 +462,8 @@ impl Server {
     /// How many connections there are, parked ones included.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        let relayed = self.fronts.iter().map(|front| match &front.kind {
-            Kind::Relay(relay) => relay.counters().active,
-            Kind::Http(_) | Kind::Closed => 0,
-        });
-        u64::from(self.seats.taken()) + relayed.sum::<u64>()
+        // Those that are relayed have seats, too.
+        u64::from(self.seats.taken())
     }
 
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
@@ -439,11 +471,9 @@ impl Server {
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
         for front in &mut self.fronts {
-            match &front.kind {
-                Kind::Relay(relay) => relay.stop(),
-                // Who comes now is refused rather than left waiting until all the others have ended.
-                Kind::Http(_) => front.kind = Kind::Closed,
-                Kind::Closed => {}
+            // Who comes now is refused rather than left waiting until all the others have ended.
+            if let Kind::Relay(_, relay) = std::mem::replace(&mut front.kind, Kind::Closed) {
+                relay.stop();
             }
         }
         for engine in 0..self.engines.len() {
@@ -511,6 +541,7 @@ struct Accepting {
     closed: Rc<Cell<bool>>,
     seats: Arc<Seats>,
     report: Report,
+    refusals: Seldom,
 }
 
 impl Accepting {
@@ -527,14 +558,19 @@ impl Accepting {
                 listener.poll_accept(cx).map(Some)
             });
             let accepted = accepted.await;
-            counters.refused.add(listener.shed() - shed);
-            shed = listener.shed();
+            if listener.shed() > shed {
+                counters.refused.add(listener.shed() - shed);
+                shed = listener.shed();
+                self.refused("no descriptor is left; raise the limit (ulimit -n) or allow fewer");
+            }
             match accepted {
                 None => break,
                 Some(Ok((plain, client))) => self.begin(plain, client),
                 Some(Err(error)) if is_limit(&error) => time::sleep(PAUSE).await,
                 Some(Err(error)) => {
-                    return (self.report)(&Failure::Accept { on: self.on, error });
+                    let message = format!("accepting on {}: {error}", self.on);
+                    let event = Event::new(Level::Error, "accept-failed", message);
+                    return (self.report)(&event.with("listener", self.on.to_string()));
                 }
             }
         }
@@ -543,12 +579,25 @@ impl Accepting {
         }
     }
 
+    /// Reports that a connection was closed at once.
+    fn refused(&self, why: &str) {
+        let Some(left_out) = self.refusals.admit() else { return };
+        let (on, others) = (&self.on, others(left_out));
+        let message = format!("closing a new connection on {on}: {why}{others}");
+        let event = Event::new(Level::Warning, "connection-refused", message);
+        let event = event.with("listener", on.to_string()).with("why", why);
+        (self.report)(&event.with("left_out", left_out));
+    }
+
     fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
         let counters = &self.worker.counters;
         counters.accepted.add(1);
         // With the PROXY protocol the client is not the one who connects.
         let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
-        let Ok(seat) = self.seats.take(counted) else { return counters.refused.add(1) };
+        let Ok(seat) = self.seats.take(counted) else {
+            counters.refused.add(1);
+            return self.refused("there are as many as the limits allow, of all or of one client");
+        };
         let local = plain.local_address();
         let peer = Peer { client, local, is_encrypted: false, seat: Some(seat) };
         spawn(self.home.clone().begin(plain, peer)).detach();
