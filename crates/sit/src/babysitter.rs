@@ -104,6 +104,8 @@ pub struct Babysitter {
     members: Slab<Member>,
     registrations: Registrations,
     records: Records,
+    /// For what is received.
+    room: Vec<u8>,
     succession: Option<Succession>,
     /// Since when there have been orphans and no server.
     alone_since: Option<Instant>,
@@ -148,6 +150,7 @@ impl Babysitter {
             members: Slab::new(),
             registrations: Registrations::new(epoll),
             records: Records::default(),
+            room: Vec::new(),
             succession: None,
             alone_since: None,
             opened: Instant::now(),
@@ -384,23 +387,30 @@ impl Babysitter {
 
     /// Takes what has come on a line.
     fn hear(&mut self, index: usize) {
-        let (mut room, mut descriptors) = (Vec::new(), Vec::new());
+        let mut room = std::mem::take(&mut self.room);
+        room.resize(PACKET, 0);
+        let mut descriptors = Vec::new();
         while let Some(member) = self.members.get(index) {
             descriptors.clear();
-            let received = match member.line.receive(&mut room, &mut descriptors) {
+            let received = match member.line.receive_into(&mut room, &mut descriptors) {
                 Ok(received) if received.length > 0 => received,
-                Err(error) if is_later(&error) => return,
-                _ => return self.lose(index),
+                Err(error) if is_later(&error) => break,
+                _ => {
+                    self.lose(index);
+                    break;
+                }
             };
+            let packet = &room[..received.length];
             let request = match member.whose {
-                Whose::Unknown => decode_first(&room),
-                _ => decode(&room).map_err(|error| error.to_string()),
+                Whose::Unknown => decode_first(packet),
+                _ => decode(packet).map_err(|error| error.to_string()),
             };
             match request {
                 Ok(request) => self.obey(index, request, &mut descriptors, received.cut_off),
                 Err(why) => self.refuse(index, &why),
             }
         }
+        self.room = room;
     }
 
     fn obey(

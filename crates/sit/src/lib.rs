@@ -30,4 +30,4 @@ pub use babysitter::{Babysitter, Options};
 pub use control::{Adopted, Control, Error, Orphan};
 pub use happening::Happening;
 pub use line::{Line, Listener, Peer, Received};
-pub use protocol::{FULL, Notice, PACKET, Record, Request, Role, Sums, VERSION, Watching};
+pub use protocol::{FULL, Notice, PACKET, Record, Request, Role, STATE, Sums, VERSION, Watching};

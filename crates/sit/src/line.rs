@@ -104,6 +104,21 @@ impl Line {
         descriptors: &mut Vec<OwnedFd>,
     ) -> io::Result<Received> {
         room.resize(PACKET, 0);
+        let received = self.receive_into(room, descriptors)?;
+        room.truncate(received.length);
+        Ok(received)
+    }
+
+    /// The same into memory that is there: [`PACKET`] bytes are enough for any packet.
+    ///
+    /// # Errors
+    ///
+    /// As [`receive`](Line::receive).
+    pub fn receive_into(
+        &self,
+        room: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> io::Result<Received> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FULL))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -123,7 +138,6 @@ impl Line {
             let what = "a packet is larger than one may be";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        room.truncate(said.bytes);
         Ok(Received { length: said.bytes, cut_off: said.flags.contains(ReturnFlags::CTRUNC) })
     }
 

@@ -17,6 +17,9 @@ pub const PACKET: usize = 64 << 10;
 /// The most descriptors of a packet (`SCM_MAX_FD` in the kernel).
 pub const FULL: usize = 253;
 
+/// The most bytes of a state ([`Watching::state`]).
+pub const STATE: usize = PACKET / 2;
+
 /// What a first packet begins with, before the version.
 const MARK: &[u8; 12] = b"superpollsit";
 
@@ -135,6 +138,28 @@ pub enum Notice<'a> {
     Done,
 }
 
+impl Request<'_> {
+    /// Writes it as a packet, in the place of what is there.
+    pub fn encode_into(&self, packet: &mut Vec<u8>) {
+        packet.clear();
+        // Nothing that these types hold can be refused.
+        if let Ok(written) = postcard::to_extend(self, std::mem::take(packet)) {
+            *packet = written;
+        }
+    }
+}
+
+impl Notice<'_> {
+    /// What a packet says.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if it is no notice.
+    pub fn decode(packet: &[u8]) -> io::Result<Notice<'_>> {
+        decode(packet)
+    }
+}
+
 fn broken(error: postcard::Error) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
@@ -197,10 +222,13 @@ mod tests {
         ] {
             let packet = encode(&request);
             assert_eq!(decode::<Request<'_>>(&packet).unwrap(), request);
+            let mut again = b"what was there".to_vec();
+            request.encode_into(&mut again);
+            assert_eq!(again, packet);
             assert_eq!(decode_first::<Request<'_>>(&encode_first(&request)).unwrap(), request);
         }
         let left = Notice::Left(vec![b"a", b""]);
-        assert_eq!(decode::<Notice<'_>>(&encode(&left)).unwrap(), left);
+        assert_eq!(Notice::decode(&encode(&left)).unwrap(), left);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::FileType;
 use slab::Slab;
 
 use crate::protocol::Watching;
@@ -25,7 +26,8 @@ pub(crate) enum Given {
 #[derive(Debug)]
 struct Registration {
     given: Given,
-    /// The open file, where it is the babysitter's own.
+    /// The socket, where it is the babysitter's own. Other files cannot be told apart: both ends of a pipe are one
+    /// inode, and all event counters are.
     file: Option<(u64, u64)>,
     session: u64,
     /// The line it came on, unless it is an orphan.
@@ -86,7 +88,8 @@ impl Registrations {
         self.orphans
     }
 
-    /// Watches a descriptor for a line. It takes the place of one of the same key, or of the same open file.
+    /// Watches a descriptor for a line. It takes the place of one of the same key, and of an orphan that is the same
+    /// socket.
     pub fn insert(
         &mut self,
         line: usize,
@@ -98,11 +101,14 @@ impl Registrations {
             Given::Number(_) => None,
             Given::File(file) => {
                 let found = rustix::fs::fstat(file)?;
-                Some((found.st_dev, found.st_ino))
+                let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+                is_socket.then_some((found.st_dev, found.st_ino))
             }
         };
         self.forget(line, watching.key);
-        if let Some(&known) = file.as_ref().and_then(|file| self.by_file.get(file)) {
+        if let Some(&known) = file.as_ref().and_then(|file| self.by_file.get(file))
+            && self.all.get(known).is_some_and(|known| known.line.is_none())
+        {
             self.remove(known);
         }
         let place = self.all.vacant_entry();
@@ -196,11 +202,12 @@ impl Registrations {
     }
 
     fn orphan_if(&mut self, is_meant: impl Fn(&Registration) -> bool) {
-        for (_, registration) in &mut self.all {
+        for (index, registration) in &mut self.all {
             if is_meant(registration)
                 && let Some(line) = registration.line.take()
             {
                 self.by_key.remove(&(line, registration.key));
+                self.by_file.extend(registration.file.map(|file| (file, index)));
                 self.orphans += 1;
             }
         }

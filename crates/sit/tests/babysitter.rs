@@ -337,6 +337,33 @@ fn who_does_not_speak_as_it_does_is_told_so() {
 }
 
 #[test]
+fn what_shares_an_inode_is_watched_apart() {
+    let sitter = sitter(PATIENCE);
+    let control = Control::connect(&sitter.path, 1).unwrap();
+    let line = control.line().unwrap();
+    // Both ends of a pipe, and a socket twice.
+    let (reader, writer) = io::pipe().unwrap();
+    let (socket, peer) = UnixStream::pair().unwrap();
+    let twin = socket.try_clone().unwrap();
+    let all = (0..4).map(|key| watching(key, -1, b"")).collect();
+    ask(&line, &Request::Watch(all), &[&reader, &writer, &socket, &twin]);
+    assert_eq!(sync(&line).len, 4);
+    (&writer).write_all(b"x").unwrap();
+    assert_eq!(ready(&line), [(0, IN)]);
+    (&peer).write_all(b"x").unwrap();
+    let mut both = ready(&line);
+    if both.len() == 1 {
+        both.extend(ready(&line));
+    }
+    both.sort_unstable();
+    assert_eq!(both, [(2, IN), (3, IN)]);
+    assert_eq!(sync(&line).len, 1);
+    control.bye().unwrap();
+    drop(line);
+    sitter.end();
+}
+
+#[test]
 fn a_hang_up_is_told_like_anything_else() {
     let (line, theirs) = Line::pair().unwrap();
     let mut babysitter = Babysitter::new(Options::default(), |_| {}).unwrap();
