@@ -1,7 +1,7 @@
 //! Where to listen and where to connect to, as operators write it.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -33,6 +33,18 @@ pub enum Address {
     },
     /// A stream socket in the file system.
     Unix(PathBuf),
+}
+
+impl Address {
+    /// Whether a connection to `to` comes in there.
+    pub(crate) fn covers(&self, to: SocketAddr) -> bool {
+        let Address::Tcp { host, port } = self else { return false };
+        let fits = |host: &String| {
+            let host = host.parse::<IpAddr>().map(|host| host.to_canonical());
+            host.is_ok_and(|host| host.is_unspecified() || host == to.ip().to_canonical())
+        };
+        *port == to.port() && host.as_ref().is_none_or(fits)
+    }
 }
 
 /// Why a text is no address.

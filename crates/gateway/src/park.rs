@@ -9,6 +9,9 @@
 //! was made, among the buffers of its connection, it would keep a page of the heap each. And when many have been parked,
 //! the allocator is told to give back what their buffers have left, which it would keep for as long as the process runs.
 //!
+//! Somebody else may watch what is parked: a thread, or a babysitter process, which has the connections as well and gives
+//! them to the next server if this one ends (`succession`). The poller sees to that by itself.
+//!
 //! Whoever parks a connection is its [`Guest`] and gets it back, once, when the peer has sent something, has hung up, or
 //! when its time is over. Time is told to the second, so that a deadline is four bytes and no timer.
 
@@ -24,11 +27,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Response;
 use serde::{Deserialize, Serialize};
-use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
+use superpoll::{Babysitting, BackendKind, Events, Interest, Key, Mode, Poller, Topology, Watch};
 use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
 use crate::body::Body;
 use crate::exchange::Peer;
+use crate::log::{Event, Level, Report};
 use crate::metrics::Engine;
 use crate::succession::state::{Activity, Left};
 use crate::sys;
@@ -163,6 +167,7 @@ impl Place {
 pub struct Prepared {
     poller: Poller,
     nested: OwnedFd,
+    outlives: bool,
 }
 
 /// What is parked on one engine.
@@ -174,6 +179,11 @@ pub struct Lot {
     fresh: RefCell<Vec<u32>>,
     /// How many there were when memory was last given back, or fewer if there were fewer since.
     given_back_at: Cell<usize>,
+    /// Whether connections may go on with another server.
+    outlives: bool,
+    /// Whether it was told that the babysitter is lost.
+    told_lost: Cell<bool>,
+    report: Report,
     counters: Arc<Engine>,
     opened: Instant,
     /// The deadline that comes first, or one that came before it; zero: none.
@@ -181,6 +191,8 @@ pub struct Lot {
     draining: Cell<bool>,
     /// They end with the lot, of which they keep nothing while they wait.
     tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// What goes on with another server, until it is closed here.
+    left: RefCell<Vec<Place>>,
 }
 
 impl Lot {
@@ -188,28 +200,37 @@ impl Lot {
     ///
     /// # Errors
     ///
-    /// What the kernel says of another epoll object.
-    pub fn prepare() -> io::Result<Prepared> {
-        let mut poller = Poller::builder().backend(BackendKind::Epoll).build()?;
+    /// What the kernel says of another epoll object, or of another thread.
+    pub fn prepare(topology: Topology) -> io::Result<Prepared> {
+        let outlives = matches!(topology, Topology::Process(..));
+        let builder = match topology {
+            Topology::Nested => Poller::builder().backend(BackendKind::Epoll),
+            topology => Poller::builder().topology(topology),
+        };
+        let mut poller = builder.build()?;
         let nested = poller.nest()?.try_clone_to_owned()?;
-        Ok(Prepared { poller, nested })
+        Ok(Prepared { poller, nested, outlives })
     }
 
     /// Opens a lot on the engine of this thread, which counts what is in it.
     #[must_use]
-    pub fn open(prepared: Prepared, counters: Arc<Engine>) -> Rc<Lot> {
-        let Prepared { poller, nested } = prepared;
+    pub(crate) fn open(prepared: Prepared, counters: Arc<Engine>, report: Report) -> Rc<Lot> {
+        let Prepared { poller, nested, outlives } = prepared;
         let lot = Rc::new(Lot {
             poller: RefCell::new(poller),
             places: RefCell::default(),
             parked: Cell::new(0),
             fresh: RefCell::default(),
             given_back_at: Cell::new(0),
+            outlives,
+            told_lost: Cell::new(false),
+            report,
             counters,
             opened: Instant::now(),
             soonest: Cell::new(0),
             draining: Cell::new(false),
             tasks: RefCell::default(),
+            left: RefCell::default(),
         });
         let watches = spawn(Lot::watch(Rc::downgrade(&lot), AsyncFd::nonblocking(nested)));
         let keeps_time = spawn(Lot::keep_time(Rc::downgrade(&lot)));
@@ -264,7 +285,8 @@ impl Lot {
             && let Some(activity) = activity()
             && let Ok(written) = sys::written(stream)
         {
-            let seconds = limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1));
+            let seconds =
+                limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1));
             let left = Left::new(&parked.peer, seconds, written, activity);
             // Without it the connection ends with this server.
             let _ = poller.leave_state(key, &left.encode());
@@ -330,6 +352,39 @@ impl Lot {
         }
     }
 
+    /// Has the babysitter take all that it can, whatever came a moment ago.
+    pub(crate) fn leave_all(&self) {
+        self.poller.borrow_mut().hand_over_all();
+    }
+
+    /// Leaves everything to another server, and takes nothing any more. What cannot be left is given back. From here on
+    /// nothing is done with the others; they are closed by [`abandon`](Lot::abandon), which must not come before the
+    /// babysitter has been told that they are another's.
+    pub(crate) fn leave(&self) {
+        self.draining.set(true);
+        self.leave_all();
+        let mut remain = Vec::new();
+        let poller = self.poller.borrow();
+        for place in self.places.borrow().iter().flatten() {
+            if !poller.is_away(place.key) {
+                remain.push(place.key);
+            }
+        }
+        drop(poller);
+        remain.into_iter().for_each(|key| self.call(key, Why::Draining));
+        let left = self.places.take();
+        self.count(0);
+        self.left.replace(left.into_iter().flatten().collect());
+    }
+
+    /// Closes what was left.
+    pub(crate) fn abandon(&self) {
+        for place in self.left.take() {
+            // Cannot fail: the key is one of a place.
+            let _ = self.poller.borrow_mut().deregister(place.key);
+        }
+    }
+
     /// Gives everything back, and takes nothing any more.
     pub fn drain(&self) {
         self.draining.set(true);
@@ -363,7 +418,22 @@ impl Lot {
             let Some(lot) = lot.upgrade() else { return };
             lot.save_memory();
             lot.end_stays();
+            lot.look_after_babysitter();
         }
+    }
+
+    /// Has those leave whose time has come, and tells if there is nobody to leave them with any more.
+    fn look_after_babysitter(&self) {
+        let mut poller = self.poller.borrow_mut();
+        if let Babysitting::Lost(why) = poller.babysitting()
+            && !self.told_lost.replace(true)
+        {
+            let message = format!(
+                "the babysitter is lost ({why}); idle connections are watched here from now on"
+            );
+            (self.report)(&Event::new(Level::Error, "babysitter-lost", message));
+        }
+        poller.flush();
     }
 
     /// Gives back what is due.

@@ -228,7 +228,13 @@ impl Desk {
     /// Goes on with a WebSocket that another server has left after it had sent it a message, and so many bytes since.
     /// Those are whole frames, and the beginning of one at most, of the messages that follow; or nobody can tell where
     /// it is, and it has to come again.
-    pub(crate) fn adopt_socket(self: &Rc<Desk>, parked: Parked, last: u64, pinged: bool, sent: u64) {
+    pub(crate) fn adopt_socket(
+        self: &Rc<Desk>,
+        parked: Parked,
+        last: u64,
+        pinged: bool,
+        sent: u64,
+    ) {
         let options = self.hub.options();
         let since = self.hub.join(self.outlet, Some(self.cursor(last)));
         let sent = usize::try_from(sent).unwrap_or(usize::MAX);

@@ -52,6 +52,11 @@ impl Home {
         Home { worker, http1, http2, tls, proxy_protocol }
     }
 
+    /// Whether connections are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Whether another connects in the name of clients.
     pub fn is_behind_proxy(&self) -> bool {
         self.proxy_protocol

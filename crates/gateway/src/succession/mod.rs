@@ -17,8 +17,8 @@
 //! which the numbers do not fit was in the middle of something else, and is closed.
 //!
 //! Connections of which there is more than a descriptor and a few numbers end with their server: encrypted ones, whose
-//! keys are in its memory (the kernel could have them, `CONFIG_TLS`, but has not been seen to in the wild of servers'
-//! libraries), those of HTTP/2, and those in the middle of a request. An upgrade waits for these.
+//! keys are in its memory, those of HTTP/2, those of the Unix domain, of which the kernel does not count the bytes, and
+//! those in the middle of a request. An upgrade waits for these.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -29,6 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use superpoll_sit::{Adopted, Control, Line};
 
 use crate::channel::Message;
+use crate::config::{Config, Sitting};
+use crate::log::{Event, Level, Report};
 use ledger::{CHANNELS, ChannelRecord, Ledger, decode_message};
 use state::Left;
 
@@ -36,14 +38,14 @@ pub(crate) mod ledger;
 pub(crate) mod state;
 
 /// What is told about the babysitter, once.
-type Report = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
+type Told = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
 
 /// A server's side of its succession.
 pub(crate) struct Succession {
     /// None: the babysitter is lost, and the server goes on alone.
     control: Mutex<Option<Control>>,
     next_space: AtomicU64,
-    report: Report,
+    told: Told,
 }
 
 /// A channel that another server had.
@@ -78,10 +80,28 @@ fn session() -> u64 {
 }
 
 impl Succession {
+    /// That of a server with this configuration, if it has a babysitter process.
+    pub fn of(
+        config: &Config,
+        report: &Report,
+    ) -> Result<Option<Arc<Succession>>, superpoll_sit::Error> {
+        let Some(Sitting::Process { socket }) = config.babysitter.as_ref().map(|one| &one.sitting)
+        else {
+            return Ok(None);
+        };
+        let report = report.clone();
+        let told = move |error: &superpoll_sit::Error| {
+            let message =
+                format!("{error}; nobody goes on with this server's connections after it");
+            report(&Event::new(Level::Error, "babysitter-lost", message));
+        };
+        Succession::begin(socket, Box::new(told)).map(|begun| Some(Arc::new(begun)))
+    }
+
     /// Introduces a server to the babysitter that listens at a path.
-    pub fn begin(path: &Path, report: Report) -> Result<Succession, superpoll_sit::Error> {
+    pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_sit::Error> {
         let control = Control::connect(path, session())?;
-        Ok(Succession { control: Mutex::new(Some(control)), next_space: AtomicU64::new(1), report })
+        Ok(Succession { control: Mutex::new(Some(control)), next_space: AtomicU64::new(1), told })
     }
 
     fn control(&self) -> MutexGuard<'_, Option<Control>> {
@@ -97,7 +117,7 @@ impl Succession {
             Err(error) => {
                 *control = None;
                 drop(control);
-                (self.report)(&error);
+                (self.told)(&error);
                 None
             }
         }
@@ -218,11 +238,6 @@ impl Estate {
         }
         estate
     }
-}
-
-/// What channels are written down in, as they see it.
-pub(crate) fn ledger(succession: &Arc<Succession>) -> Arc<dyn Ledger> {
-    succession.clone()
 }
 
 #[cfg(test)]

@@ -78,13 +78,15 @@ mod tests {
     fn what_is_left_is_found() {
         let form = Form { is_1_0: true, closes: false };
         let address = "[2001:db8::1]:65535".parse().ok();
-        let poll = Activity::Poll { space: 9, last: u64::MAX, form, requests: 3, before: b"GET".into() };
+        let poll =
+            Activity::Poll { space: 9, last: u64::MAX, form, requests: 3, before: b"GET".into() };
         for activity in [
             Activity::Idle { requests: u32::MAX },
             poll,
             Activity::Socket { space: 1, last: 2, pinged: true },
         ] {
-            let left = Left { client: address, local: None, seconds: 60, written: 1 << 40, activity };
+            let left =
+                Left { client: address, local: None, seconds: 60, written: 1 << 40, activity };
             let bytes = left.encode();
             assert!(bytes.len() < 64, "{}", bytes.len());
             assert_eq!(Left::decode(&bytes), Some(left));
