@@ -81,6 +81,8 @@ agreement! {
     adaptive_threshold: "adaptive-threshold";
     adaptive_fixed_cold: "adaptive-cold";
     adaptive_fixed_hot: "adaptive-hot";
+    adaptive_with_a_thread: "adaptive-thread";
+    adaptive_with_a_process: "adaptive-process";
 }
 
 #[test]

@@ -229,6 +229,15 @@ impl Registrations {
             }
             return Stirred::Nothing;
         };
+        let wanted = EventFlags::from_bits_retain(registration.events);
+        if !found.intersects(wanted | EventFlags::HUP | EventFlags::ERR) {
+            // Half a hang-up, of which an orphan ends, but which this loop has not asked for.
+            if let Some(descriptor) = registration.given.borrow() {
+                let data = EventData::new_u64(index as u64);
+                let _ = epoll::modify(&self.epoll, descriptor, data, wanted | EventFlags::ONESHOT);
+            }
+            return Stirred::Nothing;
+        }
         let key = registration.key;
         self.remove(index);
         Stirred::Tell(line, key)
