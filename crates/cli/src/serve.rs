@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use sd_notify::NotifyState;
-use superpoll::{BackendKind, Profile, limits};
+use superpoll::backend::Profile;
+use superpoll::{BackendKind, limits};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config, Event, Inherited, Journal, Level, config};
 use superpoll_rt::Runtime;

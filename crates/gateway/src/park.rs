@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Response;
 use serde::{Deserialize, Serialize};
-use superpoll::{Babysitting, BackendKind, Events, Interest, Key, Mode, Poller, Topology, Watch};
+use superpoll::backend::{Babysitting, Topology};
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
 use crate::body::Body;
@@ -260,7 +261,7 @@ impl Lot {
     /// # Errors
     ///
     /// The connection, where it cannot be watched.
-    pub fn park(
+    pub(crate) fn park(
         &self,
         parked: Parked,
         guest: Rc<dyn Guest>,

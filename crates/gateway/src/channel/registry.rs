@@ -32,14 +32,15 @@ impl Registry {
 
     /// Has the channels written down for another server.
     pub(crate) fn write_down(&self, by: &Arc<Succession>) {
-        let mut done: Vec<(&Arc<Hub>, Vec<(String, String)>)> = Vec::new();
-        for (name, hub) in &self.0 {
-            match done.iter_mut().find(|(other, _)| Arc::ptr_eq(other, hub)) {
-                Some((_, names)) => names.push(name.clone()),
-                None => done.push((hub, vec![name.clone()])),
+        let mut hubs: Vec<&Arc<Hub>> = Vec::new();
+        for hub in self.0.values() {
+            if !hubs.iter().any(|other| Arc::ptr_eq(other, hub)) {
+                hubs.push(hub);
             }
         }
-        for (hub, names) in done {
+        for hub in hubs {
+            let names = self.0.iter().filter(|(_, other)| Arc::ptr_eq(other, hub));
+            let names = names.map(|(name, _)| name.clone()).collect();
             let known = hub.space();
             let space = known.unwrap_or_else(|| by.new_space());
             by.keep_channel(space, &ChannelRecord { names, epoch: hub.epoch() });

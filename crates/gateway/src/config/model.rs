@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use superpoll::{Profile, Tuning};
+use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
 use super::origins::Origins;

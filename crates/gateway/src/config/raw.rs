@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use superpoll::Profile;
+use superpoll::backend::Profile;
 use toml::Spanned;
 
 use super::model::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
-use superpoll::Profile;
+use superpoll::backend::Profile;
 use superpoll_rt::BackendKind;
 
 use super::model::ProxyVersion;

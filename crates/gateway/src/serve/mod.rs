@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_rustls::TlsAcceptor;
-use superpoll::Topology;
+use superpoll::backend::Topology;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
