@@ -117,7 +117,9 @@ fn each_fault_has_a_trial() {
 #[test]
 fn random_sequences_find_planted_bugs() {
     let mut missed = Vec::new();
-    for backend in ["select", "poll", "epoll", "adaptive-chaos-1", "adaptive-thread", "adaptive-process"] {
+    for backend in
+        ["select", "poll", "epoll", "adaptive-chaos-1", "adaptive-thread", "adaptive-process"]
+    {
         let bench = named(backend);
         let make = || Real::new(RigEngine::new(&bench));
         let sound = explore(bench.capabilities(), Limits::Tight, 200, make);

@@ -26,9 +26,7 @@ use crate::backend::array::Array;
 use crate::backend::cold::Cold;
 use crate::backend::epoll::Epoll;
 use crate::backend::scan_clock::ScanClock;
-use crate::backend::{
-    Babysitting, Backend, Context, Deadline, Lengths, Memory, Question, Synced,
-};
+use crate::backend::{Babysitting, Backend, Context, Deadline, Lengths, Memory, Question, Synced};
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Interest, Mode, Watch};

@@ -38,13 +38,19 @@ impl Builder {
     /// Uses the adaptive back-end with this placement policy instead of [`Governed`].
     #[must_use]
     pub fn policy(self, policy: impl Policy + 'static) -> Builder {
-        Builder { make: Some(Box::new(move |costs, topology| adaptive(policy, costs, topology))), ..self }
+        Builder {
+            make: Some(Box::new(move |costs, topology| adaptive(policy, costs, topology))),
+            ..self
+        }
     }
 
     /// Uses a back-end of the caller's own.
     #[must_use]
     pub fn custom(self, backend: impl Backend + 'static) -> Builder {
-        Builder { make: Some(Box::new(move |_, topology| without_babysitter(backend, &topology))), ..self }
+        Builder {
+            make: Some(Box::new(move |_, topology| without_babysitter(backend, &topology))),
+            ..self
+        }
     }
 
     /// Places by these costs instead of those measured in this process.
