@@ -202,6 +202,39 @@ fn a_forked_child_has_a_poller_of_its_own() {
     });
 }
 
+#[test]
+fn a_child_that_drops_its_poller_takes_no_babysitter_with_it() {
+    alone("a_child_that_drops_its_poller_takes_no_babysitter_with_it", || {
+        for bench in [bench::babysat(false), bench::babysat(true)] {
+            let mut rig = Some(bench.rig());
+            let (reader, mut writer) = pipe()?;
+            let poller = rig.as_mut().ok_or("it is there")?;
+            let key = poller.register(&reader, Interest::READABLE)?;
+            poller.wait(8, ZERO)?;
+            if poller.stats().away.len != 1 {
+                return Err("it does not leave".into());
+            }
+            let mut parents = Ok(Vec::new());
+            let child = |rig: &mut Option<Rig>| {
+                drop(rig.take());
+                true
+            };
+            let status = sys::fork_and_wait(&mut rig, child, |_| {})?;
+            writer.write_all(b"x")?;
+            if let Some(rig) = &mut rig {
+                parents = rig.wait(8, PATIENCE);
+                if rig.stats().sitter_lost != 0 {
+                    return Err("the parent has lost its babysitter".into());
+                }
+            }
+            if status != 0 || parents? != [(key, IN)] {
+                return Err(format!("{}: the child ended with {status}", bench.name()).into());
+            }
+        }
+        Ok(())
+    });
+}
+
 /// A poller with registrations in all modes, and the ends to drive them.
 struct Family {
     rig: Rig,

@@ -372,7 +372,7 @@ fn a_hang_up_is_told_like_anything_else() {
     let thread = std::thread::spawn(|| babysitter.run());
     let (one, other) = UnixStream::pair().unwrap();
     let writable = Watching { events: OUT, ..watching(1, one.as_raw_fd(), b"") };
-    (&one).set_nonblocking(true).unwrap();
+    one.set_nonblocking(true).unwrap();
     while (&one).write(&[0; 4096]).is_ok() {}
     ask(&line, &Request::Watch(vec![writable]), &[]);
     sync(&line);

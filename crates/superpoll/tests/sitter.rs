@@ -4,7 +4,6 @@
 //! One test at a time, because descriptors of the whole process are counted.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -484,7 +483,7 @@ fn a_descriptor_that_was_closed_behind_its_back_harms_no_other() {
         let mut poller = poller(topology);
         let mut all = Connections::new(&mut poller, 6);
         let (twin, other) = UnixStream::pair().unwrap();
-        let number = poller.register(&twin.as_fd(), Interest::READABLE).unwrap();
+        let number = poller.register(&twin, Interest::READABLE).unwrap();
         drop((twin, other));
         let mut events = Events::with_limit(8);
         until("the others do not leave", || {

@@ -79,6 +79,8 @@ pub(crate) struct Babysat<S: Sitter> {
     stated_only: bool,
     away: usize,
     began: Instant,
+    /// Whose it is: a child of a fork has a copy, but neither the thread nor a line of its own.
+    process: u32,
     /// When the hand begins its next round; it does not as long as there is nobody who may leave.
     due: Option<Instant>,
     /// Where the hand is; zero between two rounds.
@@ -111,6 +113,7 @@ impl<S: Sitter> Babysat<S> {
             stated_only: tuning.stated_only,
             away: 0,
             began: Instant::now(),
+            process: std::process::id(),
             due: None,
             hand: 0,
             has_more: false,
@@ -461,6 +464,9 @@ impl<S: Sitter> Cold for Babysat<S> {
 
 impl<S: Sitter> Drop for Babysat<S> {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return self.sitter.abandon();
+        }
         if let Some(line) = self.line.take() {
             Request::Bye.encode_into(&mut self.packet);
             // One that does not take it will hear the end of the line, and keep what it has for a while.
