@@ -420,6 +420,34 @@ fn a_successor_gets_what_was_left_and_its_state() {
 }
 
 #[test]
+fn who_may_leave_only_with_a_state_leaves_once_it_has_one() {
+    let _one = one_at_a_time();
+    let sitter = Sitter::start(None);
+    let control = sitter.control(1);
+    let tuning = Tuning { stated_only: true, ..RESTLESS };
+    let mut poller = poller(Topology::Process(control.line().unwrap(), tuning));
+    let mut all = Connections::new(&mut poller, 3);
+    // What is not asked for any more does not stir it there either.
+    let read_closed = Interest::READABLE | Interest::READ_CLOSED;
+    poller.modify(all.keys[1], read_closed).unwrap();
+    let mut events = Events::with_limit(8);
+    for _ in 0..3 {
+        assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
+    }
+    assert_eq!(poller.stats().moves_away, 0);
+    poller.modify(all.keys[1], Interest::READABLE).unwrap();
+    poller.leave_state(all.keys[1], b"state").unwrap();
+    leave(&mut poller, 1);
+    assert!(poller.is_away(all.keys[1]));
+    all.are_heard(&mut poller, 0..3);
+    // It has come back, and its state was for that stay.
+    for _ in 0..3 {
+        assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
+    }
+    assert_eq!((poller.stats().moves_away, poller.stats().away.len), (1, 0));
+}
+
+#[test]
 fn a_poller_that_ends_leaves_nothing_behind() {
     let _one = one_at_a_time();
     let sitter = Sitter::start(None);

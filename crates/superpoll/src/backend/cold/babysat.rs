@@ -138,11 +138,16 @@ impl<S: Sitter> Babysat<S> {
         if self.line.is_none() {
             return;
         }
+        self.expect_more();
+        self.stays.touch(index, cx.table.key(index).generation(), false);
+    }
+
+    /// There is somebody who may leave one day.
+    fn expect_more(&mut self) {
         if self.due.is_none() {
             let now = self.set_time();
             self.due = Some(self.next_round(now));
         }
-        self.stays.touch(index, cx.table.key(index).generation(), false);
     }
 
     fn next_round(&self, now: Instant) -> Instant {
@@ -159,7 +164,9 @@ impl<S: Sitter> Babysat<S> {
             && !watch.interest.is_empty()
             && matches!(watch.mode, Mode::Level | Mode::Auto | Mode::OneShot)
             && told.is_some_and(|(interest, mode)| {
-                interest == watch.interest && (mode == watch.mode || watch.mode == Mode::Auto)
+                // A direction that is disabled lazily is not even asked for there.
+                interest.contains(watch.interest)
+                    && (mode == watch.mode || watch.mode == Mode::Auto)
             })
             && slot.place().is_none()
             && !slot.is_in_motion()
@@ -193,6 +200,8 @@ impl<S: Sitter> Babysat<S> {
             let index = self.hand;
             self.hand += 1;
             if !self.may_leave(cx, index) {
+                // One that waits for its turn may leave after it.
+                self.has_more |= cx.table.slot(index).is_queued();
                 continue;
             }
             if self.stays.is_due(index) {
@@ -245,7 +254,7 @@ impl<S: Sitter> Babysat<S> {
         if !slot.is_away() {
             return;
         }
-        slot.set_away(false);
+        slot.come_back();
         self.away -= 1;
         if self.line.is_some() {
             self.over.push(self.stays.key(index));
@@ -359,7 +368,7 @@ impl<S: Sitter> Cold for Babysat<S> {
         self.epoll.drop_line();
         self.away = 0;
         for index in 0..cx.table.slots() {
-            cx.table.slot_mut(index).set_away(false);
+            cx.table.slot_mut(index).come_back();
         }
         self.stop();
         Backend::after_fork(&mut self.epoll, cx)
@@ -450,6 +459,7 @@ impl<S: Sitter> Cold for Babysat<S> {
         if self.line.is_some() && S::TAKES_FILES {
             let bytes = state[..state.len().min(STATE)].into();
             self.states.insert(key.index(), State { generation: key.generation(), bytes });
+            self.expect_more();
         }
     }
 

@@ -122,7 +122,7 @@ impl<S: Sitter> Babysat<S> {
         }
         self.states.remove(&index);
         self.stays.leave(index);
-        cx.table.slot_mut(index).set_away(true);
+        cx.table.slot_mut(index).leave();
         self.away += 1;
         cx.stats.moves_away += 1;
     }
@@ -225,7 +225,7 @@ impl<S: Sitter> Babysat<S> {
     fn take_in(&mut self, cx: &mut Context<'_>, index: u32) {
         self.away -= 1;
         let slot = cx.table.slot_mut(index);
-        slot.set_away(false);
+        slot.come_back();
         // Of what has changed, or ended, the poller will tell.
         if !slot.is_live() || slot.is_changed() {
             return;
