@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -90,6 +90,8 @@ struct Sitter {
     _folder: tempfile::TempDir,
     path: PathBuf,
     child: Child,
+    /// Open until its end, for what it has to say then.
+    _said: BufReader<ChildStdout>,
 }
 
 impl Sitter {
@@ -100,10 +102,15 @@ impl Sitter {
         let mut command = again("a_babysitter_of_another_test", limit);
         command.env(LISTENS, &path).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let is_ready = said.lines().any(|line| line.unwrap().contains("it listens"));
-        assert!(is_ready, "the babysitter does not begin");
-        Sitter { _folder: folder, path, child }
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("it listens") {
+            assert!(
+                said.read_line(&mut line).unwrap() > 0,
+                "the babysitter does not begin: {line}"
+            );
+        }
+        Sitter { _folder: folder, path, child, _said: said }
     }
 
     fn control(&self, session: u64) -> Control {
