@@ -211,6 +211,22 @@ pub fn babysat(is_process: bool) -> Bench {
     adaptive("process", make, caps)
 }
 
+/// The adaptive back-end that moves descriptors at random, between its own sets and a babysitter's thread, which are
+/// idle for different times by the seed.
+pub fn chaotic_and_babysat(seed: u64) -> Bench {
+    let caps = babysat(false).capabilities();
+    let make = move || {
+        let tuning = Tuning {
+            idle: Duration::from_micros(seed % 3 * 100),
+            batch: 1 + seed as usize % 4,
+            ..RESTLESS
+        };
+        let builder = Poller::builder().policy(Chaos::new(seed)).costs(Costs::ASSUMED);
+        built(builder.topology(Topology::Thread(tuning)))
+    };
+    adaptive(&format!("chaos-{seed}-thread"), make, caps)
+}
+
 /// Whether this system has it; says so if not.
 fn works(kind: BackendKind) -> bool {
     let works = kind.is_available();

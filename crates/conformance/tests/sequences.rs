@@ -99,6 +99,14 @@ fn adaptive_with_random_moves_agrees_with_the_model_when_waits_are_cut_off() {
     }
 }
 
+#[test]
+fn random_moves_to_a_babysitter_and_back_agree_with_the_model() {
+    for seed in 1..=4 {
+        agrees(&bench::chaotic_and_babysat(seed), Limits::Ample);
+        agrees(&bench::chaotic_and_babysat(seed), Limits::Tight);
+    }
+}
+
 /// A hang-up waits for its turn while what the caller told of the same registration has had one.
 #[test]
 fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {

@@ -106,6 +106,8 @@ pub struct Babysitter {
     records: Records,
     /// For what is received.
     room: Vec<u8>,
+    /// The places of those that are being told.
+    told: Vec<usize>,
     succession: Option<Succession>,
     /// Since when there have been orphans and no server.
     alone_since: Option<Instant>,
@@ -151,6 +153,7 @@ impl Babysitter {
             registrations: Registrations::new(epoll),
             records: Records::default(),
             room: Vec::new(),
+            told: Vec::new(),
             succession: None,
             alone_since: None,
             opened: Instant::now(),
@@ -242,17 +245,7 @@ impl Babysitter {
 
     fn turn(&mut self, events: &[Event]) {
         // Descriptors first: what is said on the lines may put others into their places.
-        for event in events.iter().filter(|event| event.data.u64() < LINES) {
-            let (index, flags) = (event.data.u64() as usize, event.flags);
-            if let Stirred::Tell(line, key) = self.registrations.stir(index, flags)
-                && let Some(member) = self.members.get_mut(line)
-            {
-                member.ready.push((key, flags.bits()));
-            }
-        }
-        for index in self.member_indices() {
-            self.tell_ready(index);
-        }
+        self.stir(events);
         for event in events.iter().filter(|event| event.data.u64() >= LINES) {
             match event.data.u64() {
                 LISTENER => self.accept(),
@@ -268,6 +261,28 @@ impl Babysitter {
             }
         }
         self.look_at_the_time();
+    }
+
+    /// Tells what has stirred, and returns how many events were of descriptors.
+    fn stir(&mut self, events: &[Event]) -> usize {
+        let mut count = 0;
+        let mut told = std::mem::take(&mut self.told);
+        for event in events.iter().filter(|event| event.data.u64() < LINES) {
+            count += 1;
+            let (index, flags) = (event.data.u64() as usize, event.flags);
+            if let Stirred::Tell(line, key) = self.registrations.stir(index, flags) {
+                told.push(index);
+                if let Some(member) = self.members.get_mut(line) {
+                    member.ready.push((key, flags.bits()));
+                }
+            }
+        }
+        for index in self.member_indices() {
+            self.tell_ready(index);
+        }
+        told.drain(..).for_each(|index| self.registrations.remove(index));
+        self.told = told;
+        count
     }
 
     fn member_indices(&self) -> Vec<usize> {
@@ -515,23 +530,11 @@ impl Babysitter {
             events.clear();
             let room = rustix::buffer::spare_capacity(&mut events);
             let found = epoll::wait(self.registrations.epoll(), room, Some(&now)).unwrap_or(0);
-            let mut stirred = 0;
-            for event in events.iter().filter(|event| event.data.u64() < LINES) {
-                stirred += 1;
-                let (place, flags) = (event.data.u64() as usize, event.flags);
-                if let Stirred::Tell(line, key) = self.registrations.stir(place, flags)
-                    && let Some(member) = self.members.get_mut(line)
-                {
-                    member.ready.push((key, flags.bits()));
-                }
-            }
+            let stirred = self.stir(&events);
             // What is left is lines, which are level-triggered and stay in the way.
             if found < EVENTS || stirred == 0 {
                 break;
             }
-        }
-        for index in self.member_indices() {
-            self.tell_ready(index);
         }
         let sums = self.members.get(index).map_or(Sums::default(), |member| member.sums);
         self.say(index, encode(&Notice::Synced(number, sums)));

@@ -317,13 +317,31 @@ impl Control {
         }
     }
 
-    /// Says that all that was idle has been left, and that this server will not touch it again.
+    /// Says that all that was idle has been left, and that this server will not touch it again. Returns when the
+    /// babysitter knows: from then on the end of this server's loops, whatever they say last, takes nothing away.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`].
     pub fn yielded(&self) -> Result<(), Error> {
-        self.ask("yielding to", &Request::Yielded, &[])
+        let doing = "yielding to";
+        self.ask(doing, &Request::Yielded, &[])?;
+        // What is said on one line may overtake what is said on another.
+        self.ask(doing, &Request::Sync(0), &[])?;
+        let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
+        let until = Instant::now() + PATIENCE;
+        loop {
+            receive(&self.line, &mut packet, &mut descriptors, until)
+                .map_err(|source| self.lost(doing, source))?;
+            match decode(&packet).map_err(|source| self.lost(doing, source))? {
+                Notice::Synced(0, _) => return Ok(()),
+                Notice::Refused(why) => {
+                    let why = why.to_owned();
+                    return Err(Error::Refused { path: self.path.clone(), why });
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Says that what was adopted is in good hands: the babysitter forgets what was not left with it again.

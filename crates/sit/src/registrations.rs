@@ -52,7 +52,8 @@ pub(crate) struct Registrations {
 /// What an event means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stirred {
-    /// To be told on a line, under this key. It is not registered any more.
+    /// To be told on a line, under this key, and then to be [removed](Registrations::remove): who waits to hear of it
+    /// comes first.
     Tell(usize, u64),
     /// An orphan has hung up, and is closed.
     Gone,
@@ -137,7 +138,8 @@ impl Registrations {
         Ok(())
     }
 
-    fn remove(&mut self, index: usize) {
+    /// Forgets the one at a place.
+    pub fn remove(&mut self, index: usize) {
         let Some(gone) = self.all.try_remove(index) else { return };
         if gone.events != 0
             && let Some(descriptor) = gone.given.borrow()
@@ -238,9 +240,7 @@ impl Registrations {
             }
             return Stirred::Nothing;
         }
-        let key = registration.key;
-        self.remove(index);
-        Stirred::Tell(line, key)
+        Stirred::Tell(line, registration.key)
     }
 
     /// Those that have nobody, for a successor: their places and states.

@@ -1,7 +1,7 @@
 //! A babysitter from the outside: what is left with it, what it tells, and who succeeds whom.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use superpoll_sit::{
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const IN: u32 = 1;
+const OUT: u32 = 4;
 const HUP: u32 = 0x10;
 
 fn soon() -> Instant {
@@ -370,8 +371,14 @@ fn a_hang_up_is_told_like_anything_else() {
     babysitter.work_for(theirs).unwrap();
     let thread = std::thread::spawn(|| babysitter.run());
     let (one, other) = UnixStream::pair().unwrap();
-    ask(&line, &Request::Watch(vec![watching(1, one.as_raw_fd(), b"")]), &[]);
+    let writable = Watching { events: OUT, ..watching(1, one.as_raw_fd(), b"") };
+    one.set_nonblocking(true).unwrap();
+    while (&one).write(&[0; 4096]).is_ok() {}
+    ask(&line, &Request::Watch(vec![writable]), &[]);
     sync(&line);
+    // Half of one only if it was asked for.
+    other.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(sync(&line).len, 1);
     drop(other);
     let ready = ready(&line);
     assert!(ready.len() == 1 && ready[0].1 & HUP != 0, "{ready:?}");

@@ -52,10 +52,9 @@ pub fn short_timeouts_are_not_rounded_up(bench: &Bench) -> Outcome {
             calls.ppoll + calls.epoll_pwait2 + calls.select + calls.io_uring_enter > 0,
             "{count} descriptors: 100 us need a call with nanoseconds, not {calls}"
         );
-        // Calls in whole milliseconds only look, without blocking; at most one of each does. With a babysitter a wait
-        // ends now and then to see who may leave, and goes on.
+        // Calls in whole milliseconds only look, without blocking; at most one of each does.
         ensure!(
-            bench.capabilities().babysat || (calls.poll <= 2 && calls.epoll_wait <= 2),
+            calls.poll <= 2 && calls.epoll_wait <= 2,
             "{count} descriptors: {calls} for one short timeout"
         );
     }

@@ -136,9 +136,16 @@ impl Slot {
         self.is(AWAY)
     }
 
-    pub(crate) fn set_away(&mut self, on: bool) {
-        self.put(AWAY, on);
-        if !self.is(TOLD) && !on {
+    /// A babysitter was told what is wanted, and the poller's own set knows the descriptor no more.
+    pub(crate) fn leave(&mut self) {
+        self.put(AWAY, true);
+        (self.told_interest, self.told_mode) = (self.watch.interest, self.watch.mode);
+    }
+
+    /// The babysitter does not watch it any more, or will not.
+    pub(crate) fn come_back(&mut self) {
+        self.put(AWAY, false);
+        if !self.is(TOLD) {
             self.put(RENAMED, false);
         }
     }
