@@ -30,7 +30,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::outgoing::{Outgoing, Report};
-use super::stream::Stream;
+use crate::transport::Upstream;
 
 /// How often the parts of a connection may wake each other before other tasks get their turn.
 const ROUNDS: usize = 16;
@@ -56,14 +56,14 @@ impl Wake for Flag {
 
 /// The stream below hyper, polled in the name of whoever polls the channel.
 struct Below {
-    stream: Stream,
+    stream: Upstream,
     task: Rc<RefCell<Waker>>,
 }
 
 impl Below {
     fn poll<T>(
         self: Pin<&mut Self>,
-        poll: impl FnOnce(Pin<&mut Stream>, &mut Context<'_>) -> Poll<T>,
+        poll: impl FnOnce(Pin<&mut Upstream>, &mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let Below { stream, task } = self.get_mut();
         poll(Pin::new(stream), &mut Context::from_waker(&task.borrow()))
@@ -209,7 +209,7 @@ impl Driver {
 
 impl Channel {
     /// Speaks HTTP/1.1 over a stream.
-    pub async fn open(stream: Stream) -> hyper::Result<Channel> {
+    pub async fn open(stream: Upstream) -> hyper::Result<Channel> {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
         let below = Below { stream, task: task.clone() };
         let mut builder = Builder::new();
@@ -259,7 +259,7 @@ impl Channel {
     }
 
     /// The stream and what was read of it, once the server has agreed to another protocol.
-    pub fn into_stream(self) -> Option<(Stream, Bytes)> {
+    pub fn into_stream(self) -> Option<(Upstream, Bytes)> {
         let parts = self.driver.connection?.into_parts();
         Some((parts.io.stream, parts.read_buf))
     }

@@ -11,7 +11,7 @@ use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 
 use super::channel::{Lost, Patience};
 use super::outgoing::Outgoing;
-use super::stream::Stream;
+use crate::transport::Upstream;
 
 /// How much of one response may be on its way.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -31,7 +31,7 @@ pub(super) struct Channel2(SendRequest<Outgoing>);
 
 impl Channel2 {
     /// Speaks HTTP/2 over a stream.
-    pub async fn open(stream: Stream) -> hyper::Result<Channel2> {
+    pub async fn open(stream: Upstream) -> hyper::Result<Channel2> {
         let mut builder = Builder::new(EngineExecutor);
         builder
             .timer(EngineTimer)

@@ -10,7 +10,7 @@
 //! | `strict`, `fields` | what is refused, and how heads change on their way |
 //! | `group`, `balance`, `health` | who is up, whose turn it is, who is asked whether it is well |
 //! | `fault` | why a request has failed |
-//! | `pool`, `dial`, `stream` | connections: kept, new, and what is below them |
+//! | `pool`, `dial` | connections: kept and new |
 //! | `channel`, `channel2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | what has left HTTP: WebSocket |
@@ -27,7 +27,6 @@ mod health;
 mod incoming;
 mod outgoing;
 mod pool;
-mod stream;
 mod strict;
 mod tunnel;
 
