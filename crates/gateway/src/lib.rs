@@ -11,6 +11,7 @@ pub mod files;
 mod listen;
 mod log;
 pub mod metrics;
+mod origin;
 mod park;
 mod proxy_protocol;
 pub mod relay;

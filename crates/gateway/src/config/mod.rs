@@ -11,6 +11,7 @@
 mod check;
 mod disk;
 mod model;
+mod origins;
 mod overlap;
 mod raw;
 mod scalar;
@@ -32,6 +33,7 @@ pub use self::model::{
     LogFormat, MessageFormat, Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route,
     Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
+pub use self::origins::Origins;
 use crate::Address;
 
 /// The most mistakes of one file that are told, as each costs another reading of the whole.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use superpoll_rt::BackendKind;
 
+use super::origins::Origins;
 use super::scalar;
 use crate::Address;
 
@@ -212,6 +213,8 @@ pub struct Channel {
     /// WebSockets have to answer it. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub poll: Duration,
+    /// The sites whose pages may use it, beside those of the host itself. Default: none.
+    pub origins: Origins,
 }
 
 impl Default for Channel {
@@ -222,6 +225,7 @@ impl Default for Channel {
             backlog_bytes: 256 << 10,
             slow: Slow::Disconnect,
             poll: Duration::from_secs(60),
+            origins: Origins::default(),
         }
     }
 }

@@ -251,6 +251,13 @@ fn listeners_hosts_and_routes_are_checked() {
             33,
             "200 is no status",
         ),
+        (
+            listener,
+            "[[hosts]]\n[[hosts.routes]]\nchannel = { origins = [\"elsewhere.example\"] }",
+            4,
+            23,
+            "is no origin, expected",
+        ),
         (listener, "[[hosts]]\n[[hosts.routes]]\nproxy = {}", 4, 9, "to nobody"),
         (
             listener,
