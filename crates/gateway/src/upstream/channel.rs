@@ -113,19 +113,21 @@ impl Write for Below {
 /// Why there is no response.
 pub(super) enum Lost {
     /// The connection was over before anything of the request was sent.
-    Unsent(Box<Request<Outgoing>>),
+    Unsent,
     /// It broke, or what came is not HTTP.
     Broken(hyper::Error),
     /// Nothing came for too long.
     TimedOut,
 }
 
-impl From<TrySendError<Request<Outgoing>>> for Lost {
-    fn from(mut error: TrySendError<Request<Outgoing>>) -> Lost {
-        match error.take_message() {
-            Some(request) => Lost::Unsent(Box::new(request)),
-            None => Lost::Broken(error.into_error()),
-        }
+impl Lost {
+    /// What an error of hyper's means; a request that was not sent goes back to where it was taken from.
+    pub fn of(
+        mut error: TrySendError<Request<Outgoing>>,
+        slot: &mut Option<Request<Outgoing>>,
+    ) -> Lost {
+        *slot = error.take_message();
+        if slot.is_some() { Lost::Unsent } else { Lost::Broken(error.into_error()) }
     }
 }
 
@@ -221,12 +223,14 @@ impl Channel {
         Ok(Channel { sender, driver })
     }
 
-    /// Sends a request and waits for the head of its response.
+    /// Sends a request and waits for the head of its response. The request is taken from its place; nothing of it was
+    /// sent if it is there again.
     pub async fn send(
         &mut self,
-        request: Request<Outgoing>,
+        slot: &mut Option<Request<Outgoing>>,
         limit: Duration,
     ) -> Result<Response<Incoming>, Lost> {
+        let Some(request) = slot.take() else { return Err(Lost::Unsent) };
         let report = request.body().report();
         let mut patience = Patience::new(limit, report.clone());
         let Channel { sender, driver } = self;
@@ -236,7 +240,7 @@ impl Channel {
                 report.remember(cx.waker());
             }
             if let Poll::Ready(reply) = driver.poll(cx.waker(), |cx| reply.as_mut().poll(cx)) {
-                return Poll::Ready(reply.map_err(Lost::from));
+                return Poll::Ready(reply.map_err(|error| Lost::of(error, slot)));
             }
             patience.poll(cx).map(|()| Err(Lost::TimedOut))
         })

@@ -7,6 +7,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `forwarder` | a request's way to a server and back, with retries |
+//! | `spare` | a request that may have to be sent again |
 //! | `strict`, `fields` | what is refused, and how heads change on their way |
 //! | `group`, `balance`, `health` | who is up, whose turn it is, who is asked whether it is well |
 //! | `fault` | why a request has failed |
@@ -27,6 +28,7 @@ mod health;
 mod incoming;
 mod outgoing;
 mod pool;
+mod spare;
 mod strict;
 mod tunnel;
 
