@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
 use crate::engine::{self, Engine};
@@ -72,6 +72,20 @@ impl<T: AsFd> AsyncFd<T> {
         let AsyncFd { link, io } = self;
         link.untie();
         io
+    }
+
+    /// Closes two descriptors at once, as dropping both does, but with one call (`close_range(2)`) where their
+    /// numbers are neighbours: the lowest free numbers are given out first, so those of a connection that was
+    /// accepted and of one that was opened for it are, as a rule. Returns whether they were.
+    pub fn close_both<U>(self, other: AsyncFd<U>) -> bool
+    where
+        T: Into<OwnedFd>,
+        U: AsFd + Into<OwnedFd>,
+    {
+        let (AsyncFd { link, io }, AsyncFd { link: other_link, io: other }) = (self, other);
+        // The engine forgets them before they are closed.
+        drop((link, other_link));
+        sys::descriptor::close_both(io.into(), other.into())
     }
 
     /// Waits until it is thought to be readable. See [`ReadyGuard`] for what to do then.

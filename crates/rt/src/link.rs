@@ -285,7 +285,8 @@ impl Link {
         }
         let drained = self.drained.get();
         let mode = self.mode(engine);
-        let key = engine.register_for(fd, Interest::NONE, mode, ALL_READY & !drained).ok()?;
+        let ready = Link::ready_at_first(engine, drained);
+        let key = engine.register_for(fd, Interest::NONE, mode, ready).ok()?;
         self.drained.set(0);
         self.registered(engine, key);
         Some(key)
@@ -334,7 +335,7 @@ impl Link {
                     Some(None) => Step::Wait,
                     None => Step::Try(0),
                 },
-                None => self.unregistered(direction),
+                None => self.unregistered(engine, direction),
             }
         });
         match granted {
@@ -410,8 +411,14 @@ impl Link {
         others.flatten().unwrap_or_default().wake();
     }
 
-    fn unregistered(&self, direction: Direction) -> Step {
-        if self.drained.get() & direction.bit() == 0 { Step::Try(0) } else { Step::Wait }
+    fn unregistered(&self, engine: &Engine, direction: Direction) -> Step {
+        let is_worth_a_try = !engine.waits_first && self.drained.get() & direction.bit() == 0;
+        if is_worth_a_try { Step::Try(0) } else { Step::Wait }
+    }
+
+    /// What is taken for ready when the engine begins to know of the descriptor.
+    fn ready_at_first(engine: &Engine, drained: u8) -> u8 {
+        if engine.waits_first { 0 } else { ALL_READY & !drained }
     }
 
     #[inline]
@@ -426,7 +433,7 @@ impl Link {
                 Some(None) => Step::Wait,
                 None => Step::Try(0),
             },
-            None => self.unregistered(direction),
+            None => self.unregistered(engine, direction),
         }
     }
 
@@ -497,7 +504,8 @@ impl Link {
             None => {
                 let mode = self.mode(engine);
                 let drained = self.drained.take() | direction.bit();
-                let key = engine.register(fd, direction, mode, ALL_READY & !drained)?;
+                let ready = Link::ready_at_first(engine, drained);
+                let key = engine.register(fd, direction, mode, ready)?;
                 self.registered(engine, key);
                 engine.source(key, |source| {
                     source.wait(direction, self.waiter.get(), cx.waker());

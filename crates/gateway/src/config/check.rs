@@ -174,11 +174,12 @@ impl<'a> Check<'a> {
         let tls = raw.tls.and_then(|tls| self.tls(tls));
         let relay = raw.relay.and_then(|relay| {
             let place = relay.span();
-            let Some(to) = relay.into_inner().to else {
+            let raw::Relay { to, idle, proxy_protocol } = relay.into_inner();
+            let Some(to) = to else {
                 self.missing(place, "the relay has no other end, expected to = ADDRESS");
                 return None;
             };
-            Some(Relay { to: self.address(place, to.0) })
+            Some(Relay { to: self.address(place, to.0), idle, proxy_protocol: proxy_protocol.0 })
         });
         let Some(address) = raw.address else {
             self.missing(place, "the listener has no address, expected address = \"HOST:PORT\"");

@@ -92,6 +92,11 @@ pub struct Tls {
 pub struct Relay {
     /// Where connections go.
     pub to: Address,
+    /// How long a connection may be without a byte in either direction. Default: for ever.
+    pub idle: Option<Duration>,
+    /// The version of the PROXY protocol in whose header the other end is told of the client. Default: none, there is
+    /// no header.
+    pub proxy_protocol: Option<ProxyVersion>,
 }
 
 /// A virtual host: what is served under some names.

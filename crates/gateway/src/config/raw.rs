@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -11,7 +12,7 @@ use toml::Spanned;
 use super::model::{
     AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts,
 };
-use super::scalar::{AddressText, ModeText, ProxyProtocol};
+use super::scalar::{self, AddressText, ModeText, ProxyProtocol};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -48,6 +49,9 @@ pub(super) struct Tls {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Relay {
     pub(super) to: Option<AddressText>,
+    #[serde(deserialize_with = "scalar::some_duration")]
+    pub(super) idle: Option<Duration>,
+    pub(super) proxy_protocol: ProxyProtocol,
 }
 
 #[derive(Default, Deserialize)]

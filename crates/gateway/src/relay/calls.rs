@@ -54,6 +54,8 @@ calls! {
     shutdown Shutdown,
     /// `close(2)`.
     close Close,
+    /// `close_range(2)`.
+    close_range CloseRange,
     /// `setsockopt(2)`.
     setsockopt SetOption,
     /// `getsockopt(2)`.

@@ -164,10 +164,10 @@ impl Flow {
         }
     }
 
-    /// Takes what was read before there was a target; nothing is the end.
-    pub fn begin_with(&mut self, buffer: Box<Buffer>) {
-        self.ended = buffer.end == 0;
-        match self.ended {
+    /// Takes what was read before there was a target, and whether that was all.
+    pub fn begin_with(&mut self, buffer: Box<Buffer>, ended: bool) {
+        self.ended = ended;
+        match buffer.used().is_empty() {
             true => buffer.give_back(),
             false => self.held = Some(buffer),
         }

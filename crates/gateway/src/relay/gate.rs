@@ -57,6 +57,12 @@ impl Gate {
         entered.is_ok().then(|| Place(self.clone()))
     }
 
+    /// A place for somebody who was let in by the kernel before this was stopped.
+    pub fn enter_late(self: &Arc<Gate>) -> Place {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        Place(self.clone())
+    }
+
     /// Waits for a place; `None` if this is stopped.
     pub fn poll_enter(self: &Arc<Gate>, cx: &Context<'_>) -> Poll<Option<Place>> {
         if self.is_stopped() {
@@ -96,5 +102,7 @@ mod tests {
         assert!(matches!(gate.poll_enter(&cx), Poll::Ready(Some(_))));
         gate.stop();
         assert!(matches!(gate.poll_enter(&cx), Poll::Ready(None)));
+        drop(gate.enter_late());
+        assert_eq!(gate.inside.load(Ordering::SeqCst), 0);
     }
 }

@@ -28,35 +28,38 @@ mod calls;
 mod flow;
 mod gate;
 mod guess;
-mod listener;
 mod pair;
 mod pool;
 mod shared;
 mod stream;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use superpoll_rt::net::unix::UnixStream;
-use superpoll_rt::{Runtime, spawn, time};
+use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
+use crate::listen::{Bound, Listener};
+use crate::proxy_protocol;
+use crate::transport::Plain;
 use calls::{Call, count};
 pub use calls::{Calls, calls};
-use gate::Gate;
-use listener::{Bound, Listener};
-use pair::Pair;
+use gate::{Gate, Place};
+use pair::{Pair, Relaying};
 pub use shared::{Counters, Failure, Options};
 use shared::{Local, Member, Shared, Target};
+pub(crate) use shared::{Rules, Settings};
 use stream::Stream;
 
 /// How long a listener pauses when accepting has failed: there is no descriptor to be had, not even to shed with,
@@ -108,18 +111,47 @@ pub struct Relay {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
     listening: Address,
-    /// To be removed in the end.
-    file: Option<PathBuf>,
+    /// Until it is stopped.
+    bound: Mutex<Option<Arc<Bound>>>,
 }
 
-fn look_up(host: Option<&str>, port: u16, listening: bool) -> io::Result<Vec<SocketAddr>> {
+fn look_up(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
     match host {
         Some(host) => Ok((host, port).to_socket_addrs()?.collect()),
-        None if listening => {
-            // Both families, where there is the newer one.
-            Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), ([0, 0, 0, 0], port).into()])
-        }
         None => Ok(vec![([127, 0, 0, 1], port).into(), (Ipv6Addr::LOCALHOST, port).into()]),
+    }
+}
+
+impl Settings {
+    /// To relay to an address, whose name is looked up now.
+    pub(crate) fn new(to: &Address, options: Options, rules: Rules) -> Result<Settings, Error> {
+        let target = match to {
+            Address::Unix(path) => Target::Unix(path.clone()),
+            Address::Tcp { port: 0, .. } => {
+                let error = io::Error::new(io::ErrorKind::InvalidInput, "nobody listens on port 0");
+                return Err(Error::new(format!("relaying to {to}"))(error));
+            }
+            Address::Tcp { host, port } => {
+                let found = look_up(host.as_deref(), *port);
+                Target::Tcp(found.map_err(Error::new(format!("looking up {to}")))?)
+            }
+        };
+        Ok(Settings { options, rules, to: to.clone(), target })
+    }
+}
+
+/// The engines of a runtime, as a relay has to know them.
+#[derive(Clone)]
+pub(crate) struct Engines {
+    handle: Handle,
+    /// Whether of several that wait for a listener one can be woken alone, and whether it takes a call to have a
+    /// descriptor watched.
+    on_epoll: bool,
+}
+
+impl Engines {
+    pub(crate) fn new(handle: Handle, backend: &str) -> Engines {
+        Engines { handle, on_epoll: matches!(backend, "epoll" | "adaptive" | "uring") }
     }
 }
 
@@ -137,61 +169,64 @@ impl Relay {
         options: Options,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Result<Relay, Error> {
-        let target = match to {
-            Address::Unix(path) => Target::Unix(path.clone()),
-            Address::Tcp { port: 0, .. } => {
-                let error = io::Error::new(io::ErrorKind::InvalidInput, "nobody listens on port 0");
-                return Err(Error::new(format!("relaying to {to}"))(error));
-            }
-            Address::Tcp { host, port } => {
-                let found = look_up(host.as_deref(), *port, false);
-                Target::Tcp(found.map_err(Error::new(format!("looking up {to}")))?)
-            }
-        };
+        let settings = Settings::new(to, options, Rules::default())?;
         let failed = || Error::new(format!("listening on {listen}"));
-        let (bound, listening, file) = match listen {
-            Address::Unix(path) => {
-                let bound = Bound::unix(path).map_err(failed())?;
-                (bound, listen.clone(), Some(path.clone()))
-            }
-            Address::Tcp { host, port } => {
-                let found = look_up(host.as_deref(), *port, true)
-                    .map_err(Error::new(format!("looking up {listen}")))?;
-                let bound = Bound::tcp(&found).map_err(failed())?;
-                let Bound::Tcp(socket) = &bound else { unreachable!("it was made by tcp") };
-                let local = socket.local_addr().map_err(failed())?;
-                let host = host.as_ref().map(|_| local.ip().to_string());
-                (bound, Address::Tcp { host, port: local.port() }, None)
-            }
-        };
-        let shared = Shared::new(options, to.clone(), target, Box::new(report));
-        Relay::launch(runtime, &bound, shared, listening, file)
-            .map_err(Error::new(format!("listening on {listen}")))
+        let bound = Arc::new(Bound::new(listen, None).map_err(failed())?);
+        let listening = bound.address(listen).map_err(failed())?;
+        let engines = Engines::new(runtime.handle(), runtime.backend());
+        let relay = Relay::on(bound, listening, settings, report);
+        let listeners = relay.listeners(&engines).map_err(failed())?;
+        relay.open(&engines, listeners).map_err(failed())?;
+        Ok(relay)
     }
 
-    fn launch(
-        runtime: &Runtime,
-        bound: &Bound,
-        shared: Shared,
+    /// On an address that is bound. It takes nobody in before it is [opened](Relay::open).
+    pub(crate) fn on(
+        bound: Arc<Bound>,
         listening: Address,
-        file: Option<PathBuf>,
-    ) -> io::Result<Relay> {
-        let gate = Arc::new(Gate::new(shared.options.max_connections.unwrap_or(usize::MAX)));
-        let relay = Relay { shared: Arc::new(shared), gate: gate.clone(), listening, file };
-        let handle = runtime.handle();
-        let engines = handle.engines();
-        let on_epoll = matches!(runtime.backend(), "epoll" | "adaptive" | "uring");
-        for engine in 0..engines {
-            let listener = bound.listener(engines > 1 && on_epoll)?;
-            let (shared, gate) = (relay.shared.clone(), gate.clone());
-            let on = relay.listening.to_string();
+        settings: Settings,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Relay {
+        let gate = Gate::new(settings.options.max_connections.unwrap_or(usize::MAX));
+        Relay {
+            shared: Arc::new(Shared::new(settings, Box::new(report))),
+            gate: Arc::new(gate),
+            listening,
+            bound: Mutex::new(Some(bound)),
+        }
+    }
+
+    fn bound(&self) -> MutexGuard<'_, Option<Arc<Bound>>> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A listener for each engine.
+    pub(crate) fn listeners(&self, engines: &Engines) -> io::Result<Vec<Listener>> {
+        let count = engines.handle.engines();
+        let bound = self.bound();
+        // Once it was stopped there are none.
+        let bound = bound.iter().flat_map(|bound| std::iter::repeat_n(bound, count));
+        bound.map(|bound| bound.listener(count > 1 && engines.on_epoll)).collect()
+    }
+
+    /// Takes clients in.
+    pub(crate) fn open(&self, engines: &Engines, listeners: Vec<Listener>) -> io::Result<()> {
+        for (engine, listener) in listeners.into_iter().enumerate() {
+            let (shared, gate) = (self.shared.clone(), self.gate.clone());
+            let on = self.listening.to_string();
+            let watching_costs = engines.on_epoll;
             let accept = move || {
-                let local = Rc::new(Local::new(shared, on_epoll));
+                let local = RefCell::new(Rc::new(Local::new(shared, watching_costs)));
                 spawn(Accepting { listener, local, gate, on, shed: Cell::new(0) }.run()).detach();
             };
-            handle.call_on(engine, accept).map_err(io::Error::other)?;
+            engines.handle.call_on(engine, accept).map_err(io::Error::other)?;
         }
-        Ok(relay)
+        Ok(())
+    }
+
+    /// Relays who comes from now on like this; pairs go on as they have begun.
+    pub(crate) fn change(&self, settings: Settings) {
+        self.shared.change(settings);
     }
 
     /// The address it listens on, with the port that the kernel has chosen.
@@ -206,11 +241,8 @@ impl Relay {
 
     /// Stops listening; pairs go on.
     pub fn stop(&self) {
-        if !self.gate.is_stopped()
-            && let Some(file) = &self.file
-        {
-            let _ = std::fs::remove_file(file);
-        }
+        // A socket file is removed with it.
+        drop(self.bound().take());
         self.gate.stop();
     }
 
@@ -240,7 +272,7 @@ impl fmt::Debug for Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Relay")
             .field("listening", &self.listening)
-            .field("to", &self.shared.to)
+            .field("to", &self.shared.to())
             .field("counters", &self.counters())
             .finish_non_exhaustive()
     }
@@ -249,7 +281,7 @@ impl fmt::Debug for Relay {
 /// One engine's part.
 struct Accepting {
     listener: Listener,
-    local: Rc<Local>,
+    local: RefCell<Rc<Local>>,
     gate: Arc<Gate>,
     on: String,
     /// How many the listener has shed, as told.
@@ -260,32 +292,41 @@ impl Accepting {
     async fn run(self) {
         while let Some(place) = poll_fn(|cx| self.gate.poll_enter(cx)).await {
             match self.accept().await {
-                None => return,
-                Some(Ok(client)) => {
-                    self.local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
-                    self.begin(client, Member::new(self.local.clone(), place));
-                }
+                None => break,
+                Some(Ok((client, address))) => begin(self.local(), client, address, place),
                 Some(Err(error)) => {
-                    self.local.shared.not_accepted(&self.on, error);
+                    self.local().shared.not_accepted(&self.on, error);
                     time::sleep(PAUSE).await;
                 }
             }
         }
+        let local = self.local();
+        for (client, address) in self.listener.into_accepted() {
+            begin(local.clone(), client, address, self.gate.enter_late());
+        }
+    }
+
+    /// With the settings of now.
+    fn local(&self) -> Rc<Local> {
+        let mut local = self.local.borrow_mut();
+        if let Some(renewed) = local.renewed() {
+            *local = Rc::new(renewed);
+        }
+        local.clone()
     }
 
     /// The next client; `None` when it is over.
-    async fn accept(&self) -> Option<io::Result<Stream>> {
+    async fn accept(&self) -> Option<io::Result<(Plain, Option<SocketAddr>)>> {
         let mut known = false;
         poll_fn(|cx| {
+            count(Call::Accept);
             let polled = self.listener.poll_accept(cx);
             let shed = self.listener.shed();
             let before = self.shed.replace(shed);
             if shed > before {
-                self.local.shared.shed(&self.on, shed - before);
+                self.local().shared.shed(&self.on, shed - before);
             }
-            if let Poll::Ready(accepted) = polled
-                && !self.gate.is_stopped()
-            {
+            if let Poll::Ready(accepted) = polled {
                 return Poll::Ready(Some(accepted));
             }
             if !std::mem::replace(&mut known, true) {
@@ -295,26 +336,79 @@ impl Accepting {
         })
         .await
     }
+}
 
-    fn begin(&self, client: Stream, member: Member) {
-        if let Target::Unix(path) = &self.local.shared.target {
-            spawn(relay_to(path.clone(), client, member)).detach();
-        } else if let Some(pair) = Pair::connect(client, member) {
-            spawn(pair).detach();
+fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, place: Place) {
+    local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
+    let Settings { rules, target, .. } = local.settings();
+    let has_headers = rules.header.is_some() || rules.announces.is_some();
+    // Behind a proxy, the client is not the one who connects.
+    let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
+    let is_simple = !has_headers && matches!(target, Target::Tcp(_));
+    let Some(member) = Member::new(local.clone(), place, counted) else {
+        local.shared.totals.refused.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    if is_simple {
+        let (client, read) = client.into_parts();
+        if let Some(pair) = Pair::connect(client.into(), &read, member) {
+            spawn(Relaying::from(pair)).detach();
         }
+    } else {
+        spawn(introduce(client, address, member)).detach();
     }
 }
 
-/// Connects to a Unix socket, which waits while its queue is full, and relays.
-async fn relay_to(path: PathBuf, client: Stream, member: Member) {
+/// Takes the header off that tells who the client is, makes the one that tells the upstream, and relays.
+async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut member: Member) {
+    let rules = member.settings().rules.clone();
+    let (mut local, mut rest) = (None, Bytes::new());
+    if let Some(patience) = rules.header {
+        let read = time::timeout(patience, proxy_protocol::read(&mut client)).await;
+        let Ok(said) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
+            member.totals().broken.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if let Some((from, to)) = said.addresses {
+            (address, local) = (Some(from), Some(to));
+        }
+        rest = said.rest;
+        if !member.count(address.map(|address| address.ip())) {
+            member.totals().refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+    let mut ahead = match rules.announces {
+        Some(version) => {
+            proxy_protocol::header(version, address, local.or_else(|| client.local_address()))
+        }
+        None => Vec::new(),
+    };
+    ahead.extend_from_slice(&rest);
+    let (client, read) = client.into_parts();
+    ahead.extend_from_slice(&read);
+    let client = Stream::from(client);
+    if let Target::Unix(path) = &member.settings().target {
+        let path = path.clone();
+        if let Some(upstream) = connect_unix(&path, &member).await {
+            Relaying::from(Pair::connected(upstream, client, &ahead, member)).await;
+        }
+    } else if let Some(pair) = Pair::connect(client, &ahead, member) {
+        Relaying::from(pair).await;
+    }
+}
+
+/// Connects to a Unix socket, which waits while its queue is full.
+async fn connect_unix(path: &Path, member: &Member) -> Option<Stream> {
     count(Call::Socket);
     count(Call::Connect);
-    let connect = UnixStream::connect(&path);
-    let limit = member.shared().options.connect_timeout;
-    match time::timeout(limit, connect).await.map_err(io::Error::from).and_then(|outcome| outcome) {
-        Ok(upstream) => {
-            Pair::connected_to(upstream.into_std().into(), client, member).await;
+    let limit = member.options().connect_timeout;
+    let connected = time::timeout(limit, UnixStream::connect(path)).await;
+    match connected.map_err(io::Error::from).and_then(|outcome| outcome) {
+        Ok(upstream) => Some(upstream.into_std().into()),
+        Err(error) => {
+            member.not_connected(error);
+            None
         }
-        Err(error) => member.shared().not_connected(error),
     }
 }

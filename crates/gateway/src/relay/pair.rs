@@ -47,7 +47,7 @@ struct Clock {
     active: Instant,
 }
 
-/// The future of a relayed pair.
+/// A relayed pair.
 pub(super) struct Pair {
     client: Stream,
     upstream: Stream,
@@ -71,13 +71,13 @@ enum Step {
 
 /// Begins to connect to the next address that can be tried.
 fn next(member: &Member, tried: &mut u32, sends: bool) -> Option<io::Result<Stream>> {
-    let Target::Tcp(addresses) = &member.shared().target else { return None };
+    let Target::Tcp(addresses) = &member.settings().target else { return None };
     let mut last = None;
     while let Some(&address) = addresses.get(*tried as usize) {
         *tried += 1;
         match Stream::begin(address, sends) {
             Ok(upstream) => {
-                if !member.shared().options.speculative {
+                if !member.options().speculative {
                     upstream.doubt(Direction::Write);
                 }
                 return Some(Ok(upstream));
@@ -88,27 +88,40 @@ fn next(member: &Member, tried: &mut u32, sends: bool) -> Option<io::Result<Stre
     last
 }
 
+/// Reads what a client has sent already, behind what the buffer holds. Says whether that was the end.
+fn read_first(client: &Stream, buffer: &mut Buffer, member: &Member) -> io::Result<bool> {
+    if !member.options().speculative {
+        return Ok(false);
+    }
+    let room = &mut buffer.bytes[buffer.end as usize..];
+    let most = room.len();
+    // Most clients speak first, and have done so.
+    match client.try_read(room) {
+        Ok(count) => {
+            if count < most {
+                client.is_drained();
+            }
+            buffer.end += count as u32;
+            Ok(count == 0 && most > 0)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 impl Pair {
-    /// Begins to connect a client by TCP; `None` if that is no use, which has been reported then.
-    pub fn connect(client: Stream, member: Member) -> Option<Pair> {
+    /// Begins to connect a client by TCP; `None` if that is no use, which has been reported then. What goes ahead of
+    /// all that the client sends is no longer than a [`BUFFER`].
+    pub fn connect(client: Stream, ahead: &[u8], member: Member) -> Option<Pair> {
         let mut up = Half::new(false);
-        if member.shared().options.speculative {
-            // Most clients speak first, and have done so.
-            let mut buffer = Buffer::take();
-            match client.try_read(&mut buffer.bytes) {
-                Ok(count) => {
-                    if count < buffer.bytes.len() {
-                        client.is_drained();
-                    }
-                    (buffer.start, buffer.end) = (0, count as u32);
-                    up.flow.begin_with(buffer);
-                }
-                Err(error) => {
+        if member.options().speculative || !ahead.is_empty() {
+            let mut buffer = Buffer::holding(ahead);
+            match read_first(&client, &mut buffer, &member) {
+                Ok(ended) => up.flow.begin_with(buffer, ended),
+                Err(_) => {
                     buffer.give_back();
-                    if error.kind() != io::ErrorKind::WouldBlock {
-                        member.shared().totals.broken.fetch_add(1, Ordering::Relaxed);
-                        return None;
-                    }
+                    member.totals().broken.fetch_add(1, Ordering::Relaxed);
+                    return None;
                 }
             }
         }
@@ -124,15 +137,23 @@ impl Pair {
                 Some(Pair { connecting: true, tried, up, ..pair })
             }
             Err(error) => {
-                member.shared().not_connected(error);
+                member.not_connected(error);
                 None
             }
         }
     }
 
-    /// Relays between a client and an upstream that is connected.
-    pub fn connected_to(upstream: Stream, client: Stream, member: Member) -> Pair {
-        if !member.shared().options.speculative {
+    /// As [`connect`](Pair::connect), with an upstream that is connected.
+    pub fn connected(upstream: Stream, client: Stream, ahead: &[u8], member: Member) -> Pair {
+        let mut pair = Pair::connected_to(upstream, client, member);
+        if !ahead.is_empty() {
+            pair.up.flow.begin_with(Buffer::holding(ahead), false);
+        }
+        pair
+    }
+
+    fn connected_to(upstream: Stream, client: Stream, member: Member) -> Pair {
+        if !member.options().speculative {
             client.doubt(Direction::Read);
             client.doubt(Direction::Write);
         }
@@ -205,9 +226,9 @@ impl Pair {
         u8::from(self.up.ended) + u8::from(self.down.ended)
     }
 
-    fn connected(&mut self) {
+    fn is_connected(&mut self) {
         self.connecting = false;
-        if self.member.shared().options.idle_timeout.is_none() {
+        if self.member.options().idle_timeout.is_none() {
             self.clock = None;
         }
     }
@@ -221,7 +242,7 @@ impl Pair {
                 Step::On
             }
             Err(last) => {
-                self.member.shared().not_connected(last);
+                self.member.not_connected(last);
                 Step::Over
             }
         }
@@ -234,7 +255,7 @@ impl Pair {
         }
         self.client.reset_on_close();
         self.upstream.reset_on_close();
-        self.member.shared().totals.broken.fetch_add(1, Ordering::Relaxed);
+        self.member.totals().broken.fetch_add(1, Ordering::Relaxed);
         Step::Over
     }
 
@@ -253,7 +274,7 @@ impl Pair {
             let ended = self.up.flow.has_ended();
             self.learn(Side::Client, reading, moved[0].read > 0, ended);
             if self.connecting && moved[0].written > 0 {
-                self.connected();
+                self.is_connected();
             }
         }
         if !self.down.ended {
@@ -269,7 +290,7 @@ impl Pair {
             let ended = self.down.flow.has_ended();
             self.learn(Side::Upstream, reading, moved[1].read > 0, ended);
             if self.connecting && (moved[1].read > 0 || self.down.ended) {
-                self.connected();
+                self.is_connected();
             }
         }
         if self.up.ended && self.down.ended {
@@ -281,7 +302,7 @@ impl Pair {
                 match self.upstream.poll_connected(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(error)) => return Poll::Ready(self.not_connected(error)),
-                    Poll::Ready(Ok(())) => self.connected(),
+                    Poll::Ready(Ok(())) => self.is_connected(),
                 }
             }
             self.up.told = true;
@@ -296,7 +317,7 @@ impl Pair {
 
     /// What it may wait for how long; `None`: for ever.
     fn limit(&self) -> Option<Duration> {
-        let options = &self.member.shared().options;
+        let options = self.member.options();
         match self.connecting {
             // A connection on which nobody speaks shows only when it is looked for.
             true => Some(
@@ -319,7 +340,7 @@ impl Pair {
         if Pin::new(&mut clock.sleep).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let options = &self.member.shared().options;
+        let options = self.member.options();
         let limit = match self.connecting {
             true if self.upstream.is_connected() => {
                 self.connecting = false;
@@ -341,33 +362,31 @@ impl Pair {
             let text = format!("no answer within {} s", limit.as_secs_f64());
             return Poll::Ready(self.not_connected(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
-        self.member.shared().totals.timed_out.fetch_add(1, Ordering::Relaxed);
+        self.member.totals().timed_out.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Step::Over)
     }
 }
 
-impl Future for Pair {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let pair = &mut *self;
+impl Pair {
+    /// Goes on until there is nothing to do but to wait; ready when the pair is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let mut moved = <[Moved; 2]>::default();
-            let ends = pair.ends();
-            let mut step = pair.relay(cx, &mut moved);
+            let ends = self.ends();
+            let mut step = self.relay(cx, &mut moved);
             let [up, down] = &moved;
-            pair.member.shared().totals.moved(up, down);
+            self.member.totals().moved(up, down);
             if (up.read | up.written | down.read | down.written) > 0
-                && let Some(clock) = &mut pair.clock
+                && let Some(clock) = &mut self.clock
             {
                 clock.active = Instant::now();
             }
             if step.is_pending() {
-                let ended = pair.ends() > ends;
-                if pair.look_again(cx, &moved, ended) {
+                let ended = self.ends() > ends;
+                if self.look_again(cx, &moved, ended) {
                     continue;
                 }
-                step = pair.watch_time(cx);
+                step = self.watch_time(cx);
             }
             match step {
                 Poll::Pending => return Poll::Pending,
@@ -375,5 +394,28 @@ impl Future for Pair {
                 Poll::Ready(Step::On) => {}
             }
         }
+    }
+}
+
+/// The future of a pair.
+pub(super) struct Relaying(Option<Pair>);
+
+impl From<Pair> for Relaying {
+    fn from(pair: Pair) -> Relaying {
+        Relaying(Some(pair))
+    }
+}
+
+impl Future for Relaying {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pair) = &mut self.0 {
+            std::task::ready!(pair.poll(cx));
+        }
+        if let Some(Pair { client, upstream, .. }) = self.0.take() {
+            client.close_both(upstream);
+        }
+        Poll::Ready(())
     }
 }

@@ -38,6 +38,15 @@ impl Buffer {
         kept.unwrap_or_else(|| Box::new(Buffer { start: 0, end: 0, bytes: [0; BUFFER] }))
     }
 
+    /// Takes one that holds these bytes, of which it takes as many as there is room for.
+    pub fn holding(bytes: &[u8]) -> Box<Buffer> {
+        let mut buffer = Buffer::take();
+        let count = bytes.len().min(BUFFER);
+        buffer.bytes[..count].copy_from_slice(&bytes[..count]);
+        (buffer.start, buffer.end) = (0, count as u32);
+        buffer
+    }
+
     /// Gives it back.
     pub fn give_back(self: Box<Buffer>) {
         // While the thread ends there is no pool any more, and the buffer is freed.

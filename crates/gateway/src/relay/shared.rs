@@ -1,8 +1,11 @@
-//! What all pairs of a relay have in common: its options, its counters, and whom to tell of failures.
+//! What all pairs of a relay have in common: its settings, its counters, and whom to tell of failures.
+//!
+//! Settings can be exchanged while pairs go on with those that they began with. Each engine keeps what it uses in a
+//! [`Local`] of its own and makes another one when it finds that the settings are no longer the same.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +16,8 @@ use super::flow::Moved;
 use super::gate::Place;
 use super::guess::Guesses;
 use crate::Address;
+use crate::config::ProxyVersion;
+use crate::seats::{Seat, Seats};
 
 /// How a relay treats its connections.
 #[derive(Clone, Debug)]
@@ -163,6 +168,8 @@ pub struct Counters {
     pub timed_out: u64,
     /// Clients closed for lack of descriptors.
     pub shed: u64,
+    /// Clients closed because there were too many, of all or of the same one.
+    pub refused: u64,
 }
 
 /// The same, while they change.
@@ -177,6 +184,7 @@ pub(super) struct Totals {
     pub broken: AtomicU64,
     pub timed_out: AtomicU64,
     pub shed: AtomicU64,
+    pub refused: AtomicU64,
 }
 
 impl Totals {
@@ -205,6 +213,7 @@ impl Totals {
             broken: of(&self.broken),
             timed_out: of(&self.timed_out),
             shed: of(&self.shed),
+            refused: of(&self.refused),
         }
     }
 }
@@ -216,33 +225,64 @@ pub(super) enum Target {
     Unix(PathBuf),
 }
 
+/// What a server has its relays do beside relaying.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    /// How many connections there may be, of all clients and of one. Who is one too many is closed.
+    pub seats: Option<Arc<Seats>>,
+    /// Connections begin with a header of the PROXY protocol, which may take so long to come.
+    pub header: Option<Duration>,
+    /// The upstream is sent such a header.
+    pub announces: Option<ProxyVersion>,
+}
+
+/// Where clients are relayed to, and how.
+pub(crate) struct Settings {
+    pub(super) options: Options,
+    pub(super) rules: Rules,
+    pub(super) to: Address,
+    pub(super) target: Target,
+}
+
 /// What pairs share.
 pub(super) struct Shared {
-    pub options: Options,
-    pub to: Address,
-    pub target: Target,
+    /// For who comes from now on; the number tells whether they are still the same.
+    settings: Mutex<(u64, Arc<Settings>)>,
+    version: AtomicU64,
     pub totals: Totals,
     report: Box<dyn Fn(&Failure) + Send + Sync>,
     told: Told,
 }
 
 impl Shared {
-    pub fn new(
-        options: Options,
-        to: Address,
-        target: Target,
-        report: Box<dyn Fn(&Failure) + Send + Sync>,
-    ) -> Shared {
+    pub fn new(settings: Settings, report: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
+        let settings = Mutex::new((0, Arc::new(settings)));
         let (totals, told) = (Totals::default(), Told::default());
-        Shared { options, to, target, totals, report, told }
+        Shared { settings, version: AtomicU64::new(0), totals, report, told }
+    }
+
+    /// Has who comes from now on relayed like this.
+    pub fn change(&self, settings: Settings) {
+        let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = (current.0 + 1, Arc::new(settings));
+        self.version.store(current.0, Ordering::Release);
+    }
+
+    fn current(&self) -> (u64, Arc<Settings>) {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where clients are relayed to now.
+    pub fn to(&self) -> Address {
+        self.current().1.to.clone()
     }
 
     /// Tells of an upstream that could not be reached.
     #[cold]
-    pub fn not_connected(&self, error: io::Error) {
+    fn not_connected(&self, to: &Address, error: io::Error) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
         if let Some(left_out) = self.told.admit((0, error.raw_os_error()), Instant::now()) {
-            (self.report)(&Failure::Connect { to: self.to.clone(), error, left_out });
+            (self.report)(&Failure::Connect { to: to.clone(), error, left_out });
         }
     }
 
@@ -266,35 +306,72 @@ impl Shared {
     }
 }
 
-/// What the pairs of an engine share.
+/// What the pairs of an engine share that have begun with the same settings.
 pub(super) struct Local {
     pub shared: Arc<Shared>,
+    version: u64,
+    settings: Arc<Settings>,
     guesses: Guesses,
-    looks_again: bool,
+    watching_costs: bool,
 }
 
 impl Local {
     /// `watching_costs` says that it takes a system call to have a descriptor watched.
     pub fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
-        let looks_again = watching_costs && shared.options.speculative;
-        Local { shared, guesses: Guesses::new(), looks_again }
+        let (version, settings) = shared.current();
+        Local { shared, version, settings, guesses: Guesses::new(), watching_costs }
+    }
+
+    /// The same with other settings, if these are not the current ones.
+    pub fn renewed(&self) -> Option<Local> {
+        let is_current = self.version == self.shared.version.load(Ordering::Acquire);
+        (!is_current).then(|| Local::new(self.shared.clone(), self.watching_costs))
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 }
 
 /// One of the pairs that there are now.
 pub(super) struct Member {
     local: Rc<Local>,
+    seat: Option<Seat>,
     _place: Place,
 }
 
 impl Member {
-    pub fn new(local: Rc<Local>, place: Place) -> Member {
+    /// `None` if there are too many of this client, as far as it is known, or of all.
+    pub fn new(local: Rc<Local>, place: Place, client: Option<IpAddr>) -> Option<Member> {
+        let seat = match &local.settings.rules.seats {
+            Some(seats) => Some(seats.take(client).ok()?),
+            None => None,
+        };
         local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Member { local, _place: place }
+        Some(Member { local, seat, _place: place })
     }
 
-    pub fn shared(&self) -> &Shared {
-        &self.local.shared
+    /// Counts it as one of a client's. Says whether the client may have as many.
+    pub fn count(&mut self, client: Option<IpAddr>) -> bool {
+        self.seat.as_mut().is_none_or(|seat| seat.count(client).is_ok())
+    }
+
+    pub fn totals(&self) -> &Totals {
+        &self.local.shared.totals
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.local.settings
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.local.settings.options
+    }
+
+    /// Tells of an upstream that could not be reached.
+    #[cold]
+    pub fn not_connected(&self, error: io::Error) {
+        self.local.shared.not_connected(&self.local.settings.to, error);
     }
 
     /// What its engine has learnt.
@@ -304,7 +381,7 @@ impl Member {
 
     /// Whether it looks again before it has a descriptor watched.
     pub fn looks_again(&self) -> bool {
-        self.local.looks_again
+        self.local.watching_costs && self.options().speculative
     }
 }
 

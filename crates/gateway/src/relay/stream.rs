@@ -18,11 +18,12 @@ use std::time::Duration;
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::net::{SendFlags, send};
 use rustix::pipe::SpliceFlags;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Type};
 use superpoll::call;
 use superpoll_rt::{AsyncFd, Direction, Drains};
 
 use super::calls::{Call, count};
+use crate::transport::Socket;
 
 /// What a direction reads from and writes to.
 pub(super) trait End {
@@ -48,11 +49,29 @@ pub(super) trait End {
     fn set_nodelay(&self);
 }
 
+/// Counts the close of what it is part of.
+struct Closing;
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        count(Call::Close);
+    }
+}
+
 /// A socket whose calls are counted.
 macro_rules! socket {
     ($(#[$doc:meta])* $name:ident($inner:ty), $drains:literal) => {
         $(#[$doc])*
-        pub(super) struct $name($inner);
+        pub(super) struct $name($inner, Closing);
+
+        impl From<$name> for OwnedFd {
+            /// Its close is somebody else's to count.
+            fn from(socket: $name) -> OwnedFd {
+                let $name(socket, closing) = socket;
+                std::mem::forget(closing);
+                socket.into()
+            }
+        }
 
         impl AsFd for $name {
             #[inline]
@@ -94,12 +113,6 @@ macro_rules! socket {
                 Some(socket.write(bytes))
             }
         }
-
-        impl Drop for $name {
-            fn drop(&mut self) {
-                count(Call::Close);
-            }
-        }
     };
 }
 
@@ -139,7 +152,7 @@ pub(super) struct Stream {
 impl From<std::net::TcpStream> for Stream {
     /// Takes one that does not block.
     fn from(socket: std::net::TcpStream) -> Stream {
-        let kind = Kind::Tcp(AsyncFd::nonblocking(Tcp(socket)));
+        let kind = Kind::Tcp(AsyncFd::nonblocking(Tcp(socket, Closing)));
         Stream { kind, reading: Cell::new(Reading::Watched) }
     }
 }
@@ -147,8 +160,18 @@ impl From<std::net::TcpStream> for Stream {
 impl From<std::os::unix::net::UnixStream> for Stream {
     /// Takes one that does not block.
     fn from(socket: std::os::unix::net::UnixStream) -> Stream {
-        let kind = Kind::Unix(AsyncFd::nonblocking(Unix(socket)));
+        let kind = Kind::Unix(AsyncFd::nonblocking(Unix(socket, Closing)));
         Stream { kind, reading: Cell::new(Reading::Watched) }
+    }
+}
+
+impl From<Socket> for Stream {
+    /// Takes one that does not block.
+    fn from(socket: Socket) -> Stream {
+        match socket {
+            Socket::Tcp(socket) => socket.into(),
+            Socket::Unix(socket) => socket.into(),
+        }
     }
 }
 
@@ -168,7 +191,7 @@ impl Stream {
     pub fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
         let kind = Type::STREAM.nonblocking().cloexec();
         count(Call::Socket);
-        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        let socket = socket2::Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
         if sends {
             count(Call::SetOption);
             // It works without, too.
@@ -256,6 +279,20 @@ impl Stream {
     pub fn end_writing(&self) {
         count(Call::Shutdown);
         let _ = either!(self, stream => stream.get_ref().0.shutdown(Shutdown::Write));
+    }
+
+    /// Closes two, with one call where that can be.
+    pub fn close_both(self, other: Stream) {
+        let at_once = match (self.kind, other.kind) {
+            (Kind::Tcp(one), Kind::Tcp(other)) => one.close_both(other),
+            (Kind::Tcp(one), Kind::Unix(other)) => one.close_both(other),
+            (Kind::Unix(one), Kind::Tcp(other)) => one.close_both(other),
+            (Kind::Unix(one), Kind::Unix(other)) => one.close_both(other),
+        };
+        match at_once {
+            true => count(Call::CloseRange),
+            false => [Call::Close; 2].into_iter().for_each(count),
+        }
     }
 
     /// Has closing reset the connection, so that the peer does not take a broken stream for a whole one. In the

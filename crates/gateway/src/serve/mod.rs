@@ -73,6 +73,23 @@ fn failed(what: impl Into<String>) -> Error {
     Error { what: what.into() }
 }
 
+impl Kind {
+    fn bound(&self) -> Option<&Arc<Bound>> {
+        match self {
+            Kind::Http(bound) | Kind::Relay(bound, _) => Some(bound),
+            Kind::Closed => None,
+        }
+    }
+}
+
+/// What is still to be done with a relay when the whole configuration has been found right.
+enum Relayed {
+    /// It takes clients in.
+    Open(Arc<Relay>, Vec<Listener>),
+    /// Clients are relayed in another way.
+    Change(Arc<Relay>, relay::Settings),
+}
+
 /// An address that is served.
 struct Front {
     asked: config::Listener,
@@ -83,7 +100,7 @@ struct Front {
 #[derive(Clone)]
 enum Kind {
     Http(Arc<Bound>),
-    Relay(Arc<Relay>),
+    Relay(Arc<Bound>, Arc<Relay>),
     /// Nobody listens there any more.
     Closed,
 }
@@ -196,9 +213,10 @@ impl Server {
             })?;
             parts.push((blueprint, lot, Vec::new()));
         }
-        let mut fronts = Vec::new();
+        let engines = relay::Engines::new(runtime.handle(), runtime.backend());
+        let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
         for asked in &config.listeners {
-            let front = self.front(runtime, asked)?;
+            let front = self.front(config, asked, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
                 let cannot = |error| cannot_listen(&asked.address, error);
                 let tls = match &asked.tls {
@@ -234,6 +252,14 @@ impl Server {
                 }
                 None => None,
             };
+        for relayed in relayed {
+            match relayed {
+                Relayed::Change(relay, settings) => relay.change(settings),
+                Relayed::Open(relay, listeners) => relay
+                    .open(&engines, listeners)
+                    .map_err(|error| failed(format!("starting a relay: {error}")))?,
+            }
+        }
         channels.apply(config);
         self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
@@ -316,39 +342,73 @@ impl Server {
         &self.groups
     }
 
-    /// The front of a listener: the one that there is, or a new one.
-    fn front(&self, runtime: &Runtime, asked: &config::Listener) -> Result<Front, Error> {
+    /// The front of a listener, on the socket that there is or on a new one.
+    fn front(
+        &self,
+        config: &Config,
+        asked: &config::Listener,
+        engines: &relay::Engines,
+        relayed: &mut Vec<Relayed>,
+    ) -> Result<Front, Error> {
         let address = &asked.address;
+        let cannot = |error| cannot_listen(address, error);
         let kept = self.fronts.iter().find(|front| {
             // A port that the kernel has chosen may be asked for by its number.
-            let is_there = [&front.asked.address, &front.listening].contains(&address);
-            is_there && front.asked.relay == asked.relay
+            [&front.asked.address, &front.listening].contains(&address)
         });
-        if let Some(front) = kept {
-            let (listening, kind) = (front.listening.clone(), front.kind.clone());
-            return Ok(Front { asked: asked.clone(), listening, kind });
-        }
-        let (listening, kind) = match &asked.relay {
-            Some(to) => {
-                let report = self.report.clone();
-                let report = move |failure: &relay::Failure| {
-                    report(&Event::new(Level::Warning, "relay-failed", failure.to_string()));
-                };
-                let options = relay::Options::default();
-                let relay = Relay::start(runtime, address, &to.to, options, report)
-                    .map_err(|error| failed(error.to_string()))?;
-                (relay.listening().clone(), Kind::Relay(Arc::new(relay)))
-            }
+        let kept = kept.and_then(|front| Some((front, front.kind.bound()?)));
+        let (listening, bound) = match kept {
+            Some((front, bound)) => (front.listening.clone(), bound.clone()),
             None => {
-                let cannot = |error| cannot_listen(address, error);
                 let bound = match self.inherited.borrow_mut().at(address) {
                     Some(bound) => bound,
                     None => Bound::new(address, asked.mode).map_err(cannot)?,
                 };
-                (bound.address(address).map_err(cannot)?, Kind::Http(Arc::new(bound)))
+                (bound.address(address).map_err(cannot)?, Arc::new(bound))
             }
         };
-        Ok(Front { asked: asked.clone(), listening, kind })
+        let Some(to) = &asked.relay else {
+            return Ok(Front { asked: asked.clone(), listening, kind: Kind::Http(bound) });
+        };
+        let settings = self.settings(config, asked, to)?;
+        let relay = match kept.map(|(front, _)| &front.kind) {
+            Some(Kind::Relay(_, relay)) => {
+                relayed.push(Relayed::Change(relay.clone(), settings));
+                relay.clone()
+            }
+            _ => {
+                let report = self.report.clone();
+                let report = move |failure: &relay::Failure| {
+                    report(&Event::new(Level::Warning, "relay-failed", failure.to_string()));
+                };
+                let relay = Relay::on(bound.clone(), listening.clone(), settings, report);
+                let relay = Arc::new(relay);
+                let listeners = relay.listeners(engines).map_err(cannot)?;
+                relayed.push(Relayed::Open(relay.clone(), listeners));
+                relay
+            }
+        };
+        Ok(Front { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
+    }
+
+    /// What a configuration says of a relay.
+    fn settings(
+        &self,
+        config: &Config,
+        asked: &config::Listener,
+        relay: &config::Relay,
+    ) -> Result<relay::Settings, Error> {
+        let options = relay::Options {
+            connect_timeout: config.timeouts.connect,
+            idle_timeout: relay.idle,
+            ..relay::Options::default()
+        };
+        let rules = relay::Rules {
+            seats: Some(self.seats.clone()),
+            header: asked.proxy_protocol.then_some(config.timeouts.header),
+            announces: relay.proxy_protocol,
+        };
+        relay::Settings::new(&relay.to, options, rules).map_err(|error| failed(error.to_string()))
     }
 
     /// Says whether what a configuration names can be opened, without listening.
@@ -402,11 +462,8 @@ impl Server {
     /// How many connections there are, parked ones included.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        let relayed = self.fronts.iter().map(|front| match &front.kind {
-            Kind::Relay(relay) => relay.counters().active,
-            Kind::Http(_) | Kind::Closed => 0,
-        });
-        u64::from(self.seats.taken()) + relayed.sum::<u64>()
+        // Those that are relayed have seats, too.
+        u64::from(self.seats.taken())
     }
 
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
@@ -414,11 +471,9 @@ impl Server {
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
         for front in &mut self.fronts {
-            match &front.kind {
-                Kind::Relay(relay) => relay.stop(),
-                // Who comes now is refused rather than left waiting until all the others have ended.
-                Kind::Http(_) => front.kind = Kind::Closed,
-                Kind::Closed => {}
+            // Who comes now is refused rather than left waiting until all the others have ended.
+            if let Kind::Relay(_, relay) = std::mem::replace(&mut front.kind, Kind::Closed) {
+                relay.stop();
             }
         }
         for engine in 0..self.engines.len() {

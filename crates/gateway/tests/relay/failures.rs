@@ -100,7 +100,7 @@ fn the_next_address_gets_all_that_the_client_has_sent() {
 }
 
 /// A listener whose queue is full: the kernel drops whoever else knocks.
-fn deaf() -> (socket2::Socket, Address, Vec<TcpStream>) {
+pub(super) fn deaf() -> (socket2::Socket, Address, Vec<TcpStream>) {
     use socket2::{Domain, Socket, Type};
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
@@ -176,7 +176,7 @@ fn names_without_an_address_and_ports_that_cannot_be_are_refused_at_once() {
     let runtime = Runtime::new().unwrap();
     for (listen, to, reason) in [
         ("127.0.0.1:0", "name.invalid:80", "looking up name.invalid:80"),
-        ("name.invalid:80", "127.0.0.1:1", "looking up name.invalid:80"),
+        ("name.invalid:80", "127.0.0.1:1", "listening on name.invalid:80"),
         ("127.0.0.1:0", "127.0.0.1:0", "nobody listens on port 0"),
     ] {
         let (listen, to) = (listen.parse().unwrap(), to.parse().unwrap());

@@ -13,6 +13,7 @@ use superpoll_rt::{BackendKind, Runtime, time};
 
 mod failures;
 mod limits;
+mod served;
 
 /// Those that this machine has.
 fn backends() -> impl Iterator<Item = BackendKind> {
