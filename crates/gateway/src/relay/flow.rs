@@ -122,6 +122,8 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let mut buffer = Buffer::take();
+        // Asked before: what is reported after the read may have come after it.
+        let has_all = source.has_all();
         match source.poll_read(cx, &mut buffer.bytes) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 moved.read += count as u64;
@@ -132,7 +134,9 @@ impl Flow {
                     way => way,
                 };
                 (buffer.start, buffer.end) = (0, count as u32);
-                if count < BUFFER {
+                if count < BUFFER && has_all {
+                    self.ended = true;
+                } else if count < BUFFER {
                     self.read_on(cx, source, &mut buffer, moved);
                 }
                 self.held = Some(buffer);
