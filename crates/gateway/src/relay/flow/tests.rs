@@ -277,3 +277,24 @@ fn an_end_that_is_known_is_not_looked_for_behind_the_last_bytes() {
         }
     }
 }
+
+#[test]
+fn what_waits_takes_no_more_memory_than_it_needs() {
+    let polled = |length: usize, writes: Vec<Option<usize>>| {
+        let source = Model::new(vec![Some(length), None, None, None], bytes(length));
+        let (target, mut flow) = (Model::new(writes, Vec::new()), Flow::new(false));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(flow.poll(&mut cx, &source, &target, &mut Moved::default()).is_pending());
+        let is_small = matches!(flow.held, Some(Held::Small(..)));
+        let held = flow.held.as_ref().map(|held| held.used().to_vec());
+        (is_small, held, target.got.take())
+    };
+    let all = bytes(10_000);
+    assert_eq!(polled(100, vec![None]), (true, Some(all[..100].to_vec()), vec![]));
+    assert!(!polled(10_000, vec![None]).0);
+    // What is left of much may be little.
+    let (is_small, held, got) = polled(10_000, vec![Some(9_990), None]);
+    assert!(is_small && held.unwrap() == all[9_990..] && got == all[..9_990]);
+    let (is_small, held, _) = polled(100, vec![Some(100)]);
+    assert!(!is_small && held.is_none());
+}
