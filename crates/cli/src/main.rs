@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, echo, herd, http, idle, mix, models, output, registrations, relay, ring, targets, timers,
-    wake, zombies,
+    atr, echo, files, herd, http, idle, mix, models, output, registrations, relay, ring, targets,
+    timers, wake, zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -65,6 +65,8 @@ enum Lab {
     Echo(echo::Options),
     /// A web server, the same hyper on each runtime: the processor time of a request
     Http(http::Options),
+    /// Servers of static files, ours beside nginx and hyper on tokio: the processor time of a request
+    Files(files::Options),
     /// Proxies with and without speculation, beside haproxy and nginx: system calls and processor time
     Relay(relay::Options),
     /// Timers set and taken back, and how late those are that end
@@ -160,6 +162,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Http(options) => {
             let record = http::run(&options)?;
             output::http(&record, &options.output)
+        }
+        Lab::Files(options) => {
+            let record = files::run(&options)?;
+            output::files(&record, &options.output)
         }
         Lab::Relay(options) => {
             let record = relay::run(&options)?;

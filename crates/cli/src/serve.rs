@@ -1,16 +1,17 @@
 //! `superpoll serve`: the web server and proxy, until it is told to end.
 
 use std::error::Error;
-use std::io::{Write, stderr, stdout};
+use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::or;
 use sd_notify::NotifyState;
 use superpoll::{BackendKind, limits};
-use superpoll_gateway::serve::{Failure, Server};
-use superpoll_gateway::{Address, Config, Inherited, config};
+use superpoll_gateway::serve::Server;
+use superpoll_gateway::{Address, Config, Event, Inherited, Journal, Level, config};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
@@ -57,35 +58,34 @@ impl Options {
     }
 }
 
-/// Writes a line in one piece, so that those of several engines are not mixed.
-fn say(line: impl std::fmt::Display) {
-    let _ = stderr().write_all(format!("superpoll: {line}\n").as_bytes());
-}
-
 /// Tells the service manager, if there is one.
-fn notify(states: &[NotifyState<'_>]) {
+fn notify(journal: &Journal, states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        say(format_args!("telling the service manager: {error}"));
+        let message = format!("telling the service manager: {error}");
+        journal.write(&Event::new(Level::Warning, "notify-failed", message));
     }
 }
 
 /// As many descriptors as there may be; a word where they are few.
-fn raise_limit() {
+fn raise_limit(journal: &Journal) {
     let (_, hard) = limits::descriptors();
-    match limits::raise_descriptors() {
-        Ok(limit) if limit >= FEW => {}
-        Ok(limit) => say(format_args!(
+    let message = match limits::raise_descriptors() {
+        Ok(limit) if limit >= FEW => return,
+        Ok(limit) => format!(
             "at most {limit} descriptors may be open, about as many connections as that; \
              raise the hard limit of {hard} (ulimit -Hn) for more"
-        )),
-        Err(error) => say(format_args!("raising the limit of descriptors to {hard}: {error}")),
-    }
+        ),
+        Err(error) => format!("raising the limit of descriptors to {hard}: {error}"),
+    };
+    journal.write(&Event::new(Level::Warning, "few-descriptors", message));
 }
 
-fn announce(server: &Server) -> std::io::Result<()> {
+fn announce(journal: &Journal, server: &Server) -> std::io::Result<()> {
     let mut output = stdout().lock();
     for front in server.fronts() {
         writeln!(output, "superpoll: serving {front}")?;
+        let event = Event::new(Level::Info, "serving", format!("serving {front}"));
+        journal.write(&event.with("listener", front));
     }
     output.flush()
 }
@@ -100,7 +100,23 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         writeln!(stdout(), "superpoll: the configuration is right")?;
         return Ok(());
     }
-    raise_limit();
+    let path = config.log.path.display();
+    let journal =
+        Journal::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
+    let journal = Arc::new(journal);
+    let outcome = serve(options, &config, inherited, &journal);
+    // Engines that are still at work may hold it, and nobody waits for those.
+    journal.close();
+    outcome
+}
+
+fn serve(
+    options: &Options,
+    config: &Config,
+    inherited: Inherited,
+    journal: &Arc<Journal>,
+) -> Result<(), Box<dyn Error>> {
+    raise_limit(journal);
     let workers = options.workers.unwrap_or(config.server.workers);
     let mut builder = Runtime::builder().workers(workers);
     if let Some(backend) = options.backend.or(config.server.backend) {
@@ -110,12 +126,13 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let report = |failure: &Failure| say(failure);
-    let mut server = Server::start_with(&runtime, &config, inherited, report)?;
-    announce(&server)?;
+    let told = journal.clone();
+    let report = move |event: &Event| told.write(event);
+    let mut server = Server::start_with(&runtime, config, inherited, report)?;
+    announce(journal, &server)?;
     let mut drain = config.timeouts.drain;
     let left = runtime.block_on(async {
-        notify(&[NotifyState::Ready]);
+        notify(journal, &[NotifyState::Ready]);
         loop {
             let ends = async {
                 or(terminate.recv(), interrupt.recv()).await?;
@@ -129,12 +146,15 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
                 break;
             }
             if let Some(path) = &options.config
-                && let Some(patience) = reload(&runtime, &mut server, path)
+                && let Some(patience) = reload(&runtime, &mut server, journal, path)
             {
                 drain = patience;
             }
         }
-        notify(&[NotifyState::Stopping]);
+        notify(journal, &[NotifyState::Stopping]);
+        let open = server.connections();
+        let message = format!("draining: asked to end, {open} connections are open");
+        journal.write(&Event::new(Level::Info, "draining", message).with("connections", open));
         server.stop();
         // Who is asked a second time ends at once.
         let asked = async {
@@ -143,30 +163,47 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         };
         std::io::Result::Ok(or(server.drained(drain), asked).await)
     })??;
-    if left > 0 {
-        say(format_args!("closing {left} connections that did not end in time"));
-    }
+    let event = match left {
+        0 => Event::new(Level::Info, "ended", "ended, and so have all connections"),
+        left => {
+            let message = format!("closing {left} connections that did not end in time");
+            Event::new(Level::Warning, "ended", message)
+        }
+    };
+    journal.write(&event.with("connections", left));
     Ok(())
 }
 
 /// Takes on what the file says now; if anything is wrong with it, that is told and all goes on as before.
-fn reload(runtime: &Runtime, server: &mut Server, path: &Path) -> Option<Duration> {
+fn reload(
+    runtime: &Runtime,
+    server: &mut Server,
+    journal: &Journal,
+    path: &Path,
+) -> Option<Duration> {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
-        notify(&[NotifyState::Reloading, now]);
+        notify(journal, &[NotifyState::Reloading, now]);
     }
     let outcome = Config::read(path).map_err(|error| error.to_string()).and_then(|config| {
         server.change(runtime, &config).map_err(|error| error.to_string())?;
-        Ok(config.timeouts.drain)
+        Ok(config)
     });
-    notify(&[NotifyState::Ready]);
-    match outcome {
-        Ok(drain) => {
-            say(format_args!("serving what {} says now", path.display()));
-            Some(drain)
+    notify(journal, &[NotifyState::Ready]);
+    let (event, drain) = match outcome {
+        Ok(config) => {
+            if let Err(error) = journal.change(&config.log) {
+                let message = format!("opening the log {}: {error}", config.log.path.display());
+                journal.write(&Event::new(Level::Error, "log-failed", message));
+            }
+            let message = format!("serving what {} says now", path.display());
+            (Event::new(Level::Notice, "reloaded", message), Some(config.timeouts.drain))
         }
         Err(error) => {
-            say(format_args!("{error}\nsuperpoll: serving what was served before"));
-            None
+            let message = format!("{error}\nserving what was served before");
+            let event = Event::new(Level::Error, "reload-refused", message);
+            (event.with("error", error), None)
         }
-    }
+    };
+    journal.write(&event.with("configuration", path.display().to_string()));
+    drain
 }

@@ -161,6 +161,11 @@ impl<T> Rest<T> {
     pub(crate) fn new(before: Bytes, stream: T) -> Rest<T> {
         Rest { before, stream }
     }
+
+    /// The stream itself.
+    pub(crate) fn get_ref(&self) -> &T {
+        &self.stream
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Rest<T> {

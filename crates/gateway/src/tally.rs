@@ -17,6 +17,8 @@ pub(crate) struct Tally {
     pub(crate) unflushed: Cell<bool>,
     /// A write found no room.
     pub(crate) stuck: Cell<bool>,
+    /// Somebody wants to know whether the other end is gone, which is looked at with the next flush.
+    pub(crate) doubted: Cell<bool>,
 }
 
 impl Tally {

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::server::TlsStream;
 use hyper::rt::ReadBufCursor;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use superpoll_rt::hyper::FuturesIo;
@@ -300,5 +301,16 @@ impl Transport {
     /// Whether vectored writes pay: encryption copies in any case.
     pub(crate) fn is_write_vectored(&self) -> bool {
         matches!(self, Transport::Plain(_))
+    }
+
+    /// Whether nobody is there any more to write to. A client that has only ended its own half still is.
+    pub(crate) fn is_gone(&self) -> bool {
+        let plain = match self {
+            Transport::Plain(plain) => plain,
+            Transport::Tls(stream) => stream.get_ref().get_ref().0.get_ref(),
+        };
+        // A hang-up and an error are told without being asked for.
+        let mut polled = [PollFd::new(plain, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
     }
 }

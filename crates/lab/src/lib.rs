@@ -4,11 +4,11 @@
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
-//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`relay`] proxies with and without
-//! speculation; [`models`] the four ways to learn what is ready, [`zombies`] what idle connections cost the busy ones and
-//! [`idle`] what memory they take,
-//! [`registrations`] what it costs to begin and end watching. What becomes of the rows (table, CSV, plots, report) is apart
-//! from how they are measured. [`simulator`] judges placement policies without a kernel.
+//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`files`] servers of static files,
+//! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`zombies`] what
+//! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
+//! end watching. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured.
+//! [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
 mod atr_plot;
@@ -18,6 +18,7 @@ pub mod channel;
 pub mod echo;
 pub mod environment;
 mod error;
+pub mod files;
 mod grouping;
 pub mod herd;
 pub mod http;

@@ -177,6 +177,34 @@ pub fn named<T: Copy>(
     Ok(chosen)
 }
 
+/// Those of `all` that a list with commas names, or all of them, each once; and a note for each that is left out because
+/// it is not here, as `missing` says. `nothing` is the beginning of what is said of an unknown name.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown, or if one that was named is not here.
+pub fn present<T: Copy>(
+    names: Option<&str>,
+    all: &[T],
+    name_of: impl Fn(&T) -> &'static str,
+    missing: impl Fn(&T) -> Option<String>,
+    nothing: &str,
+) -> Result<(Vec<T>, Vec<String>)> {
+    let text = names.unwrap_or("all");
+    let (mut kept, mut notes) = (Vec::new(), Vec::new());
+    for one in named(text, all, &name_of, |_| true, nothing)? {
+        let name = name_of(&one);
+        match missing(&one) {
+            None => kept.push(one),
+            Some(reason) if text.split(',').any(|named| named.trim() == name) => {
+                return Err(Error::usage(format!("subject {name}: {reason}")));
+            }
+            Some(reason) => notes.push(format!("{name} left out: {reason}")),
+        }
+    }
+    Ok((kept, notes))
+}
+
 /// Numbers with commas.
 ///
 /// # Errors
@@ -222,6 +250,19 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn who_is_not_here_is_noted_and_refused_by_name() {
+        let of = |names| {
+            let missing = |one: &&str| (*one == "kqueue").then(|| "this is Linux".to_owned());
+            present(names, &["poll", "kqueue"], |one| one, missing, "nothing")
+        };
+        let noted = (vec!["poll"], vec!["kqueue left out: this is Linux".to_owned()]);
+        assert_eq!((of(None).unwrap(), of(Some("all,poll")).unwrap()), (noted.clone(), noted));
+        let refused = of(Some("all, kqueue")).unwrap_err().to_string();
+        assert_eq!(refused, "subject kqueue: this is Linux");
+        assert!(of(Some("iocp")).is_err());
     }
 
     #[test]

@@ -193,6 +193,25 @@ pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
+/// Prints and writes the results of `lab files`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn files(record: &Record<crate::files::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("processor time of a server for one request for a file\n")?;
+    print(crate::files::table::servers(&record.rows))?;
+    let calls = crate::files::table::calls(&record.rows);
+    if !calls.rows().is_empty() {
+        crate::say!("\nsystem calls by name, for one request, as strace counts them\n")?;
+        print(calls)?;
+    }
+    targets(&targets::of_files(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab relay`.
 ///
 /// # Errors

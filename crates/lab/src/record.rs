@@ -24,7 +24,7 @@ pub type Account = fn(&Figures) -> Option<f64>;
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
-    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `timers`,
+    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
     /// `models`, `registrations`, `zombies`, `idle`, `targets`.
     pub experiment: String,
     /// Where it ran.

@@ -12,8 +12,8 @@ use crate::record::{self, Record};
 use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
-    atr, atr_plot, atr_table, echo, herd, http, idle, mix, mix_plot, mix_table, models, plot,
-    registrations, relay, ring, timers, wake, zombies,
+    atr, atr_plot, atr_table, echo, files, herd, http, idle, mix, mix_plot, mix_table, models,
+    plot, registrations, relay, ring, timers, wake, zombies,
 };
 
 const STYLE: &str = "\
@@ -62,6 +62,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<http::Row>::load(&folder.join("http.json")) {
         body += &http_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<files::Row>::load(&folder.join("files.json")) {
+        body += &files_section(folder, &record)?;
     }
     if let Some(record) = Record::<relay::Row>::load(&folder.join("relay.json")) {
         body += &relay_section(folder, &record)?;
@@ -304,6 +307,29 @@ fn http_section(folder: &Path, record: &Record<http::Row>) -> Result<String> {
     }
     text += &table(&http::table::servers(&record.rows));
     text += &kept(&targets::of_http(&record.rows));
+    Ok(text)
+}
+
+fn files_section(folder: &Path, record: &Record<files::Row>) -> Result<String> {
+    let mut text = "<h2>files: what a server takes to send a file</h2>\n".to_owned();
+    text += "<p>A file is asked for again and again on connections that stay open, each with one request under \
+             way; every byte of every answer is checked. Measured is the processor time of the server's process, \
+             which has a processor to itself; ratios are those of each round. “Generator” is the share of its own \
+             processor that the load generator needs. Calls are those that strace sees in another run, in which \
+             the server is slower.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    for connections in files::plot::connections(&record.rows) {
+        let Some(plot) = files::plot::over_bytes(&record.rows, connections) else { continue };
+        let svg = plot.svg()?;
+        record::write(&folder.join(format!("files-{connections}.svg")), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    text += &table(&files::table::servers(&record.rows));
+    let calls = files::table::calls(&record.rows);
+    if !calls.rows().is_empty() {
+        text += &table(&calls);
+    }
+    text += &kept(&targets::of_files(&record.rows));
     Ok(text)
 }
 

@@ -39,6 +39,8 @@ use crate::trace;
 pub(crate) struct Settings {
     /// The longest look before a sleep; zero for none.
     pub spin: Duration,
+    /// Whether a descriptor is watched before it is tried.
+    pub waits_first: bool,
 }
 
 /// How many tasks run before the poller is asked again.
@@ -113,6 +115,8 @@ pub(crate) struct Engine {
     due: Cell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
     fetches: bool,
+    /// Whether a descriptor is watched before it is tried.
+    pub waits_first: bool,
     /// Whose bytes can be read before they are woken, and memory for that.
     fetchable: RefCell<VecDeque<Key>>,
     pool: RefCell<Vec<Vec<u8>>>,
@@ -143,6 +147,7 @@ impl Engine {
             messages: Cell::default(),
             due: Cell::default(),
             fetches,
+            waits_first: settings.waits_first,
             fetchable: RefCell::default(),
             pool: RefCell::default(),
             operations: Operations::default(),

@@ -15,6 +15,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use superpoll::call;
 
 use crate::async_fd::AsyncFd;
+use crate::calls::{Call, count};
 use crate::link::After;
 use crate::sources::Direction;
 
@@ -53,15 +54,17 @@ where
 }
 
 macro_rules! drains {
-    ($($type:ty: $drains:literal, $write:ident);* $(;)?) => {$(
+    ($($type:ty: $drains:literal, $write:ident $counted:ident);* $(;)?) => {$(
         impl Drains for $type {
             const SHORT_MEANS_BLOCKED: bool = $drains;
             #[inline(always)]
             fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+                count(Call::Read);
                 Some(call::read(self, buffer))
             }
             #[inline(always)]
             fn write_in_line(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
+                count(Call::$counted);
                 Some(call::$write(self, buffer))
             }
         }
@@ -69,15 +72,15 @@ macro_rules! drains {
 }
 
 drains! {
-    std::io::PipeReader: true, write;
-    std::io::PipeWriter: true, write;
-    std::net::TcpStream: true, send;
+    std::io::PipeReader: true, write Write;
+    std::io::PipeWriter: true, write Write;
+    std::net::TcpStream: true, send Send;
     // A read ends where descriptors came along, whatever is behind them.
-    std::os::unix::net::UnixStream: false, send;
-    std::fs::File: false, write;
-    std::process::ChildStdin: true, write;
-    std::process::ChildStdout: true, write;
-    std::process::ChildStderr: true, write;
+    std::os::unix::net::UnixStream: false, send Send;
+    std::fs::File: false, write Write;
+    std::process::ChildStdin: true, write Write;
+    std::process::ChildStdout: true, write Write;
+    std::process::ChildStderr: true, write Write;
 }
 
 #[inline]
@@ -120,6 +123,7 @@ impl<T: AsFd> AsyncFd<T> {
     ) -> Poll<io::Result<usize>> {
         let asked = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll_with(cx, Direction::Write, |socket| {
+            count(Call::SendParts);
             call::send_vectored(socket, buffers).map(|done| (done, After::of(done, asked)))
         })
     }
@@ -175,6 +179,7 @@ where
         }
         let asked = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll_with(cx, Direction::Read, |mut io| {
+            count(Call::ReadParts);
             io.read_vectored(buffers).map(|done| (done, after::<T>(done, asked)))
         })
     }
@@ -204,6 +209,7 @@ where
     ) -> Poll<io::Result<usize>> {
         let asked = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll_with(cx, Direction::Write, |mut io| {
+            count(Call::WriteParts);
             io.write_vectored(buffers).map(|done| (done, after::<T>(done, asked)))
         })
     }

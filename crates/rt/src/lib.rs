@@ -44,7 +44,8 @@
 //!
 //! # What the kernel is asked
 //!
-//! An operation is tried first, and its descriptor is registered when it would block. Readiness is
+//! An operation is tried first, and its descriptor is registered when it would block
+//! ([`Builder::speculative`] says otherwise, for comparison). Readiness is
 //! remembered: a stream that gave less than was asked for is not read again before it is reported, and
 //! what is ready is not waited for. In steady state a reply costs one wait, one read and one write. Two
 //! ends of a [`pipe`](pipe::pipe) on one engine, or of a socket pair, wake each other without a wait.
@@ -63,6 +64,7 @@
 mod adapt;
 mod async_fd;
 pub mod blocking;
+mod calls;
 pub mod completion;
 mod engine;
 mod error;
@@ -95,6 +97,7 @@ pub use adapt::hyper;
 #[cfg(feature = "tokio")]
 pub use adapt::tokio;
 pub use async_fd::{AsyncFd, NotReady, ReadyGuard};
+pub use calls::Calls;
 pub use error::{Error, Result};
 pub use handle::Handle;
 pub use io::Drains;

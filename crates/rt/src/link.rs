@@ -312,7 +312,8 @@ impl Link {
         }
         let drained = self.drained.get();
         let mode = self.mode(engine);
-        let key = engine.register(fd, Interest::NONE, mode, ALL_READY & !drained).ok()?;
+        let ready = Link::ready_at_first(engine, drained);
+        let key = engine.register(fd, Interest::NONE, mode, ready).ok()?;
         self.drained.set(0);
         self.registered(engine, key);
         Some(key)
@@ -361,7 +362,7 @@ impl Link {
                     Some(None) => Step::Wait,
                     None => Step::Try(0),
                 },
-                None => self.unregistered(direction),
+                None => self.unregistered(engine, direction),
             }
         });
         match granted {
@@ -437,8 +438,14 @@ impl Link {
         others.flatten().unwrap_or_default().wake();
     }
 
-    fn unregistered(&self, direction: Direction) -> Step {
-        if self.drained.get() & direction.bit() == 0 { Step::Try(0) } else { Step::Wait }
+    fn unregistered(&self, engine: &Engine, direction: Direction) -> Step {
+        let is_worth_a_try = !engine.waits_first && self.drained.get() & direction.bit() == 0;
+        if is_worth_a_try { Step::Try(0) } else { Step::Wait }
+    }
+
+    /// What is taken for ready when the engine begins to know of the descriptor.
+    fn ready_at_first(engine: &Engine, drained: u8) -> u8 {
+        if engine.waits_first { 0 } else { ALL_READY & !drained }
     }
 
     #[inline]
@@ -453,7 +460,7 @@ impl Link {
                 Some(None) => Step::Wait,
                 None => Step::Try(0),
             },
-            None => self.unregistered(direction),
+            None => self.unregistered(engine, direction),
         }
     }
 
@@ -527,7 +534,8 @@ impl Link {
                 let mode = self.mode(engine);
                 let drained = self.drained.take() | direction.bit();
                 let interest = (direction.interest() | self.more(direction)) & allowed(mode);
-                let key = engine.register(fd, interest, mode, ALL_READY & !drained)?;
+                let ready = Link::ready_at_first(engine, drained);
+                let key = engine.register(fd, interest, mode, ready)?;
                 self.registered(engine, key);
                 engine.source(key, |source| {
                     source.wait(direction, self.waiter.get(), cx.waker());

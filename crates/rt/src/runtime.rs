@@ -63,6 +63,16 @@ impl Builder {
         self
     }
 
+    /// Whether an operation is tried before its descriptor is watched (the default), which spares the wait and often
+    /// the registration where there is something to be done at once. If not, each direction of a descriptor is watched
+    /// before it is used for the first time, as by an event loop that knows nothing but its poller: for comparison.
+    /// Readiness that was reported is remembered either way.
+    #[must_use]
+    pub fn speculative(mut self, speculative: bool) -> Builder {
+        self.settings.waits_first = !speculative;
+        self
+    }
+
     fn poller(&self) -> superpoll::Result<Poller> {
         match self.backend {
             Some(backend) => Poller::builder().backend(backend).build(),

@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::calls::Calls;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::remote::Remote;
@@ -20,6 +21,8 @@ const NAMED: usize = 16;
 pub struct Stats {
     /// The poller's own counters.
     pub poller: superpoll::Stats,
+    /// What this engine's thread has called on sockets, also outside of the engine.
+    pub calls: Calls,
     /// Tasks that live now.
     pub tasks: usize,
     /// Tasks that were ever spawned.
@@ -131,6 +134,7 @@ impl Counters {
     ) -> Stats {
         Stats {
             poller: poller.stats(),
+            calls: Calls::here(),
             costs: poller.costs().copied(),
             tasks: remote.tasks.load(Ordering::Relaxed),
             spawned: self.spawned.get(),

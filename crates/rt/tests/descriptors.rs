@@ -78,6 +78,41 @@ fn nothing_is_registered_before_it_blocks() {
 }
 
 #[test]
+fn without_speculation_each_direction_is_watched_before_its_first_use() {
+    for kind in BackendKind::available() {
+        for speculative in [true, false] {
+            let runtime =
+                Runtime::builder().backend(kind).speculative(speculative).build().unwrap();
+            let test = async {
+                let (own, mut other) = std::os::unix::net::UnixStream::pair().unwrap();
+                other.write_all(b"ab").unwrap();
+                let mut own = AsyncFd::new(own).unwrap();
+                let mut byte = [0];
+                // What is there is not looked for.
+                let at_once = poll_once(own.read(&mut byte)).await;
+                assert_eq!(at_once.is_some(), speculative, "{kind}");
+                if at_once.is_none() {
+                    assert_eq!(own.read(&mut byte).await.unwrap(), 1);
+                }
+                let at_once = poll_once(own.write(b"c")).await;
+                assert_eq!(at_once.is_some(), speculative, "{kind}");
+                if at_once.is_none() {
+                    assert_eq!(own.write(b"c").await.unwrap(), 1);
+                }
+                // It is known by now that there is more of both.
+                assert!(poll_once(own.read(&mut byte)).await.is_some(), "{kind}");
+                assert!(poll_once(own.write(b"d")).await.is_some(), "{kind}");
+                assert_eq!(runtime.stats()[0].sources, usize::from(!speculative), "{kind}");
+                let mut both = [0; 2];
+                other.read_exact(&mut both).unwrap();
+                assert_eq!((byte[0], &both), (b'b', b"cd"), "{kind}");
+            };
+            runtime.block_on(test).unwrap();
+        }
+    }
+}
+
+#[test]
 fn in_steady_state_a_byte_costs_one_wait_and_no_change() {
     each(async |runtime| {
         let (mut there, mut out) = strangers();

@@ -47,6 +47,36 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn calls_on_sockets_are_counted_by_name() {
+    let calls = || superpoll_rt::Stats::current().unwrap().calls;
+    each(|| async {
+        let (mut client, mut server) = connected().await?;
+        let before = calls();
+        client.write_all(b"question").await?;
+        let mut buffer = [0; 16];
+        assert_eq!(server.read(&mut buffer).await?, 8);
+        let after = calls();
+        assert_eq!(after.sendto - before.sendto, 1);
+        // The engine may have read for the task.
+        assert!(after.read - before.read <= 2, "{after:?}");
+        server.set_nodelay(true)?;
+        server.shutdown(Shutdown::Write)?;
+        drop(server);
+        let socket = client.into_std();
+        let end = calls();
+        let differences = [
+            end.setsockopt - after.setsockopt,
+            end.shutdown - after.shutdown,
+            end.close - after.close,
+        ];
+        assert_eq!(differences, [1, 1, 1]);
+        drop(socket);
+        assert_eq!(calls().close, end.close);
+        Ok(())
+    });
+}
+
+#[test]
 fn echo() {
     each(|| async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -3,6 +3,7 @@
 mod atr;
 mod doctor;
 mod echo;
+mod files;
 mod herd;
 mod http;
 mod idle;

@@ -19,6 +19,8 @@ const FEW: [&str; 10] = [
     "500",
 ];
 
+const LOADS: [&str; 5] = ["connection", "keep-alive", "bulk", "http-connection", "http-keep-alive"];
+
 #[test]
 fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
     let folder = tempfile::tempdir().unwrap();
@@ -31,7 +33,7 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
     let record = json(&folder.path().join("relay.json"));
     let fields: [Field; 9] = [
         ("subject", Value::is_string),
-        ("load", |v| v == "connection" || v == "keep-alive" || v == "bulk"),
+        ("load", |v| LOADS.iter().any(|load| v == load)),
         ("bytes", |v| v == 500 || v == 4 << 20),
         ("requests", positive),
         ("cpu_ns_per_request_min", positive),
@@ -44,7 +46,7 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
     let rows = record["rows"].as_array().unwrap();
     for subject in ["superpoll-epoll", "superpoll-epoll-waits", "superpoll-adaptive"] {
         let own: Vec<_> = rows.iter().filter(|row| row["subject"] == subject).collect();
-        assert_eq!(own.len(), 3, "loads of {subject}");
+        assert_eq!(own.len(), LOADS.len(), "loads of {subject}");
         for row in own {
             let calls = row["calls_per_request"].as_f64().unwrap();
             let by_name = row["calls"].as_object().unwrap();
@@ -54,7 +56,15 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
                 // Accept, socket, connect, a read and a send each way, both ends and both closes.
                 "connection" => assert!((10.0..40.0).contains(&calls), "{row}"),
                 "keep-alive" => assert!((4.0..12.0).contains(&calls), "{row}"),
+                // Accept, a name, a read and a send on either side, and a close; upstream connections are kept.
+                "http-connection" => assert!((7.0..20.0).contains(&calls), "{row}"),
+                "http-keep-alive" => assert!((4.0..12.0).contains(&calls), "{row}"),
                 _ => assert!(by_name["splice"].as_f64().unwrap() > 1.0, "{row}"),
+            }
+            let to_origin = row["origin_connections_per_request"].as_f64().unwrap();
+            match row["load"] == "connection" {
+                true => assert!((to_origin - 1.0).abs() < 0.01, "{row}"),
+                false => assert!(to_origin < 0.2, "{row}"),
             }
             // strace may not be here, or not be allowed to look.
             let (Some(seen), Some(own)) = (

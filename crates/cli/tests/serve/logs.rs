@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::stage::{Server, Site, backends, get, until};
+use crate::stage::{Server, Site, backends, free_port, get, until};
 
 fn text(log: &str) -> String {
     format!(
@@ -104,6 +105,117 @@ fn a_full_disk_is_one_line_and_no_request_is_harmed() {
         assert_eq!(errors.lines().count(), 1, "{backend:?}: {errors}");
         assert!(errors.starts_with("superpoll: writing the access log /dev/full: No space"));
     }
+}
+
+/// A configuration with a server at that port and a log of the gateway's own.
+fn forwarding(port: u16, log: &str) -> String {
+    format!(
+        "[[listeners]]
+        address = \"127.0.0.1:0\"
+        [[hosts]]
+        [[hosts.routes]]
+        files = {{ root = \"www\" }}
+        [[hosts.routes]]
+        path = \"/api\"
+        proxy = {{ upstream = \"app\" }}
+        [upstreams.app]
+        servers = [{{ address = \"127.0.0.1:{port}\" }}]
+        [log]
+        {log}"
+    )
+}
+
+#[test]
+fn what_happens_to_the_server_is_an_object_a_line() {
+    let site = Site::new();
+    let wanted = forwarding(free_port(), "path = \"own\"\nformat = \"json\"");
+    let path = site.write("own.toml", &wanted);
+    let server = Server::configured(&path, 1);
+    let own = site.path("own");
+    let has = |path: &Path, count| until("the line is there", || lines(path).len() == count);
+    has(&own, 1);
+    let mut stream = server.connect();
+    for _ in 0..20 {
+        assert!(get(&mut stream, "/api/x").starts_with("HTTP/1.1 502"));
+    }
+    // One line for the failures, one for the server being left out.
+    has(&own, 3);
+    site.write("own.toml", "nonsense = 1");
+    server.signal("HUP");
+    has(&own, 4);
+    site.write("own.toml", &wanted);
+    fs::rename(&own, site.path("own.1")).unwrap();
+    server.signal("HUP");
+    has(&own, 1);
+    drop(stream);
+    server.signal("TERM");
+    let (status, errors) = server.ended();
+    assert!(status.success() && errors.is_empty(), "{errors}");
+    let all = [lines(&site.path("own.1")), lines(&own)].concat();
+    let all: Vec<Value> = all.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> =
+        all.iter().map(|line| (line["event"].as_str().unwrap(), &line["level"])).collect();
+    let expected = [
+        ("serving", "info"),
+        ("upstream-failed", "warning"),
+        ("upstream-down", "warning"),
+        ("reload-refused", "error"),
+        ("reloaded", "notice"),
+        ("draining", "info"),
+        ("ended", "info"),
+    ];
+    let expected = expected.map(|(event, level)| (event, json!(level)));
+    assert_eq!(told, expected.iter().map(|(event, level)| (*event, level)).collect::<Vec<_>>());
+    assert_eq!((&all[1]["route"], &all[1]["reason"]), (&json!("/api"), &json!("refused")));
+    assert_eq!((&all[1]["upstream"], &all[1]["status"]), (&json!("app"), &json!(502)));
+    assert!(all.iter().all(|line| line["time"].as_str().unwrap().ends_with('Z')));
+}
+
+#[test]
+fn a_full_disk_for_the_servers_own_log_is_one_line() {
+    if !Path::new("/dev/full").exists() {
+        eprintln!("skipped: there is no /dev/full");
+        return;
+    }
+    let site = Site::new();
+    let text = forwarding(free_port(), "path = \"/dev/full\"");
+    let server = Server::configured(&site.write("full.toml", &text), 1);
+    server.says("superpoll: writing the log /dev/full: No space left on device");
+    let mut stream = server.connect();
+    for _ in 0..20 {
+        assert!(get(&mut stream, "/api/x").starts_with("HTTP/1.1 502"));
+        assert!(get(&mut stream, "/small").ends_with("0123456789"));
+    }
+    drop(stream);
+    server.signal("TERM");
+    let (status, errors) = server.ended();
+    assert!(status.success());
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+#[test]
+fn a_request_that_its_client_did_not_wait_for_is_written_down() {
+    let site = Site::new();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let log = "[access_log]\npath = \"log\"\nformat = \"json\"";
+    let text = format!("{}\n{log}", forwarding(port, ""));
+    let server = Server::configured(&site.write("gone.toml", &text), 1);
+    let mut stream = server.connect();
+    let requests =
+        ["/small", "/api/x"].map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    stream.write_all(requests.concat().as_bytes()).unwrap();
+    let held = silent.accept().unwrap();
+    // A connection that is closed with bytes unread is reset.
+    assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
+    drop(stream);
+    let log = site.path("log");
+    until("the lines are written", || lines(&log).len() == 2);
+    let line: Value = serde_json::from_str(&lines(&log)[1]).unwrap();
+    assert_eq!((&line["target"], &line["status"]), (&json!("/api/x"), &json!(499)));
+    assert_eq!(line["complete"], json!(false));
+    drop(held);
+    server.finish();
 }
 
 /// Names, labels and values of the exposition format; it must be well-formed.

@@ -78,7 +78,7 @@ fn a_wrong_configuration_is_told_with_its_place() {
         ),
         (
             "[access_log]\npath = \"no/such/log\"",
-            "wrong.toml:3:1: cannot write the access log no/such/log",
+            "wrong.toml:3:1: cannot write the log no/such/log",
         ),
         ("address = \"127.0.0.1:1\"", "wrong.toml:3:1: "),
     ];

@@ -9,7 +9,10 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL, VARY,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use slab::Slab;
 use superpoll::Key;
@@ -23,6 +26,7 @@ use super::{events, poll, socket};
 use crate::body::Body;
 use crate::config::Channel;
 use crate::exchange::Exchange;
+use crate::origin;
 use crate::park::{Guest, Lot, Parked, Why};
 use crate::reply;
 use crate::upload::Upload;
@@ -41,6 +45,12 @@ pub(super) const NEXT: HeaderName = HeaderName::from_static("channel-next");
 
 /// Which epoch that is of.
 const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
+
+/// What can be done at a channel.
+const METHODS: &str = "GET, HEAD, OPTIONS, POST";
+
+/// The fields of responses that a page of another site may read.
+const TOLD: &str = "channel-next, channel-epoch";
 
 /// One engine's desk at a hub.
 pub struct Desk {
@@ -135,8 +145,34 @@ impl Desk {
         request: Request<Upload>,
         exchange: &Exchange,
     ) -> Response<Body> {
-        let mut response = self.respond(request, exchange).await;
+        let foreign = origin::of_another_site(request.headers(), request.uri()).cloned();
+        let mut response = match foreign {
+            None => self.respond(request, exchange).await,
+            Some(origin) => self.respond_to(origin, request, exchange).await,
+        };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    /// Answers the page of another site, if it may use the channel.
+    async fn respond_to(
+        self: Rc<Desk>,
+        origin: HeaderValue,
+        request: Request<Upload>,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        let origins = self.hub.options().origins;
+        if !origin.to_str().is_ok_and(|origin| origins.allow(origin)) {
+            let text = "pages of other sites may use this channel if its origins name them\n";
+            return reply::text(StatusCode::FORBIDDEN, text);
+        }
+        // The answer has a field of its own, which nobody would remember of a request that is parked.
+        let exchange = Exchange { can_wait: false, ..exchange.clone() };
+        let mut response = self.respond(request, &exchange).await;
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(TOLD));
+        headers.insert(VARY, HeaderValue::from_static("origin"));
         response
     }
 
@@ -149,9 +185,12 @@ impl Desk {
         if head.method == Method::POST {
             return self.publish(&head, body).await;
         }
+        if head.method == Method::OPTIONS {
+            return preflight();
+        }
         if head.method != Method::GET && head.method != Method::HEAD {
             let mut response = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
             return response;
         }
         let asked = match Asked::read(&head.uri, &head.headers) {
@@ -321,6 +360,18 @@ impl Letter {
             }
         }
     }
+}
+
+/// Tells what can be asked, which browsers want to know before they send more than a form could.
+fn preflight() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    let fields = HeaderValue::from_static("content-type, last-event-id");
+    headers.insert(ALLOW, HeaderValue::from_static(METHODS));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, fields);
+    response
 }
 
 /// Takes off as many messages as go into one letter.

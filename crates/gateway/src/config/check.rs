@@ -9,7 +9,7 @@ use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use super::model::{
-    Action, Config, Host, Listener, Proxy, Redirect, Relay, Route, Server, Tls, Upstream,
+    Action, Config, Host, Listener, Log, Proxy, Redirect, Relay, Route, Server, Tls, Upstream,
     UpstreamTls,
 };
 use super::overlap::overlap;
@@ -141,16 +141,28 @@ impl<'a> Check<'a> {
             upstreams,
             timeouts: raw.timeouts,
             limits: raw.limits,
+            log: raw.log.map_or_else(Log::default, |log| {
+                let (place, mut log) = (log.span(), log.into_inner());
+                log.path = self.log(place, log.path);
+                log
+            }),
             access_log: raw.access_log.map(|log| {
                 let (place, mut log) = (log.span(), log.into_inner());
-                if log.path != Path::new("stderr") {
-                    log.path = self.resolved(log.path);
-                    self.on_disk(place, &log.path, disk::log);
-                }
+                log.path = self.log(place, log.path);
                 log
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
         }
+    }
+
+    /// Where a log is.
+    fn log(&mut self, place: Range<usize>, path: PathBuf) -> PathBuf {
+        if path == Path::new("stderr") {
+            return path;
+        }
+        let path = self.resolved(path);
+        self.on_disk(place, &path, disk::log);
+        path
     }
 
     fn listener(&mut self, place: Range<usize>, raw: raw::Listener) -> Option<Listener> {

@@ -42,7 +42,7 @@ pub(super) fn folder(path: &Path) -> Result<(), String> {
 
 /// What stands in the way of a log, which need not be there yet.
 pub(super) fn log(path: &Path) -> Result<(), String> {
-    let wrong = |error| format!("cannot write the access log {}: {error}", path.display());
+    let wrong = |error| format!("cannot write the log {}: {error}", path.display());
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(wrong(io::ErrorKind::IsADirectory.into())),
         Ok(_) => Ok(()),

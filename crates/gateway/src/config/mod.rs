@@ -11,6 +11,7 @@
 mod check;
 mod disk;
 mod model;
+mod origins;
 mod overlap;
 mod raw;
 mod scalar;
@@ -28,10 +29,11 @@ use toml::de::{DeTable, DeValue};
 
 use self::check::{Check, Found};
 pub use self::model::{
-    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, LogFormat,
-    Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route, Server, Slow, Timeouts, Tls,
-    Upstream, UpstreamTls,
+    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, Log,
+    LogFormat, MessageFormat, Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route,
+    Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
+pub use self::origins::Origins;
 use crate::Address;
 
 /// The most mistakes of one file that are told, as each costs another reading of the whole.
@@ -189,6 +191,7 @@ impl Config {
             upstreams: std::collections::BTreeMap::new(),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            log: Log::default(),
             access_log: None,
             metrics: None,
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use superpoll_rt::BackendKind;
 
+use super::origins::Origins;
 use super::scalar;
 use crate::Address;
 
@@ -26,6 +27,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How much a client may ask for.
     pub limits: Limits,
+    /// Where the server writes down what happens to it. Default: on standard error.
+    pub log: Log,
     /// Where requests are written down. Default: nowhere.
     pub access_log: Option<AccessLog>,
     /// Where the counters are told. Default: nowhere.
@@ -215,6 +218,8 @@ pub struct Channel {
     /// WebSockets have to answer it. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub poll: Duration,
+    /// The sites whose pages may use it, beside those of the host itself. Default: none.
+    pub origins: Origins,
 }
 
 impl Default for Channel {
@@ -225,6 +230,7 @@ impl Default for Channel {
             backlog_bytes: 256 << 10,
             slow: Slow::Disconnect,
             poll: Duration::from_secs(60),
+            origins: Origins::default(),
         }
     }
 }
@@ -357,6 +363,10 @@ pub struct Timeouts {
     /// For the head of a server's response, from the end of the request. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub response: Duration,
+    /// For a byte in either direction of a connection that has left HTTP for another protocol, as WebSocket. Default:
+    /// 1 h.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub tunnel: Duration,
     /// For what is under way when the gateway is told to end. Default: 30 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub drain: Duration,
@@ -371,6 +381,7 @@ impl Default for Timeouts {
             park: Duration::from_secs(1),
             connect: Duration::from_secs(5),
             response: Duration::from_secs(60),
+            tunnel: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(30),
         }
     }
@@ -403,6 +414,33 @@ impl Default for Limits {
             connections_per_client: None,
             requests_per_connection: None,
         }
+    }
+}
+
+/// How a line of the server's own log is written.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageFormat {
+    /// As text; on standard error without the time, and without what says that all is well. The default.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the server writes down what happens to it.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A file, or `stderr`. Default: `stderr`.
+    pub path: PathBuf,
+    /// How a line is written. Default: `text`.
+    pub format: MessageFormat,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { path: "stderr".into(), format: MessageFormat::Text }
     }
 }
 

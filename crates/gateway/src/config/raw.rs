@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::model::{
-    AccessLog, Balance, Channel, Files, Health, Limits, Metrics, Process, Timeouts,
+    AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts,
 };
 use super::scalar::{self, AddressText, ModeText, ProxyProtocol};
 
@@ -23,6 +23,7 @@ pub(super) struct Config {
     pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,
     pub(super) timeouts: Timeouts,
     pub(super) limits: Limits,
+    pub(super) log: Option<Spanned<Log>>,
     pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
 }

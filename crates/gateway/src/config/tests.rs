@@ -251,6 +251,13 @@ fn listeners_hosts_and_routes_are_checked() {
             33,
             "200 is no status",
         ),
+        (
+            listener,
+            "[[hosts]]\n[[hosts.routes]]\nchannel = { origins = [\"elsewhere.example\"] }",
+            4,
+            23,
+            "is no origin, expected",
+        ),
         (listener, "[[hosts]]\n[[hosts.routes]]\nproxy = {}", 4, 9, "to nobody"),
         (
             listener,
@@ -391,6 +398,7 @@ listeners = [
     { address = "unix:a.sock", relay = { to = "unix:sub/b.sock" } },
 ]
 hosts = [{ routes = [{ files = { root = "www" } }, { path = "/x", files = { root = "/" } }] }]
+log = { path = "own" }
 access_log = { path = "log" }
 [upstreams.app]
 servers = [{ address = "unix:c.sock" }]
@@ -411,6 +419,7 @@ servers = [{ address = "unix:c.sock" }]
     };
     let roots: Vec<_> = config.hosts[0].routes.iter().map(root_of).collect();
     assert_eq!(roots, [root.join("www"), PathBuf::from("/")]);
+    assert_eq!(config.log.path, root.join("own"));
     assert_eq!(config.access_log.unwrap().path, root.join("log"));
     assert_eq!(config.upstreams["app"].servers[0].address, Address::Unix(root.join("c.sock")));
     // Without a file they stay as they are, and nobody looks.
@@ -508,6 +517,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[upstreams.app]\ntls = { zzz = 1 }",
         "[timeouts]\nzzz = 1",
         "[limits]\nzzz = 1",
+        "[log]\nzzz = 1",
         "[access_log]\nzzz = 1",
         "[metrics]\nzzz = 1",
     ] {

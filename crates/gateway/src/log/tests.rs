@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::Mutex;
 
 use http::{HeaderValue, Method, Version};
@@ -50,7 +51,7 @@ fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     for round in 1..=2 {
-        let report: Report = Arc::new(|failure| panic!("{failure}"));
+        let report = |failure: &LogFailure| panic!("{failure}");
         let log = Arc::new(Log::open(&config(&path, LogFormat::Combined), report).unwrap());
         let runtime = superpoll_rt::Runtime::new().unwrap();
         let writing = log.clone();
@@ -72,10 +73,10 @@ fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
 fn a_full_disk_is_told_once_and_loses_nothing_but_lines() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = told.clone();
-    let report: Report = Arc::new(move |failure| hears.lock().unwrap().push(failure.to_string()));
+    let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
     let log = Log::open(&config(Path::new("/dev/full"), LogFormat::Combined), report).unwrap();
     for _ in 0..5 {
-        log.hand_over(b"one\ntwo\n".to_vec());
+        log.writer.hand_over(b"one\ntwo\n".to_vec());
     }
     drop(log);
     let told = told.lock().unwrap();
@@ -86,7 +87,7 @@ fn a_full_disk_is_told_once_and_loses_nothing_but_lines() {
 
 #[test]
 fn a_log_that_cannot_be_opened_says_why() {
-    let report: Report = Arc::new(|failure| panic!("{failure}"));
+    let report = |failure: &LogFailure| panic!("{failure}");
     let path = Path::new("/no/such/folder/access.log");
     let error = Log::open(&config(path, LogFormat::Json), report).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);

@@ -44,6 +44,9 @@ const LINGER_BYTES: usize = 1 << 20;
 /// For how long it is read.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// How a request is written down whose client did not wait for the answer, as nginx does and analysers know.
+const CLIENT_GONE: u16 = 499;
+
 /// What is told to who takes too long to say what they want.
 const TOO_SLOW: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -176,14 +179,22 @@ impl Entry {
     }
 }
 
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.record.status == 0 {
+            self.record.status = CLIENT_GONE;
+        }
+        self.record.took = self.begun.elapsed();
+        self.pad.write(&self.record);
+    }
+}
+
 impl Drop for Answer {
     fn drop(&mut self) {
         self.running.0.home.worker.counters.body_bytes.add(self.bytes);
         if let Some(entry) = &mut self.entry {
             entry.record.bytes = self.bytes;
             entry.record.is_whole = self.body.is_end_stream();
-            entry.record.took = entry.begun.elapsed();
-            entry.pad.write(&entry.record);
         }
     }
 }
@@ -334,6 +345,8 @@ impl Clock {
             return Some(End::Stalled);
         }
         if line.running.get() > 0 || tally.stuck.get() {
+            // Who waits for an answer in vain may have gone.
+            tally.doubted.set(!quiet.is_zero());
             self.head = None;
             return None;
         }

@@ -37,7 +37,7 @@ use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
 use crate::exchange::Peer;
 use crate::listen::{Bound, Inherited, Listener};
-use crate::log::{self, Log, Pad};
+use crate::log::{Event, Level, Log, LogFailure, Pad, Report, Seldom, others};
 use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::{self, Relay};
@@ -48,6 +48,9 @@ use crate::upstream::{self, Group};
 use home::Home;
 use router::Blueprint;
 use worker::Worker;
+
+/// How often it is told that connections are refused.
+const REFUSALS: Duration = Duration::from_secs(10);
 
 /// How long a listener pauses when there is no descriptor to be had, not even to shed with.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -70,34 +73,6 @@ fn failed(what: impl Into<String>) -> Error {
     Error { what: what.into() }
 }
 
-/// What goes wrong while a server runs. It goes on all the same.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Failure {
-    /// A listener has failed for good.
-    Accept {
-        /// Where it listened.
-        on: Address,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// A listener that relays says so.
-    Relay(String),
-    /// The access log says so.
-    Log(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Accept { on, error } => write!(f, "accepting on {on}: {error}"),
-            Failure::Relay(what) | Failure::Log(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
 impl Kind {
     fn bound(&self) -> Option<&Arc<Bound>> {
         match self {
@@ -114,8 +89,6 @@ enum Relayed {
     /// Clients are relayed in another way.
     Change(Arc<Relay>, relay::Settings),
 }
-
-type Report = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 /// An address that is served.
 struct Front {
@@ -173,7 +146,7 @@ struct Opening {
 
 impl Server {
     /// Starts to serve what a configuration says, on all engines of a runtime and as long as it runs. `report` is told
-    /// what fails later, on the engine where it does, and must not block.
+    /// what happens later, on the thread where it does, and must not block; a [`Journal`](crate::Journal) writes it down.
     ///
     /// # Errors
     ///
@@ -181,7 +154,7 @@ impl Server {
     pub fn start(
         runtime: &Runtime,
         config: &Config,
-        report: impl Fn(&Failure) + Send + Sync + 'static,
+        report: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
         Server::start_with(runtime, config, Inherited::default(), report)
     }
@@ -195,7 +168,7 @@ impl Server {
         runtime: &Runtime,
         config: &Config,
         inherited: Inherited,
-        report: impl Fn(&Failure) + Send + Sync + 'static,
+        report: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
@@ -268,10 +241,11 @@ impl Server {
             match &config.access_log {
                 Some(wanted) => {
                     let report = self.report.clone();
-                    let report: log::Report =
-                        Arc::new(move |failure| report(&Failure::Log(failure.to_string())));
+                    let told = move |failure: &LogFailure| {
+                        report(&Event::new(Level::Error, "log-failed", failure.to_string()));
+                    };
                     let path = wanted.path.display();
-                    let opened = Log::open(wanted, report);
+                    let opened = Log::open(wanted, told);
                     Some(Arc::new(opened.map_err(|error| {
                         failed(format!("opening the access log {path}: {error}"))
                     })?))
@@ -329,6 +303,7 @@ impl Server {
                         closed: closed.clone(),
                         seats: seats.clone(),
                         report: report.clone(),
+                        refusals: Seldom::new(REFUSALS),
                     };
                     spawn(accepting.run(opening.listener)).detach();
                 }
@@ -354,7 +329,7 @@ impl Server {
             let known = self.groups.get(name).filter(|group| group.config() == upstream);
             let group = match known {
                 Some(group) => group.clone(),
-                None => Group::new(name, upstream).map_err(failed)?,
+                None => Group::new(name, upstream, self.report.clone()).map_err(failed)?,
             };
             Ok((name.clone(), group))
         });
@@ -404,7 +379,7 @@ impl Server {
             _ => {
                 let report = self.report.clone();
                 let report = move |failure: &relay::Failure| {
-                    report(&Failure::Relay(failure.to_string()));
+                    report(&Event::new(Level::Warning, "relay-failed", failure.to_string()));
                 };
                 let relay = Relay::on(bound.clone(), listening.clone(), settings, report);
                 let relay = Arc::new(relay);
@@ -566,6 +541,7 @@ struct Accepting {
     closed: Rc<Cell<bool>>,
     seats: Arc<Seats>,
     report: Report,
+    refusals: Seldom,
 }
 
 impl Accepting {
@@ -582,14 +558,19 @@ impl Accepting {
                 listener.poll_accept(cx).map(Some)
             });
             let accepted = accepted.await;
-            counters.refused.add(listener.shed() - shed);
-            shed = listener.shed();
+            if listener.shed() > shed {
+                counters.refused.add(listener.shed() - shed);
+                shed = listener.shed();
+                self.refused("no descriptor is left; raise the limit (ulimit -n) or allow fewer");
+            }
             match accepted {
                 None => break,
                 Some(Ok((plain, client))) => self.begin(plain, client),
                 Some(Err(error)) if is_limit(&error) => time::sleep(PAUSE).await,
                 Some(Err(error)) => {
-                    return (self.report)(&Failure::Accept { on: self.on, error });
+                    let message = format!("accepting on {}: {error}", self.on);
+                    let event = Event::new(Level::Error, "accept-failed", message);
+                    return (self.report)(&event.with("listener", self.on.to_string()));
                 }
             }
         }
@@ -598,12 +579,25 @@ impl Accepting {
         }
     }
 
+    /// Reports that a connection was closed at once.
+    fn refused(&self, why: &str) {
+        let Some(left_out) = self.refusals.admit() else { return };
+        let (on, others) = (&self.on, others(left_out));
+        let message = format!("closing a new connection on {on}: {why}{others}");
+        let event = Event::new(Level::Warning, "connection-refused", message);
+        let event = event.with("listener", on.to_string()).with("why", why);
+        (self.report)(&event.with("left_out", left_out));
+    }
+
     fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
         let counters = &self.worker.counters;
         counters.accepted.add(1);
         // With the PROXY protocol the client is not the one who connects.
         let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
-        let Ok(seat) = self.seats.take(counted) else { return counters.refused.add(1) };
+        let Ok(seat) = self.seats.take(counted) else {
+            counters.refused.add(1);
+            return self.refused("there are as many as the limits allow, of all or of one client");
+        };
         let local = plain.local_address();
         let peer = Peer { client, local, is_encrypted: false, seat: Some(seat) };
         spawn(self.home.clone().begin(plain, peer)).detach();

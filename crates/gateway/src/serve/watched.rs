@@ -4,6 +4,10 @@
 //! request is under way, no byte has come since the last one began, all that was written was flushed, and it waits
 //! for more. What it may still have is the beginning of a next request that came together with the last one, and that
 //! it does give back.
+//!
+//! While a request is answered hyper does not read, so it does not see a client that goes. With each turn it flushes,
+//! though, and that is where the transport looks for a hang-up when somebody has doubts. The end of what the client
+//! sends is none: it may well wait for its answer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -80,6 +84,9 @@ impl Write for Watched {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.tally.doubted.take() && this.transport.is_gone() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         let outcome = Pin::new(&mut this.transport).poll_flush(cx);
         if outcome.is_ready() {
             this.tally.unflushed.set(false);

@@ -21,6 +21,7 @@ use superpoll_rt::time::sleep;
 use super::{Overview, PAGE};
 use crate::body::Body;
 use crate::exchange::{Exchange, Peer};
+use crate::origin;
 use crate::reply;
 use crate::transport::Transport;
 use crate::upload::Upload;
@@ -73,22 +74,13 @@ fn document() -> Response<Body> {
     response
 }
 
-/// Whether a browser asks on behalf of another site's page, which a WebSocket lets it do.
-fn is_of_another_site(request: &Request<Upload>) -> bool {
-    let Some(origin) = request.headers().get(http::header::ORIGIN) else { return false };
-    let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let origin = origin.to_str().unwrap_or("");
-    let site = origin.split_once("://").map(|(_, site)| site);
-    site.is_none() || site != host
-}
-
 fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) -> Response<Body> {
     if !exchange.can_take_over() || !request.headers().contains_key(UPGRADE) {
         let mut response = reply::status(StatusCode::UPGRADE_REQUIRED);
         response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return response;
     }
-    if is_of_another_site(&request) {
+    if origin::of_another_site(request.headers(), request.uri()).is_some() {
         return reply::status(StatusCode::FORBIDDEN);
     }
     let Ok(response) = create_response_with_body(&request, Body::empty) else {

@@ -89,8 +89,13 @@ async fn connect(address: &Address, limit: Duration) -> io::Result<Plain> {
         }
         Address::Tcp { host, port } => (host.as_deref().unwrap_or("localhost"), *port),
     };
+    connect_any(within(limit, lookup_host((host, port))).await?, limit).await
+}
+
+/// Connects to the first of a server's addresses that takes the connection.
+async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<Plain> {
     let mut last = None;
-    for address in within(limit, lookup_host((host, port))).await? {
+    for address in addresses {
         match within(limit, TcpStream::connect_addr(address)).await {
             Ok(stream) => {
                 // A connection that is gone tells so when it is written to.
@@ -101,4 +106,36 @@ async fn connect(address: &Address, limit: Duration) -> io::Result<Plain> {
         }
     }
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn the_next_address_is_tried_where_one_refuses() {
+        let open = TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = open.local_addr().unwrap();
+        let closed = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let closed = closed.unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        closed.bind(&any.into()).unwrap();
+        let refuses = closed.local_addr().unwrap().as_socket().unwrap();
+        let limit = Duration::from_secs(30);
+        let connects = |addresses: Vec<SocketAddr>| {
+            let runtime = Runtime::new().unwrap();
+            let connected = async move { connect_any(addresses, limit).await.map(drop) };
+            runtime.block_on(connected).unwrap()
+        };
+        connects(vec![refuses, good]).unwrap();
+        assert_eq!(open.accept().unwrap().1.ip(), good.ip());
+        let refused = connects(vec![refuses, refuses]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let none = connects(Vec::new()).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::AddrNotAvailable);
+    }
 }

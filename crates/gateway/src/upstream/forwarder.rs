@@ -27,6 +27,7 @@ use hyper::body::Incoming;
 use super::channel::{Channel, Lost};
 use super::channel2::Channel2;
 use super::dial::{Dialled, Told, dial};
+use super::fault::{Fault, Outcome};
 use super::fields::{self, Asker};
 use super::group::Group;
 use super::incoming::Relayed;
@@ -46,6 +47,8 @@ const KEPT_BODY: u64 = 64 << 10;
 /// Forwards the requests of one route on one engine.
 pub(crate) struct Forwarder {
     pool: Rc<Pool>,
+    /// The route's path.
+    route: Rc<str>,
     retries: u32,
     trusts: bool,
     /// The host that servers are told, if it is not the client's.
@@ -55,11 +58,12 @@ pub(crate) struct Forwarder {
     connect: Duration,
     response: Duration,
     body: Duration,
+    tunnel: Duration,
 }
 
 /// Why a request was not answered by a server.
 struct Failed {
-    status: StatusCode,
+    fault: Fault,
     /// The request, if nothing of it was sent.
     unsent: Option<Request<Outgoing>>,
     /// It failed on a connection that was idle before, which says little of the server.
@@ -69,21 +73,34 @@ struct Failed {
 }
 
 impl Failed {
-    fn unsent(request: Request<Outgoing>, error: &io::Error) -> Failed {
-        let status = match error.kind() {
-            io::ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
-            _ => StatusCode::BAD_GATEWAY,
-        };
-        Failed { status, unsent: Some(request), was_idle: false, may_go_on: true }
+    fn unsent(request: Request<Outgoing>, error: io::Error) -> Failed {
+        let fault = Fault::Connect(error);
+        Failed { fault, unsent: Some(request), was_idle: false, may_go_on: true }
     }
 
-    fn lost(lost: Lost, was_idle: bool) -> Failed {
-        let (status, unsent, may_go_on) = match lost {
-            Lost::Unsent(request) => (StatusCode::BAD_GATEWAY, Some(*request), true),
-            Lost::Broken(error) => (StatusCode::BAD_GATEWAY, None, !error.is_parse()),
-            Lost::TimedOut => (StatusCode::GATEWAY_TIMEOUT, None, false),
+    fn lost(lost: Lost, was_idle: bool, limit: Duration) -> Failed {
+        let (fault, unsent, may_go_on) = match lost {
+            Lost::Unsent(request) => {
+                (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), Some(*request), true)
+            }
+            Lost::Broken(error) if error.is_parse() => {
+                (Fault::Head(error.to_string()), None, false)
+            }
+            Lost::Broken(error) => (Fault::Broken(error), None, true),
+            Lost::TimedOut => (Fault::Silent(limit), None, false),
         };
-        Failed { status, unsent, was_idle: was_idle && may_go_on, may_go_on }
+        Failed { fault, unsent, was_idle: was_idle && may_go_on, may_go_on }
+    }
+
+    /// What the client is told.
+    fn status(&self) -> StatusCode {
+        match &self.fault {
+            Fault::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
+            Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            _ => StatusCode::BAD_GATEWAY,
+        }
     }
 }
 
@@ -96,6 +113,7 @@ impl Forwarder {
         let host = proxy.host.as_deref();
         Forwarder {
             pool: Pool::of(group),
+            route: path.into(),
             retries: proxy.retries,
             trusts: proxy.trust_forwarded,
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
@@ -103,6 +121,7 @@ impl Forwarder {
             connect: timeouts.connect,
             response: timeouts.response,
             body: timeouts.body,
+            tunnel: timeouts.tunnel,
         }
     }
 
@@ -180,6 +199,7 @@ impl Forwarder {
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
         let group = &self.pool.group;
         let Some(mut index) = self.pool.choose(client, &[]) else {
+            group.turned_away(&self.route);
             let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
             let seconds = group.retry_after().as_secs_f64().ceil() as u64;
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
@@ -205,23 +225,27 @@ impl Forwarder {
             if let Some(fault) = report.and_then(|report| report.fault.take()) {
                 return Err(reply::status(status_of(&fault)));
             }
-            let next = failed.unsent.or(spare);
-            if failed.was_idle && !must_dial {
-                if let Some(next) = next {
-                    (request, must_dial) = (next, true);
-                    continue;
-                }
-                return Err(reply::status(failed.status));
+            let status = failed.status();
+            let Failed { fault, unsent, was_idle, may_go_on } = failed;
+            let next = unsent.or(spare);
+            let was_idle = was_idle && !must_dial;
+            if was_idle && let Some(next) = next {
+                (request, must_dial) = (next, true);
+                continue;
             }
-            group.failed(index);
-            tried.push(index);
-            let other = match failed.may_go_on && left > 0 {
+            if !was_idle {
+                group.failed(index);
+                tried.push(index);
+            }
+            let other = match may_go_on && left > 0 && !was_idle {
                 true => self.pool.choose(client, &tried),
                 false => None,
             };
             let (Some(next), Some(other)) = (next, other) else {
-                return Err(reply::status(failed.status));
+                group.tell(index, &self.route, &fault, Outcome::Answered(status));
+                return Err(reply::status(status));
             };
+            group.tell(index, &self.route, &fault, Outcome::Retried);
             (request, index, must_dial) = (next, other, false);
             left -= 1;
         }
@@ -236,7 +260,7 @@ impl Forwarder {
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), Failed> {
         let pool = &self.pool;
-        let mut lease = Lease::new(pool.clone(), index, told);
+        let mut lease = Lease::new(pool.clone(), index, told, self.route.clone());
         if !must_dial {
             while let Some(mut channel) = pool.take(index, told) {
                 match self.send(&mut channel, request).await {
@@ -245,7 +269,7 @@ impl Forwarder {
                         return Ok((response, lease));
                     }
                     Err(Lost::Unsent(unsent)) => request = *unsent,
-                    Err(lost) => return Err(Failed::lost(lost, true)),
+                    Err(lost) => return Err(Failed::lost(lost, true, self.response)),
                 }
             }
         }
@@ -266,14 +290,14 @@ impl Forwarder {
             match channel.send(request, self.response).await {
                 Ok(response) => return Ok((response, lease)),
                 Err(Lost::Unsent(unsent)) => request = *unsent,
-                Err(lost) => return Err(Failed::lost(lost, true)),
+                Err(lost) => return Err(Failed::lost(lost, true, self.response)),
             }
         }
         let Dialled { stream, is_h2 } = match dial(&pool.group, index, told, self.connect).await {
             Ok(dialled) => dialled,
-            Err(error) => return Err(Failed::unsent(request, &error)),
+            Err(error) => return Err(Failed::unsent(request, error)),
         };
-        let failed = |lost| Failed::lost(lost, false);
+        let failed = |lost| Failed::lost(lost, false, self.response);
         if is_h2 {
             let opened = Channel2::open(stream).await;
             let Ok(mut channel) = opened else {
@@ -302,6 +326,15 @@ impl Forwarder {
         channel.send(request, self.response).await
     }
 
+    /// Answers in place of a server whose response cannot be passed on.
+    fn refuse(&self, lease: &Lease, why: &str) -> Response<Body> {
+        let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
+        group.failed(lease.index);
+        let fault = Fault::Head(why.to_owned());
+        group.tell(lease.index, &self.route, &fault, Outcome::Answered(status));
+        reply::status(status)
+    }
+
     /// Passes a response on.
     async fn pass(
         &self,
@@ -312,24 +345,23 @@ impl Forwarder {
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
         let protocol = head.headers.get(UPGRADE).cloned();
-        if fields::response(&mut head.headers).is_err() {
-            lease.pool.group.failed(lease.index);
-            return reply::status(StatusCode::BAD_GATEWAY);
+        if let Err(why) = fields::response(&mut head.headers) {
+            return self.refuse(&lease, why);
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             let channel = lease.channel.take().filter(|_| upgrades);
             let stream = channel.and_then(|channel| channel.into_stream());
             let (Some(protocol), Some((stream, before))) = (protocol, stream) else {
-                lease.pool.group.failed(lease.index);
-                return reply::status(StatusCode::BAD_GATEWAY);
+                return self.refuse(&lease, "it changes to a protocol that nobody asked for");
             };
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol);
             head.extensions.clear();
             drop(incoming);
+            let limit = self.tunnel;
             exchange.take_over(move |client, read| {
-                Box::pin(tunnel::run(client, read, stream, before, lease))
+                Box::pin(tunnel::run(client, read, stream, before, lease, limit))
             });
             return Response::from_parts(head, Body::empty());
         }

@@ -9,6 +9,8 @@
 //! to forward to. What was only concluded is not: one slow minute must not turn everybody away, so the server whose
 //! pause ends first is tried anyway.
 //!
+//! Failures and changes of state are reported, the same kind seldom, as clients may cause as many as they like.
+//!
 //! A response is not a failure, whatever its status: a server that answers 500 to one path may well serve the others.
 
 use std::fmt;
@@ -24,11 +26,19 @@ use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::balance::{self, Candidate};
+use super::fault::{Fault, KINDS, Outcome};
 use crate::Address;
 use crate::config::{Balance, Health, Upstream, UpstreamTls};
+use crate::log::{Event, Level, Report, Seldom, others};
 
 /// For how long a server is left out after failures, where servers are not asked.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// How often one kind of failure of one server is told.
+const FAILURES: Duration = Duration::from_secs(10);
+
+/// How often it is told that a server is down, or up again.
+const CHANGES: Duration = Duration::from_secs(1);
 
 /// A server of a group.
 pub struct Member {
@@ -52,6 +62,9 @@ pub struct Member {
     bad_checks: AtomicU32,
     /// Until when it is left out, in ms since the group began; 0 where it is not.
     paused_until: AtomicU64,
+    /// What was told of it lately.
+    faults: [Seldom; KINDS],
+    changes: Seldom,
 }
 
 /// How servers are to be asked for TLS.
@@ -69,15 +82,22 @@ pub struct Group {
     members: Vec<Member>,
     began: Instant,
     ended: AtomicBool,
+    report: Report,
+    /// Requests that found no server.
+    turned_away: Seldom,
 }
 
 impl Group {
-    /// Makes a group.
+    /// Makes a group. `report` is told what happens to its servers, and must not block.
     ///
     /// # Errors
     ///
     /// The certificates that vouch for servers cannot be read.
-    pub fn new(name: &str, config: &Upstream) -> Result<Arc<Group>, String> {
+    pub fn new(
+        name: &str,
+        config: &Upstream,
+        report: Arc<dyn Fn(&Event) + Send + Sync>,
+    ) -> Result<Arc<Group>, String> {
         let tls = config.tls.as_ref().map(|tls| connector(tls, config.h2)).transpose()?;
         let members = config.servers.iter().map(|server| Member {
             address: server.address.clone(),
@@ -91,6 +111,8 @@ impl Group {
             good_checks: AtomicU32::new(0),
             bad_checks: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),
+            faults: [const { Seldom::new(FAILURES) }; KINDS],
+            changes: Seldom::new(CHANGES),
         });
         Ok(Arc::new(Group {
             name: name.to_owned(),
@@ -99,6 +121,8 @@ impl Group {
             members: members.collect(),
             began: Instant::now(),
             ended: AtomicBool::new(false),
+            report,
+            turned_away: Seldom::new(FAILURES),
         }))
     }
 
@@ -160,8 +184,64 @@ impl Group {
         let member = &self.members[index];
         if member.failures_in_row.load(Ordering::Relaxed) != 0 {
             member.failures_in_row.store(0, Ordering::Relaxed);
-            member.paused_until.store(0, Ordering::Relaxed);
+            if member.paused_until.swap(0, Ordering::Relaxed) != 0 {
+                self.changed(index, true, "it has answered");
+            }
         }
+    }
+
+    /// Reports that a server is up or down now.
+    fn changed(&self, index: usize, is_up: bool, why: &str) {
+        let member = &self.members[index];
+        let Some(left_out) = member.changes.admit() else { return };
+        let (level, name, now) = match is_up {
+            true => (Level::Notice, "upstream-up", "up again"),
+            false => (Level::Warning, "upstream-down", "down"),
+        };
+        let (upstream, server) = (&self.name, member.address.to_string());
+        let others = others(left_out);
+        let message = format!("the server {server} of {upstream} is {now}: {why}{others}");
+        let event = Event::new(level, name, message);
+        let event = event.with("upstream", upstream.as_str()).with("server", server);
+        (self.report)(&event.with("why", why).with("left_out", left_out));
+    }
+
+    /// Reports why a request below a path has failed on a server.
+    pub(super) fn tell(&self, index: usize, route: &str, fault: &Fault, outcome: Outcome) {
+        let member = &self.members[index];
+        let (number, kind) = fault.kind();
+        let Some(left_out) = member.faults[number].admit() else { return };
+        let (upstream, server) = (&self.name, member.address.to_string());
+        let (then, status) = match outcome {
+            Outcome::Retried => ("it is sent again".to_owned(), None),
+            Outcome::Answered(status) => {
+                (format!("the client is told {}", status.as_u16()), Some(status.as_u16()))
+            }
+            Outcome::CutOff => ("the client is cut off".to_owned(), None),
+        };
+        let others = others(left_out);
+        let message = format!(
+            "forwarding a request below {route} to {server} of {upstream}: {fault}; {then}{others}"
+        );
+        let event = Event::new(Level::Warning, "upstream-failed", message);
+        let event = event.with("upstream", upstream.as_str()).with("server", server);
+        let event = event.with("route", route).with("reason", kind);
+        let event = event.with("error", fault.to_string()).with("status", status);
+        (self.report)(&event.with("left_out", left_out));
+    }
+
+    /// Reports that there is no server for a request below a path.
+    pub(super) fn turned_away(&self, route: &str) {
+        let Some(left_out) = self.turned_away.admit() else { return };
+        let upstream = &self.name;
+        let others = others(left_out);
+        let message = format!(
+            "forwarding a request below {route} to {upstream}: no server is up; the client is told 503{others}"
+        );
+        let event = Event::new(Level::Warning, "upstream-failed", message);
+        let event = event.with("upstream", upstream.as_str()).with("route", route);
+        let event = event.with("reason", "none-up").with("status", 503);
+        (self.report)(&event.with("left_out", left_out));
     }
 
     /// A request has failed on a server.
@@ -174,17 +254,28 @@ impl Group {
         }
         if self.config.health.is_some() {
             member.good_checks.store(0, Ordering::Relaxed);
-            member.down.store(true, Ordering::Relaxed);
+            if !member.down.swap(true, Ordering::Relaxed) {
+                let why = format!("{failures} requests in a row have failed");
+                self.changed(index, false, &why);
+            }
         } else {
             let pause = u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
-            member.paused_until.store(self.now().saturating_add(pause).max(1), Ordering::Relaxed);
+            let until = self.now().saturating_add(pause).max(1);
+            if member.paused_until.swap(until, Ordering::Relaxed) == 0 {
+                let why = format!(
+                    "{failures} requests in a row have failed; it is left out for {}",
+                    humantime::format_duration(PAUSE)
+                );
+                self.changed(index, false, &why);
+            }
         }
     }
 
     /// A server was asked whether it is well.
-    pub(super) fn checked(&self, index: usize, is_well: bool) {
+    pub(super) fn checked(&self, index: usize, outcome: Result<(), String>) {
         let Some(health) = &self.config.health else { return };
         let member = &self.members[index];
+        let is_well = outcome.is_ok();
         let (counted, other) = match is_well {
             true => (&member.good_checks, &member.bad_checks),
             false => (&member.bad_checks, &member.good_checks),
@@ -194,9 +285,15 @@ impl Group {
         counted.store(in_row, Ordering::Relaxed);
         if is_well && in_row >= health.rise.get() {
             member.failures_in_row.store(0, Ordering::Relaxed);
-            member.down.store(false, Ordering::Relaxed);
-        } else if !is_well && in_row >= health.fall.get() {
-            member.down.store(true, Ordering::Relaxed);
+            if member.down.swap(false, Ordering::Relaxed) {
+                self.changed(index, true, &format!("{in_row} checks in a row went well"));
+            }
+        } else if let Err(why) = outcome
+            && in_row >= health.fall.get()
+            && !member.down.swap(true, Ordering::Relaxed)
+        {
+            let why = format!("{in_row} checks in a row went wrong, the last one: {why}");
+            self.changed(index, false, &why);
         }
     }
 
@@ -272,11 +369,15 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    fn group(text: &str) -> Arc<Group> {
+    fn telling(text: &str, told: impl Fn(&Event) + Send + Sync + 'static) -> Arc<Group> {
         let servers = "[upstreams.a]\nservers = [{ address = \"a:1\" }, { address = \"b:1\" }]\n";
         let listener = "[[listeners]]\naddress = \":1\"\nrelay = { to = \":2\" }\n";
         let config = Config::parse("test", &format!("{listener}{servers}{text}")).unwrap();
-        Group::new("a", &config.upstreams["a"]).unwrap()
+        Group::new("a", &config.upstreams["a"], Arc::new(move |event| told(event))).unwrap()
+    }
+
+    fn group(text: &str) -> Arc<Group> {
+        telling(text, |_| {})
     }
 
     #[test]
@@ -312,21 +413,53 @@ mod tests {
         let group = group("health = { rise = 2, fall = 2 }");
         let mut credit = [0; 2];
         for index in [0, 1] {
-            group.checked(index, false);
+            group.checked(index, Err("no".to_owned()));
             assert!(group.is_up(index));
-            group.checked(index, false);
+            group.checked(index, Err("no".to_owned()));
             assert!(!group.is_up(index));
         }
         assert_eq!(group.choose(&mut credit, None, &[]), None);
-        group.checked(1, true);
-        group.checked(1, false);
-        group.checked(1, true);
+        group.checked(1, Ok(()));
+        group.checked(1, Err("no".to_owned()));
+        group.checked(1, Ok(()));
         assert!(!group.is_up(1));
-        group.checked(1, true);
+        group.checked(1, Ok(()));
         assert!(group.is_up(1));
         assert_eq!(group.choose(&mut credit, None, &[]), Some(1));
         group.failed(1);
         group.failed(1);
         assert!(!group.is_up(1));
+    }
+
+    #[test]
+    fn what_fails_is_told_once_in_a_while_and_changes_are() {
+        use std::sync::Mutex;
+        let told: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let hears = told.clone();
+        let group = telling("", move |event| hears.lock().unwrap().push(event.clone()));
+        let refused = || Fault::Connect(std::io::ErrorKind::ConnectionRefused.into());
+        for _ in 0..1000 {
+            group.tell(0, "/api", &refused(), Outcome::Retried);
+            group.failed(0);
+        }
+        let answered = Outcome::Answered(http::StatusCode::GATEWAY_TIMEOUT);
+        group.tell(0, "/api", &Fault::Silent(Duration::from_secs(60)), answered);
+        group.turned_away("/");
+        let told = told.lock().unwrap();
+        let names: Vec<_> = told.iter().map(Event::name).collect();
+        let failed = "upstream-failed";
+        assert_eq!(names, [failed, "upstream-down", failed, failed]);
+        let text = told[0].to_string();
+        let expected =
+            "forwarding a request below /api to a:1 of a: connecting: connection refused";
+        assert!(text.starts_with(expected), "{text}");
+        let field = |event: &Event, name| {
+            event.fields().iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone())
+        };
+        assert_eq!(field(&told[0], "reason").unwrap(), "refused");
+        assert_eq!(field(&told[1], "server").unwrap(), "a:1");
+        assert_eq!(field(&told[2], "status").unwrap(), 504);
+        let text = told[2].to_string();
+        assert!(text.contains("did not come within 1m; the client is told 504"), "{text}");
     }
 }

@@ -11,16 +11,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use superpoll_rt::Handle;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::balance::{hash, mix};
-use super::channel::Channel;
+use super::channel::{Channel, Lost};
 use super::channel2::Channel2;
 use super::dial::{Dialled, dial};
+use super::fault::Fault;
 use super::forwarder::{address_as_host, for_h2};
 use super::group::Group;
 use super::outgoing::Outgoing;
@@ -51,7 +52,7 @@ async fn check(group: Weak<Group>, index: usize) {
             let Some(group) = group.upgrade().filter(|group| !group.has_ended()) else { return };
             let Some(health) = &group.config().health else { return };
             let asked = timeout(health.timeout, is_well(&group, index, health)).await;
-            group.checked(index, asked.unwrap_or(false));
+            group.checked(index, asked.unwrap_or_else(|_| Err("no answer in time".to_owned())));
             health.interval
         };
         number += 1;
@@ -65,33 +66,40 @@ fn varied(interval: Duration, by: u64) -> Duration {
     interval.mul_f64(0.9 + 0.2 * share)
 }
 
-async fn is_well(group: &Group, index: usize, health: &Health) -> bool {
-    let request = || {
-        let mut request = Request::new(Outgoing::empty());
-        *request.uri_mut() = health.path.parse().ok()?;
-        let headers = request.headers_mut();
-        headers.insert(HOST, address_as_host(&group.members()[index].address));
-        headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
-        Some(request)
-    };
-    let Some(mut request) = request() else { return false };
+async fn is_well(group: &Group, index: usize, health: &Health) -> Result<(), String> {
+    let mut request = Request::new(Outgoing::empty());
+    *request.uri_mut() = health.path.parse().map_err(|error| format!("{error}"))?;
+    let headers = request.headers_mut();
+    headers.insert(HOST, address_as_host(&group.members()[index].address));
+    headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
     let limit = health.timeout;
-    let Ok(Dialled { stream, is_h2 }) = dial(group, index, None, limit).await else {
-        return false;
+    let dialled = dial(group, index, None, limit).await;
+    let Dialled { stream, is_h2 } = dialled.map_err(|error| Fault::Connect(error).to_string())?;
+    let told = |error: hyper::Error| Fault::Broken(error).to_string();
+    let lost = |lost: Lost| match lost {
+        Lost::Unsent(_) => "the connection was closed at once".to_owned(),
+        Lost::Broken(error) => told(error),
+        Lost::TimedOut => Fault::Silent(limit).to_string(),
     };
-    let is_good = |status: StatusCode| status.is_success() || status.is_redirection();
-    if is_h2 {
-        let Ok(mut channel) = Channel2::open(stream).await else { return false };
+    let status = if is_h2 {
+        let mut channel = Channel2::open(stream).await.map_err(told)?;
         for_h2(&mut request, group.tls.is_some());
-        channel.send(request, limit).await.is_ok_and(|response| is_good(response.status()))
+        channel.send(request, limit).await.map_err(lost)?.status()
     } else {
-        let Ok(mut channel) = Channel::open(stream).await else { return false };
-        let Ok(response) = channel.send(request, limit).await else { return false };
+        let mut channel = Channel::open(stream).await.map_err(told)?;
+        let response = channel.send(request, limit).await.map_err(lost)?;
         let status = response.status();
         // Closed with its response half read, a server may write down a broken connection.
         let mut body = response.into_body();
         let read = poll_fn(|cx| channel.poll(cx.waker(), |cx| read_to_end(&mut body, cx)));
-        read.await && is_good(status)
+        if !read.await {
+            return Err("its answer has ended before its end".to_owned());
+        }
+        status
+    };
+    match status.is_success() || status.is_redirection() {
+        true => Ok(()),
+        false => Err(format!("it has answered {status}")),
     }
 }
 

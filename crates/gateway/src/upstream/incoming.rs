@@ -90,7 +90,7 @@ impl Relayed {
             }
             Poll::Ready(Some(Err(error))) => {
                 if let Some(lease) = self.lease.take() {
-                    lease.pool.group.failed(lease.index);
+                    lease.cut_off(io::Error::other(error.to_string()));
                 }
                 Poll::Ready(Some(Err(io::Error::other(error))))
             }
@@ -129,7 +129,7 @@ impl http_body::Body for Relayed {
             this.is_waiting = false;
         } else if this.has_waited(cx) {
             if let Some(lease) = this.lease.take() {
-                lease.pool.group.failed(lease.index);
+                lease.cut_off(io::ErrorKind::TimedOut.into());
             }
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         }

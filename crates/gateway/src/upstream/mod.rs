@@ -9,6 +9,7 @@
 //! | `forwarder` | a request's way to a server and back, with retries |
 //! | `strict`, `fields` | what is refused, and how heads change on their way |
 //! | `group`, `balance`, `health` | who is up, whose turn it is, who is asked whether it is well |
+//! | `fault` | why a request has failed |
 //! | `pool`, `dial`, `stream` | connections: kept, new, and what is below them |
 //! | `channel`, `channel2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
@@ -18,6 +19,7 @@ mod balance;
 mod channel;
 mod channel2;
 mod dial;
+mod fault;
 mod fields;
 mod forwarder;
 mod group;

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use superpoll_rt::time::sleep;
 use super::channel::Channel;
 use super::channel2::Channel2;
 use super::dial::Told;
+use super::fault::{Fault, Outcome};
 use super::group::Group;
 
 /// For how long an idle connection is kept: less than servers commonly do.
@@ -174,16 +176,25 @@ pub(super) struct Lease {
     pub pool: Rc<Pool>,
     pub index: usize,
     pub told: Told,
+    /// Where the request was forwarded.
+    pub route: Rc<str>,
     /// Its connection, if that is its own.
     pub channel: Option<Box<Channel>>,
 }
 
 impl Lease {
-    pub fn new(pool: Rc<Pool>, index: usize, told: Told) -> Lease {
+    pub fn new(pool: Rc<Pool>, index: usize, told: Told, route: Rc<str>) -> Lease {
         let member = &pool.group.members()[index];
         member.requests.fetch_add(1, Ordering::Relaxed);
         member.active.fetch_add(1, Ordering::Relaxed);
-        Lease { pool, index, told, channel: None }
+        Lease { pool, index, told, route, channel: None }
+    }
+
+    /// The response has broken off.
+    pub fn cut_off(self, error: io::Error) {
+        let group = &self.pool.group;
+        group.failed(self.index);
+        group.tell(self.index, &self.route, &Fault::Body(error), Outcome::CutOff);
     }
 
     /// The response is there to its end.

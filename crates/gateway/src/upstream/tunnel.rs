@@ -2,19 +2,27 @@
 //!
 //! One buffer for all tunnels of an engine is read into, and what the other side does not take at once is kept. So an
 //! idle tunnel has no buffer. The end of one direction is passed on and leaves the other one open.
+//!
+//! A tunnel on which nothing moves in either direction is closed in the end: one of those who opened it may be gone
+//! without a word. Its timer looks four times within that limit what has moved, so a byte costs no timer.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
+use superpoll_rt::time::{Sleep, sleep};
 
 use super::pool::Lease;
 use super::stream::Stream;
 use crate::transport::Transport;
+
+/// How often within its limit a tunnel is looked at.
+const LOOKS: u32 = 4;
 
 /// How much is read at a time.
 const ROOM: usize = 64 << 10;
@@ -29,11 +37,13 @@ struct Half {
     held: Bytes,
     is_at_end: bool,
     is_over: bool,
+    /// Reads and writes that moved bytes.
+    moved: u64,
 }
 
 impl Half {
     fn new(held: Bytes) -> Half {
-        Half { held, is_at_end: false, is_over: false }
+        Half { held, is_at_end: false, is_over: false, moved: 0 }
     }
 
     fn poll(
@@ -49,7 +59,10 @@ impl Half {
             while !self.held.is_empty() {
                 match ready!(Pin::new(&mut *to).poll_write(cx, &self.held))? {
                     0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    count => self.held.advance(count),
+                    count => {
+                        self.held.advance(count);
+                        self.moved += 1;
+                    }
                 }
             }
             if self.is_at_end {
@@ -76,7 +89,10 @@ impl Half {
                 Poll::Ready(Ok(count))
             });
             match read {
-                Poll::Ready(outcome) => self.is_at_end = outcome? == 0,
+                Poll::Ready(outcome) => {
+                    self.is_at_end = outcome? == 0;
+                    self.moved += 1;
+                }
                 Poll::Pending => {
                     // Encryption keeps a record back until it is told to send it.
                     ready!(Pin::new(&mut *to).poll_flush(cx))?;
@@ -87,19 +103,55 @@ impl Half {
     }
 }
 
-/// Passes bytes on between a client and a server until both have ended or one has failed.
+/// For how long nothing has moved.
+struct Idleness {
+    /// A quarter of the limit.
+    period: Duration,
+    timer: Sleep,
+    moved: u64,
+    /// Looks in a row that have seen nothing.
+    quiet: u32,
+}
+
+impl Idleness {
+    fn new(limit: Duration) -> Idleness {
+        let period = limit / LOOKS;
+        Idleness { period, timer: sleep(period), moved: 0, quiet: 0 }
+    }
+
+    /// Ready when it has been too long.
+    fn poll(&mut self, cx: &mut Context<'_>, moved: u64) -> Poll<()> {
+        while Pin::new(&mut self.timer).poll(cx).is_ready() {
+            self.quiet = if moved == self.moved { self.quiet + 1 } else { 0 };
+            self.moved = moved;
+            if self.quiet == LOOKS {
+                return Poll::Ready(());
+            }
+            self.timer.reset(Instant::now() + self.period);
+        }
+        Poll::Pending
+    }
+}
+
+/// Passes bytes on between a client and a server until both have ended, one has failed, or nothing has moved for as
+/// long as `limit`.
 pub(super) async fn run(
     mut client: Transport,
     from_client: Bytes,
     mut server: Stream,
     from_server: Bytes,
     lease: Lease,
+    limit: Duration,
 ) {
+    let mut idleness = Idleness::new(limit);
     let (mut up, mut down) = (Half::new(from_client), Half::new(from_server));
     let outcome: io::Result<()> = poll_fn(|cx| {
-        let up = up.poll(cx, &mut client, &mut server)?;
-        let down = down.poll(cx, &mut server, &mut client)?;
-        if up.is_ready() && down.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let one = up.poll(cx, &mut client, &mut server)?;
+        let other = down.poll(cx, &mut server, &mut client)?;
+        if one.is_ready() && other.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        idleness.poll(cx, up.moved + down.moved).map(Ok)
     })
     .await;
     // Whatever has failed, both ends are closed, which tells them.

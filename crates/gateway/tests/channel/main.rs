@@ -3,6 +3,7 @@
 mod clients;
 mod ending;
 mod events;
+mod origins;
 mod poll;
 mod publish;
 mod reload;

@@ -55,7 +55,7 @@ fn what_is_no_message_is_refused() {
     assert_eq!(client.answer().status, 411);
     client.send("DELETE /c HTTP/1.1\r\nhost: a\r\n\r\n");
     let answer = client.answer();
-    assert_eq!((answer.status, field(&answer, "allow")), (405, "GET, HEAD, POST"));
+    assert_eq!((answer.status, field(&answer, "allow")), (405, "GET, HEAD, OPTIONS, POST"));
     assert_eq!(client.get("/c/below").status, 404);
     let answer = client.get("/c?after=yesterday");
     assert_eq!(answer.status, 400);

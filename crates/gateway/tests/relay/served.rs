@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::{Address, Config};
+use superpoll_gateway::{Address, Config, Event};
 use superpoll_rt::{BackendKind, Runtime, time};
 
 use super::{LIMIT, accept, backends, read, rest, upstream};
@@ -37,11 +37,9 @@ fn serve(backend: BackendKind, text: &str) -> Served {
     let run = move || {
         let workers = NonZeroUsize::new(2).unwrap();
         let runtime = Runtime::builder().backend(backend).workers(workers).build().unwrap();
-        let report = move |failure: &_| {
-            let superpoll_gateway::serve::Failure::Relay(what) = failure else {
-                panic!("{failure}")
-            };
-            fail.send(what.clone()).unwrap();
+        let report = move |event: &Event| {
+            assert_eq!(event.name(), "relay-failed", "{event}");
+            fail.send(event.to_string()).unwrap();
         };
         let mut server = Server::start(&runtime, &config, report).unwrap();
         told.send(server.listening().cloned().collect::<Vec<_>>()).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use superpoll_gateway::channel::Hub;
 use superpoll_gateway::metrics::{Count, Engine};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::{Address, Config};
+use superpoll_gateway::{Address, Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 
 /// What every test runs on; `SUPERPOLL_BACKEND` has no say here.
@@ -52,7 +52,7 @@ impl Stage {
         let run = move || {
             let workers = NonZeroUsize::new(workers).unwrap();
             let runtime = Runtime::builder().backend(backend).workers(workers).build().unwrap();
-            let report = |failure: &_| panic!("{failure:?}");
+            let report = |event: &Event| assert!(event.level() < Level::Error, "{event}");
             let mut server = Server::start(&runtime, &config, report).unwrap();
             let addresses: Vec<Address> = server.listening().cloned().collect();
             let channel = server.channel("", "/c").cloned();

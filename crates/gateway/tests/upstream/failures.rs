@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use superpoll_rt::BackendKind;
 
 use crate::gateway::{Gateway, MOST, all, config, wait, whole};
-use crate::origin::{Client, Origin, get};
+use crate::origin::{Client, Mute, Origin, Socket, get};
 
 /// A server that does the same thing to each request, once it has read it.
 fn does(
@@ -180,6 +180,28 @@ fn slow_servers_are_given_up() {
 }
 
 #[test]
+fn a_server_that_does_not_take_connections_is_given_up() {
+    let mute = Mute::new();
+    let good = Origin::echo();
+    let server = |address: &str| format!("{{ address = \"{address}\" }}");
+    for backend in MOST {
+        let alone = format!("servers = [{}]", server(&mute.address));
+        let limit = "[timeouts]\nconnect = \"40ms\"";
+        let gateway = Gateway::start(backend, &whole(&alone, "", limit));
+        assert_eq!(get(&gateway.address, "/").status, 504);
+        let told = gateway.told();
+        assert_eq!((told.len(), told[0].2.as_str()), (1, "timeout 504"), "{told:?}");
+        assert!(told[0].1.contains("connecting: no answer in time"), "{told:?}");
+        // Nothing was sent, so another server gets it whatever it is.
+        let both = format!("servers = [{}, {}]", server(&mute.address), server(&good.address));
+        let gateway = Gateway::start(backend, &whole(&both, "", limit));
+        for _ in 0..2 {
+            assert_eq!(post(&gateway.address, "once").text(), "once");
+        }
+    }
+}
+
+#[test]
 fn a_slow_body_is_given_up() {
     let origin = does(|line| {
         line.send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nsome")?;
@@ -251,6 +273,74 @@ fn a_client_that_goes_takes_its_request_along() {
     }
 }
 
+/// A server that reads requests and says nothing; it counts who has gone meanwhile.
+fn silent(gone: &Arc<AtomicUsize>) -> Origin {
+    let gone = gone.clone();
+    does(move |line| {
+        // Until the other end closes.
+        let read = line.stream.read(&mut [0]);
+        if matches!(read, Ok(0)) {
+            gone.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_that_goes_while_its_server_is_silent_takes_its_request_along() {
+    for backend in all() {
+        let gone = Arc::new(AtomicUsize::new(0));
+        let origin = silent(&gone);
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let timeouts = "[timeouts]\npark = \"40ms\"\nresponse = \"1h\"";
+        let gateway = Gateway::start(backend, &whole(&servers, "", timeouts));
+        for (count, request) in [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nsome",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let mut client = Client::connect(&gateway.address);
+            client.send(request);
+            wait(|| origin.seen().len() == count + 1);
+            client.stream.reset();
+            drop(client);
+            wait(|| gone.load(Ordering::SeqCst) == count + 1);
+        }
+        wait(|| {
+            gateway.call(|_, server| {
+                let group = &server.upstreams()["app"];
+                group.members()[0].active.load(Ordering::SeqCst) == 0 && server.connections() == 0
+            })
+        });
+        // A client that goes says nothing of the server.
+        assert_eq!(gateway.up(), [true]);
+    }
+}
+
+#[test]
+fn a_client_that_has_only_said_all_is_answered() {
+    for backend in all() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = std::sync::Mutex::new(ended);
+        let origin = does(move |line| {
+            let _ = ended.lock().unwrap().recv();
+            line.answer("late")
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let gateway = Gateway::start(backend, &whole(&servers, "", "[timeouts]\npark = \"20ms\""));
+        let mut client = Client::connect(&gateway.address);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        wait(|| origin.seen().len() == 1);
+        // Long enough for some looks whether it is still there.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(end);
+        assert_eq!(client.reply().text(), "late");
+    }
+}
+
 #[test]
 fn an_upload_that_breaks_off_is_not_a_request() {
     for backend in MOST {
@@ -266,5 +356,55 @@ fn an_upload_that_breaks_off_is_not_a_request() {
         assert_eq!(get(&gateway.address, "/").status, 200);
         assert!(origin.seen().iter().all(|seen| !seen.line().starts_with("POST")));
         assert_eq!(gateway.up(), [true]);
+    }
+}
+
+#[test]
+fn why_requests_fail_is_told_and_a_flood_is_not() {
+    let (_gone, refusing) = crate::origin::refuses();
+    let servers = |address: &str| format!("servers = [{{ address = \"{address}\" }}]");
+    let closes = does(|_| Ok(()));
+    let garbage = does(|line| line.send("SSH-2.0-nothing\r\n\r\n"));
+    let silent = silent(&Arc::default());
+    let short = does(|line| line.send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nsome"));
+    let cases = [
+        (refusing.as_str(), "refused 502", "connecting: Connection refused"),
+        (closes.address.as_str(), "closed 502", "waiting for the response: "),
+        (garbage.address.as_str(), "bad-head 502", "reading the head of the response: "),
+        (silent.address.as_str(), "timeout 504", "it did not come within 50ms"),
+        (short.address.as_str(), "body null", "passing the body of the response on: "),
+    ];
+    for backend in MOST {
+        for (address, reason, words) in cases {
+            let text = whole(&servers(address), "", "[timeouts]\nresponse = \"50ms\"");
+            let gateway = Gateway::start(backend, &text);
+            for _ in 0..8 {
+                let mut client = Client::connect(&gateway.address);
+                client.send("GET /secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                let _ = client.reader.read_to_end(&mut Vec::new());
+            }
+            let told = gateway.told();
+            let failed: Vec<_> =
+                told.iter().filter(|(kind, ..)| *kind == "upstream-failed").collect();
+            let [(_, message, said)] = failed.as_slice() else { panic!("{reason}: {told:?}") };
+            assert_eq!(said, reason, "{message}");
+            let expected = format!("forwarding a request below / to {address} of app: ");
+            assert!(message.starts_with(&expected) && message.contains(words), "{message}");
+            // What clients ask for may be secret.
+            assert!(!message.contains("secret"), "{message}");
+            let down = told.iter().filter(|(kind, ..)| *kind == "upstream-down").count();
+            // A server that has sent a head has answered.
+            assert_eq!(down, usize::from(!reason.starts_with("body")), "{told:?}");
+        }
+        // Nobody is up.
+        let health = "health = { interval = \"10ms\", fall = 1 }";
+        let gateway = Gateway::start(backend, &config(&[&refusing], health, ""));
+        gateway.wait_for(&[false]);
+        assert_eq!(get(&gateway.address, "/").status, 503);
+        let told = gateway.told();
+        let [(down, why, _), (failed, _, said)] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!((*down, *failed), ("upstream-down", "upstream-failed"));
+        assert!(why.contains("1 checks in a row went wrong, the last one: connecting: "), "{why}");
+        assert_eq!(said, "none-up 503");
     }
 }

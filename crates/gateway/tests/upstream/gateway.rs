@@ -1,11 +1,11 @@
 //! The gateway on a thread of its own.
 
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use superpoll_gateway::Config;
 use superpoll_gateway::serve::Server;
+use superpoll_gateway::{Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 
 /// What hangs fails.
@@ -30,6 +30,7 @@ type Call = Box<dyn FnOnce(&Runtime, &mut Server) + Send>;
 
 pub struct Gateway {
     pub address: String,
+    events: Arc<Mutex<Vec<Event>>>,
     calls: Option<mpsc::Sender<Call>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,6 +54,12 @@ impl Gateway {
         let config = Config::parse("test", text).unwrap_or_else(|error| panic!("{error}"));
         let (calls, called) = mpsc::channel::<Call>();
         let (tell, told) = mpsc::channel();
+        let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let heard = events.clone();
+        let report = move |event: &Event| {
+            assert!(event.level() < Level::Error, "{event}");
+            heard.lock().unwrap().push(event.clone());
+        };
         let thread = thread::spawn(move || {
             // Rings of tests that run at the same time share a limit of memory.
             let mut built = None;
@@ -61,8 +68,7 @@ impl Gateway {
                 built.is_some()
             });
             let runtime = built.unwrap();
-            let mut server =
-                Server::start(&runtime, &config, |failure| panic!("{failure}")).unwrap();
+            let mut server = Server::start(&runtime, &config, report).unwrap();
             tell.send(server.listening().next().unwrap().to_string()).unwrap();
             loop {
                 let next = async {
@@ -85,7 +91,7 @@ impl Gateway {
             assert_eq!(left, 0, "connections that do not end");
         });
         let address = told.recv().unwrap();
-        Gateway { address, calls: Some(calls), thread: Some(thread) }
+        Gateway { address, events, calls: Some(calls), thread: Some(thread) }
     }
 
     /// Calls a function where the server is.
@@ -97,6 +103,20 @@ impl Gateway {
         let call: Call = Box::new(move |runtime, server| tell.send(call(runtime, server)).unwrap());
         self.calls.as_ref().unwrap().send(call).unwrap();
         told.recv_timeout(LIMIT).unwrap()
+    }
+
+    /// What it has said of itself so far: the kind, the words, and the reason and status of what failed.
+    pub fn told(&self) -> Vec<(&'static str, String, String)> {
+        let told = |event: &Event| {
+            let field = |name: &str| {
+                let found = event.fields().iter().find(|(key, _)| *key == name);
+                found.map_or_else(String::new, |(_, value)| {
+                    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+                })
+            };
+            (event.name(), event.to_string(), format!("{} {}", field("reason"), field("status")))
+        };
+        self.events.lock().unwrap().iter().map(told).collect()
     }
 
     /// Whether the servers of the upstream are up.

@@ -398,3 +398,25 @@ pub fn refuses() -> (socket2::Socket, String) {
     let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
     (socket, address)
 }
+
+/// An address that does not answer at all as long as this is there: the queue of those who want to connect is full.
+pub struct Mute {
+    pub address: String,
+    _listener: socket2::Socket,
+    _queued: Vec<TcpStream>,
+}
+
+impl Mute {
+    pub fn new() -> Mute {
+        let (listener, address) = refuses();
+        listener.listen(0).unwrap();
+        let at = address.parse().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) =
+            TcpStream::connect_timeout(&at, std::time::Duration::from_millis(200))
+        {
+            queued.push(stream);
+        }
+        Mute { address, _listener: listener, _queued: queued }
+    }
+}

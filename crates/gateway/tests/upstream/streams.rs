@@ -2,11 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use superpoll_gateway::Config;
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, MOST, all, config};
+use crate::gateway::{Gateway, MOST, all, config, wait, whole};
 use crate::origin::{Client, Origin, echo, get};
 
 #[test]
@@ -130,6 +133,39 @@ fn another_protocol_goes_through() {
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n");
         assert_eq!(client.reply().text(), "no upgrade");
         assert_eq!(origin.seen()[1].field("http2-settings"), None);
+    }
+}
+
+#[test]
+fn a_tunnel_on_which_nothing_moves_is_closed() {
+    for backend in MOST {
+        let gone = Arc::new(AtomicUsize::new(0));
+        let count = gone.clone();
+        let origin = Origin::start(move |line| {
+            line.request()?;
+            line.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")?;
+            let mut room = [0; 16];
+            while let 1.. = line.reader.read(&mut room)? {
+                line.send("x")?;
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let text = whole(&servers, "", "[timeouts]\ntunnel = \"1s\"");
+        let gateway = Gateway::start(backend, &text);
+        let mut client = Client::connect(&gateway.address);
+        client.send(UPGRADE);
+        assert_eq!(client.head().unwrap().status, 101);
+        let begun = Instant::now();
+        // For longer than the limit something moves.
+        while begun.elapsed() < Duration::from_millis(1200) {
+            client.send("x");
+            client.reader.read_exact(&mut [0]).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(client.is_closed());
+        wait(|| gone.load(Ordering::SeqCst) == 1);
     }
 }
 

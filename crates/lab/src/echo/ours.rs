@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream;
 
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use superpoll::BackendKind;
-use superpoll_rt::{AsyncFd, Runtime, net};
+use superpoll_rt::net;
 
 use crate::channel::Kind;
 use crate::echo::subject::Connections;
 use crate::error::{Error, Result};
-use crate::server::{Control, Counts};
+use crate::server::{Control, runtime};
 
 pub(crate) fn serve(
     connections: Connections,
@@ -20,21 +20,9 @@ pub(crate) fn serve(
 ) -> Result<()> {
     let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
-    let runtime = Runtime::builder().backend(backend).build().map_err(said)?;
-    let mut questions = AsyncFd::new(control.questions()?).map_err(failed)?;
-    runtime.block_on(async { spawn(connections).map_err(failed) }).map_err(said)??;
-    control.ready()?;
-    loop {
-        let asked = runtime.block_on(async { questions.read(&mut [0]).await });
-        if !matches!(asked.map_err(said)?, Ok(1)) {
-            return Ok(());
-        }
-        let stats = runtime.stats();
-        control.counted(&Counts {
-            waits: stats.iter().map(|engine| engine.poller.calls.waits()).sum(),
-            epoll_ctl: stats.iter().map(|engine| engine.poller.calls.epoll_ctl()).sum(),
-        })?;
-    }
+    runtime::serve(backend, control, |runtime| {
+        runtime.block_on(async { spawn(connections).map_err(failed) }).map_err(said)?
+    })
 }
 
 fn spawn(connections: Connections) -> io::Result<()> {

@@ -1,14 +1,11 @@
 //! What the load generator asks and checks: one request over HTTP/1, on connections that are kept open.
 
-use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::Ipv4Addr;
 
-use crate::channel;
 use crate::error::{Error, Result};
 use crate::http::response::Response;
+use crate::server::client::Client;
 use crate::server::generator::{self, Generator};
-use crate::sys::{descriptor, epoll, socket};
 
 /// What every client asks for.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -19,7 +16,7 @@ const ROOM: usize = 4096;
 /// A client of the server.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    client: Client,
     response: Response,
 }
 
@@ -35,49 +32,28 @@ pub fn load(
     count: usize,
 ) -> Result<Generator<Connection>> {
     Generator::new(subject, count, vec![0; ROOM], |set, number| {
-        connect(from, port, set, number)
+        Client::connect(from, port, set, number)
+            .map(|client| Connection { client, response: Response::default() })
             .map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))
     })
-}
-
-fn connect(from: Ipv4Addr, port: u16, set: &OwnedFd, number: u64) -> io::Result<Connection> {
-    let stream = TcpStream::from(socket::connect_from(from, port)?);
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
-    epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, number)?;
-    // No port is to stay occupied after the run.
-    let stream = OwnedFd::from(stream);
-    descriptor::reset_on_close(&stream)?;
-    channel::plain_congestion(&stream);
-    Ok(Connection { stream: stream.into(), response: Response::default() })
 }
 
 impl generator::Connection for Connection {
     type Room = Vec<u8>;
 
     fn ask(&mut self, _: &mut Vec<u8>) -> Result<(), String> {
-        match self.stream.write(REQUEST) {
-            Ok(count) if count == REQUEST.len() => Ok(()),
-            Ok(count) => Err(format!("the connection took {count} bytes of a request")),
-            Err(error) => Err(format!("the connection took no request: {error}")),
-        }
+        self.client.send(REQUEST)
     }
 
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<bool, String> {
-        match usize::try_from(descriptor::read(self.stream.as_raw_fd(), buffer)) {
-            Ok(0) => Err("it closed a connection".to_owned()),
-            Ok(count) => self.response.take(&buffer[..count]),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-                error => Err(format!("a connection broke: {error}")),
-            },
-        }
+        let arrived = self.client.receive(buffer)?;
+        arrived.map_or(Ok(false), |bytes| self.response.take(bytes))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{self, Read, Write};
     use std::net::TcpListener;
 
     use super::*;

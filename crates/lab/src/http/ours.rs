@@ -3,13 +3,11 @@
 use std::io;
 use std::net::TcpListener;
 
-use futures_lite::AsyncReadExt;
 use superpoll::BackendKind;
-use superpoll_rt::{AsyncFd, Runtime};
 
 use crate::error::{Error, Result};
 use crate::http::hello;
-use crate::server::{Control, Counts};
+use crate::server::{Control, runtime};
 
 pub(super) fn serve_poll(listener: TcpListener, control: &mut Control) -> Result<()> {
     serve(listener, control, BackendKind::Poll)
@@ -30,20 +28,10 @@ pub(super) fn serve_uring(listener: TcpListener, control: &mut Control) -> Resul
 fn serve(listener: TcpListener, control: &mut Control, backend: BackendKind) -> Result<()> {
     let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
-    let runtime = Runtime::builder().backend(backend).build().map_err(said)?;
-    let listener = superpoll_rt::net::TcpListener::from_std(listener).map_err(failed)?;
-    let mut questions = AsyncFd::new(control.questions()?).map_err(failed)?;
-    runtime.block_on(async { superpoll_rt::spawn(accept(listener)).detach() }).map_err(said)?;
-    control.ready()?;
-    loop {
-        let asked = runtime.block_on(async { questions.read_exact(&mut [0]).await });
-        asked.map_err(said)?.map_err(|e| Error::system("reading a question", e))?;
-        let stats = runtime.stats();
-        control.counted(&Counts {
-            waits: stats.iter().map(|engine| engine.poller.calls.waits()).sum(),
-            epoll_ctl: stats.iter().map(|engine| engine.poller.calls.epoll_ctl()).sum(),
-        })?;
-    }
+    runtime::serve(backend, control, |runtime| {
+        let listener = superpoll_rt::net::TcpListener::from_std(listener).map_err(failed)?;
+        runtime.block_on(async { superpoll_rt::spawn(accept(listener)).detach() }).map_err(said)
+    })
 }
 
 async fn accept(listener: superpoll_rt::net::TcpListener) {

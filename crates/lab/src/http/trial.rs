@@ -1,13 +1,13 @@
 //! The servers in turn, round by round.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsRawFd;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 
 use serde_json::json;
 
 use crate::channel;
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::http::load::{Connection, load};
 use crate::http::subject::{self, Entry};
 use crate::http::{Options, Row};
@@ -19,7 +19,6 @@ use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::turns::{self, Runner};
 use crate::server::{Place, Server};
-use crate::sys::socket;
 
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
@@ -100,15 +99,13 @@ fn measure(
 
 /// Starts a server, connects to it, and sees how long a request takes.
 fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner<Connection>> {
-    let failed = |source| Error::system("listening for a server's connections", source);
-    let listener = socket::listen(0, false).map_err(failed)?;
-    // What it accepts inherits this.
-    channel::plain_congestion(&listener);
-    let port = socket::port(&listener).map_err(failed)?;
-    let keeps = vec![listener.as_raw_fd()];
-    let server = Server::start(entry.name, entry.counts, place, keeps, |control| {
-        (entry.serve)(TcpListener::from(listener), control)
-    })?;
+    let (server, port) =
+        Server::accepting(entry.name, entry.counts, place, |listener, control| {
+            let listener = OwnedFd::from(listener);
+            // What it accepts inherits this.
+            channel::plain_congestion(&listener);
+            (entry.serve)(listener.into(), control)
+        })?;
     Runner::new(server, load(entry.name, Ipv4Addr::LOCALHOST, port, connections)?)
 }
 

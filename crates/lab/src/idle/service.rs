@@ -1,7 +1,5 @@
 //! The servers, each started with what its kind of connections needs.
 
-use std::net::TcpListener;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -9,8 +7,7 @@ use crate::http;
 use crate::http::response::BODY;
 use crate::idle::subject::{Entry, Kind, Software};
 use crate::idle::tls::Certificate;
-use crate::server::{Control, Place, Server, program};
-use crate::sys::socket;
+use crate::server::{Place, Server, program};
 
 /// A server at work.
 #[derive(Debug)]
@@ -49,7 +46,8 @@ pub fn start(
     };
     match (entry.software, entry.kind) {
         (Software::Superpoll, Kind::Relay) => {
-            let (behind, to) = in_process("raw-epoll", place, http::raw_epoll::serve)?;
+            let (behind, to) =
+                Server::accepting("raw-epoll", false, place, http::raw_epoll::serve)?;
             let to = format!("127.0.0.1:{to}");
             let arguments = ["proxy", "--listen", "127.0.0.1:0", "--to", &to];
             let (server, port) = program::superpoll(name, place, &arguments)?;
@@ -72,13 +70,13 @@ pub fn start(
             Ok(of(server, port))
         }
         (Software::RawEpoll, _) => {
-            let (server, port) = in_process(name, place, http::raw_epoll::serve)?;
+            let (server, port) = Server::accepting(name, false, place, http::raw_epoll::serve)?;
             Ok(of(server, port))
         }
         (Software::Hyper, _) => {
             #[cfg(feature = "http")]
             {
-                let (server, port) = in_process(name, place, http::tokio::serve)?;
+                let (server, port) = Server::accepting(name, false, place, http::tokio::serve)?;
                 Ok(of(server, port))
             }
             #[cfg(not(feature = "http"))]
@@ -112,7 +110,8 @@ pub fn start(
             Ok(of(server, port))
         }
         (Software::Haproxy, _) => {
-            let (behind, to) = in_process("raw-epoll", place, http::raw_epoll::serve)?;
+            let (behind, to) =
+                Server::accepting("raw-epoll", false, place, http::raw_epoll::serve)?;
             let port = program::free_port()?;
             write(&format!(
                 "global\n  nbthread 1\n  maxconn 9000\n\
@@ -125,20 +124,4 @@ pub fn start(
             Ok(Service { server, port, _behind: Some(behind) })
         }
     }
-}
-
-/// One of ours that accepts, in a process of its own.
-fn in_process(
-    name: &'static str,
-    place: Place,
-    serve: fn(TcpListener, &mut Control) -> Result<()>,
-) -> Result<(Server, u16)> {
-    let failed = |e| Error::system("listening for a server's connections", e);
-    let listener = socket::listen(0, false).map_err(failed)?;
-    let port = socket::port(&listener).map_err(failed)?;
-    let keeps = vec![listener.as_raw_fd()];
-    let server = Server::start(name, false, place, keeps, |control| {
-        serve(TcpListener::from(listener), control)
-    })?;
-    Ok((server, port))
 }

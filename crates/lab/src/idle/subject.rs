@@ -1,6 +1,6 @@
 //! The servers and the kinds of connections, by name.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options;
 use crate::server::program;
 
@@ -139,29 +139,10 @@ impl Entry {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if a name is unknown, or if one that was named is not here.
+/// [`Error::Usage`](crate::Error::Usage) if a name is unknown, or if one that was named is not here.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
-    let asked = options::named(
-        names.unwrap_or("all"),
-        ALL,
-        |entry| entry.name,
-        |_| true,
-        "no kind of connection",
-    )?;
-    let named = |entry: &Entry| {
-        names.is_some_and(|names| names.split(',').any(|name| name.trim() == entry.name))
-    };
-    let (mut kept, mut notes) = (Vec::new(), Vec::new());
-    for entry in asked {
-        match entry.missing() {
-            None => kept.push(entry),
-            Some(reason) if named(&entry) => {
-                return Err(Error::usage(format!("subject {}: {reason}", entry.name)));
-            }
-            Some(reason) => notes.push(format!("{} left out: {reason}", entry.name)),
-        }
-    }
-    Ok((kept, notes))
+    let missing = |entry: &Entry| entry.missing().map(str::to_owned);
+    options::present(names, ALL, |entry| entry.name, missing, "no kind of connection")
 }
 
 #[cfg(test)]

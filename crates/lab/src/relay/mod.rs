@@ -5,12 +5,13 @@
 //! calls are counted by name, by its own counters and, where `strace` is here, by the kernel's. Beside them stands
 //! the processor time, which is what the calls are saved for.
 //!
-//! Three loads (`load.rs`): a new connection for each request, which the origin closes after its answer; requests
-//! on connections that stay open; and bulk, long answers that a relay should splice. One epoll loop on one
-//! processor is all clients and the origin, and checks each byte on both sides. The relays (`subject.rs`) are
-//! ours on each back-end (`ours.rs`), with and without speculation, and haproxy and nginx where they are
-//! installed (`peers.rs`), each in a process of its own on another processor; they take turns, round by round
-//! (`trial.rs`). Congestion control is the same plain one in all of them, for which the experiment has a network of
+//! Three loads of bytes (`load`): a new connection for each request, which the origin closes after its answer; requests
+//! on connections that stay open; and bulk, long answers that a relay should splice. Two of HTTP, in which a reverse
+//! proxy stands there: a client's connection for each request, which the proxy closes, and connections that stay open;
+//! to the origin proxies keep theirs in both. One epoll loop on one processor is all clients and the origin, and checks
+//! each byte on both sides. The relays (`subject.rs`) are ours on each back-end (`ours.rs`), with and without
+//! speculation, and haproxy and nginx where they are installed (`peers.rs`), each in a process of its own on another
+//! processor; they take turns, round by round (`trial.rs`). Congestion control is the same plain one in all of them, for which the experiment has a network of
 //! its own where it may: one that paces, as bbr does, has a timer's part in every figure.
 
 use std::collections::BTreeMap;
@@ -23,9 +24,9 @@ use crate::record::Record;
 
 mod load;
 mod ours;
-mod peers;
+pub(crate) mod peers;
 pub mod plot;
-mod strace;
+pub(crate) mod strace;
 mod subject;
 pub mod table;
 mod trial;
@@ -35,7 +36,8 @@ pub use crate::echo::Ratio;
 /// Options of `lab relay`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// connection (one for each request), keep-alive, bulk, or all, with commas
+    /// connection (one for each request), keep-alive, bulk, http-connection, http-keep-alive, or all,
+    /// with commas
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub load: String,
     /// Connections at a time where each request has its own
@@ -47,7 +49,7 @@ pub struct Options {
     /// Connections that are counted, and traced with strace
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub forwarded: u64,
-    /// The length of an answer; a request has 100 bytes
+    /// The length of an answer; a request has 100 bytes, or a little more as HTTP
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub bytes: usize,
     /// The length of an answer in bulk, in MiB
@@ -82,7 +84,7 @@ impl Default for Options {
 pub struct Row {
     /// The relay.
     pub subject: String,
-    /// `connection`, `keep-alive` or `bulk`.
+    /// `connection`, `keep-alive`, `bulk`, `http-connection` or `http-keep-alive`.
     pub load: String,
     /// Connections at a time, with one request under way on each.
     pub connections: usize,
@@ -100,6 +102,8 @@ pub struct Row {
     pub requests_per_second: f64,
     /// The share of its processor that clients and origin used, in the middle round.
     pub generator_busy: f64,
+    /// Connections that the origin got by request: below one where a proxy keeps those that it has.
+    pub origin_connections_per_request: f64,
     /// Rounds measured.
     pub rounds: usize,
     /// Processor time against that of haproxy, which splices in bulk.

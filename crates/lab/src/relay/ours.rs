@@ -1,4 +1,4 @@
-//! Our relay in a process of its own, which says what it has called when it is asked.
+//! Our relay and our HTTP proxy, each in a process of its own, which says what it has called when it is asked.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -6,7 +6,9 @@ use std::os::unix::net::UnixStream;
 
 use futures_lite::AsyncReadExt;
 use superpoll::BackendKind;
+use superpoll_gateway::Config;
 use superpoll_gateway::relay::{self, Relay};
+use superpoll_gateway::serve::Server;
 use superpoll_rt::{AsyncFd, Runtime};
 
 use crate::error::{Error, Result};
@@ -50,42 +52,98 @@ fn name(counter: &str) -> &str {
     }
 }
 
-fn calls_of(runtime: &Runtime) -> Calls {
+/// What a runtime's engines have called for their pollers, and for what else.
+fn calls_of(runtime: &Runtime, is_http: bool) -> Calls {
     let mut calls = Calls::new();
-    let stats = runtime.stats();
-    let polled = stats.iter().flat_map(|engine| engine.poller.calls.by_name());
-    for (counter, count) in polled.chain(relay::calls().by_name()) {
+    let mut add = |(counter, count): (&'static str, u64)| {
         *calls.entry(name(counter).to_owned()).or_default() += count;
+    };
+    let stats = runtime.stats();
+    stats.iter().flat_map(|engine| engine.poller.calls.by_name()).for_each(&mut add);
+    match is_http {
+        // The server uses the sockets of the runtime, and the relay its own.
+        true => stats.iter().flat_map(|engine| engine.calls.by_name()).for_each(&mut add),
+        false => relay::calls().by_name().for_each(&mut add),
     }
     calls
 }
 
+/// How one of ours runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub backend: BackendKind,
+    pub speculative: bool,
+    /// Where it listens, and where it leads to.
+    pub ports: [u16; 2],
+    /// An HTTP proxy that keeps so many connections to its server; a relay of bytes if there is none.
+    pub pool: Option<usize>,
+}
+
+fn said(error: impl std::fmt::Display) -> Error {
+    Error::usage(error.to_string())
+}
+
 /// Relays from a port to another for ever.
-pub fn serve(
-    backend: BackendKind,
-    speculative: bool,
-    [port, origin]: [u16; 2],
-    line: UnixStream,
-    control: &mut Control,
-) -> Result<()> {
-    let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
+pub fn serve(setting: Setting, line: UnixStream, control: &mut Control) -> Result<()> {
+    let builder = Runtime::builder().backend(setting.backend);
+    match setting.pool {
+        Some(pool) => {
+            let runtime = builder.speculative(setting.speculative).build().map_err(said)?;
+            let config = configuration(setting.ports, pool)?;
+            // Who is not served gets no answer, which the load notices.
+            let _server = Server::start(&runtime, &config, |_| {}).map_err(said)?;
+            answer(&runtime, true, line, control)
+        }
+        None => {
+            let runtime = builder.build().map_err(said)?;
+            let [listen, to] = setting.ports.map(|port| format!("127.0.0.1:{port}").parse());
+            let (Ok(listen), Ok(to)) = (listen, to) else {
+                return Err(Error::usage("the loopback address is none"));
+            };
+            let speculative = setting.speculative;
+            let options = relay::Options { speculative, ..relay::Options::default() };
+            let _relay = Relay::start(&runtime, &listen, &to, options, |_| {}).map_err(said)?;
+            answer(&runtime, false, line, control)
+        }
+    }
+}
+
+/// What `superpoll serve -c` would be given. Clients may be silent while it is others' turn.
+fn configuration([port, origin]: [u16; 2], pool: usize) -> Result<Config> {
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n\
+         [[hosts]]\n[[hosts.routes]]\nproxy = {{ upstream = \"origin\" }}\n\
+         [upstreams.origin]\nservers = [{{ address = \"127.0.0.1:{origin}\" }}]\n\
+         keep_alive = {pool}\n[timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
+    );
+    Config::parse("relay", &text).map_err(said)
+}
+
+/// Turns the runtime, and says what it has called as often as it is asked.
+fn answer(runtime: &Runtime, is_http: bool, line: UnixStream, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting our relay up", source);
-    let runtime = Runtime::builder().backend(backend).build().map_err(said)?;
-    let address = |port| format!("127.0.0.1:{port}").parse();
-    let (Ok(listen), Ok(to)) = (address(port), address(origin)) else {
-        return Err(Error::usage("the loopback address is none"));
-    };
-    let options = relay::Options { speculative, ..relay::Options::default() };
-    // Who is not relayed gets no answer, which the load notices.
-    let relay = Relay::start(&runtime, &listen, &to, options, |_| {});
-    let _relay = relay.map_err(|error| Error::usage(error.to_string()))?;
     let mut questions = AsyncFd::new(line.try_clone().map_err(failed)?).map_err(failed)?;
     let mut answers = line;
     control.ready()?;
     loop {
         let asked = runtime.block_on(async { questions.read_exact(&mut [0]).await });
         asked.map_err(said)?.map_err(failed)?;
-        let text = serde_json::to_string(&calls_of(&runtime)).unwrap_or_default() + "\n";
+        let calls = calls_of(runtime, is_http);
+        let text = serde_json::to_string(&calls).unwrap_or_default() + "\n";
         answers.write_all(text.as_bytes()).map_err(failed)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_of_the_proxy_is_right() {
+        let config = configuration([1234, 5678], 64).unwrap();
+        assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:1234");
+        let origin = &config.upstreams["origin"];
+        assert_eq!(origin.servers[0].address.to_string(), "127.0.0.1:5678");
+        assert_eq!(origin.keep_alive, 64);
     }
 }

@@ -30,17 +30,20 @@ pub fn haproxy() -> Option<PathBuf> {
     program("haproxy")
 }
 
-/// nginx, and its module for streams if that is not built in.
-pub fn nginx() -> Option<(PathBuf, Option<PathBuf>)> {
-    let nginx = program("nginx")?;
+/// nginx, if it is here.
+pub fn nginx() -> Option<PathBuf> {
+    program("nginx")
+}
+
+/// nginx's module for streams, if it has it: a file to be loaded, or built in.
+pub fn nginx_stream() -> Option<Option<PathBuf>> {
     let module = STREAM_MODULES.iter().map(PathBuf::from).find(|module| module.is_file());
     if module.is_some() {
-        return Some((nginx, module));
+        return Some(module);
     }
-    let version = Command::new(&nginx).arg("-V").output().ok()?;
+    let version = Command::new(nginx()?).arg("-V").output().ok()?;
     let text = String::from_utf8_lossy(&version.stderr).into_owned();
-    let built_in = text.split_whitespace().any(|word| word == "--with-stream");
-    built_in.then_some((nginx, None))
+    text.split_whitespace().any(|word| word == "--with-stream").then_some(None)
 }
 
 /// A folder for a program's files, removed when this is dropped.
@@ -88,27 +91,72 @@ pub fn free_port() -> Result<u16> {
         .map_err(|e| Error::system("looking for a free port", e))
 }
 
-fn haproxy_configuration(port: u16, origin: u16, splices: bool) -> String {
-    let splice =
-        if splices { "    option splice-request\n    option splice-response\n" } else { "" };
+/// What a program does between its clients and the origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// Passes bytes on, by splice if that is forced.
+    Bytes { splices: bool },
+    /// Passes HTTP on, and keeps so many connections to the origin, as our proxy does.
+    Http { pool: usize },
+}
+
+fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
+    // Clients may be silent while it is others' turn.
+    let mode = match task {
+        Task::Bytes { splices } => {
+            let splice = if splices {
+                "    option splice-request\n    option splice-response\n"
+            } else {
+                ""
+            };
+            format!("    mode tcp\n    timeout client 60s\n    timeout server 60s\n{splice}")
+        }
+        // Its pool has no limit, and who asks is told as by ours.
+        Task::Http { .. } => "    mode http\n    timeout client 24h\n    timeout server 24h\n    \
+             option http-keep-alive\n    option forwardfor\n    http-reuse always\n"
+            .to_owned(),
+    };
     // With two pipes for each connection that it splices, haproxy wants five descriptors and more for each.
     let most = (superpoll::limits::descriptors().1 / 8).clamp(100, 9000);
     format!(
         "global\n    maxconn {most}\n    nbthread 1\n\
-         defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 60s\n    timeout server 60s\n{splice}\
+         defaults\n    timeout connect 5s\n{mode}\
          listen relay\n    bind 127.0.0.1:{port}\n    server origin 127.0.0.1:{origin}\n"
     )
 }
 
-fn nginx_configuration(folder: &Path, module: Option<&Path>, port: u16, origin: u16) -> String {
+fn nginx_configuration(
+    folder: &Path,
+    module: Option<&Path>,
+    [port, origin]: [u16; 2],
+    task: Task,
+) -> String {
     let folder = folder.display();
     let module =
         module.map_or(String::new(), |module| format!("load_module {};\n", module.display()));
-    format!(
+    let begin = format!(
         "{module}daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/log error;\n\
-         worker_rlimit_nofile 20000;\nevents {{ worker_connections 9000; }}\n\
-         stream {{\n    server {{ listen 127.0.0.1:{port} backlog=4096; proxy_pass 127.0.0.1:{origin}; }}\n}}\n"
-    )
+         worker_rlimit_nofile 20000;\nevents {{ worker_connections 9000; }}\n"
+    );
+    let rest = match task {
+        Task::Bytes { .. } => format!(
+            "stream {{\n    server {{ listen 127.0.0.1:{port} backlog=4096; proxy_pass 127.0.0.1:{origin}; }}\n}}\n"
+        ),
+        // Connections that are kept stay so, whatever has passed through them.
+        Task::Http { pool } => format!(
+            "http {{\n    access_log off;\n    keepalive_timeout 24h;\n    keepalive_requests 1000000000;\n\
+             \x20   client_body_temp_path {folder}/b;\n    proxy_temp_path {folder}/p;\n\
+             \x20   fastcgi_temp_path {folder}/f;\n    uwsgi_temp_path {folder}/u;\n\
+             \x20   scgi_temp_path {folder}/s;\n\
+             \x20   upstream origin {{ server 127.0.0.1:{origin}; keepalive {pool}; keepalive_timeout 24h; \
+             keepalive_requests 1000000000; }}\n\
+             \x20   server {{ listen 127.0.0.1:{port} backlog=4096; location / {{\n\
+             \x20       proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
+             \x20       proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $remote_addr;\n\
+             \x20   }} }}\n}}\n"
+        ),
+    };
+    begin + &rest
 }
 
 /// Becomes a program whose messages go to the folder's log. Returns only if that fails.
@@ -126,10 +174,10 @@ fn become_program(folder: &Path, mut command: Command) -> Error {
     failed(command.stdin(Stdio::null()).stdout(copy).stderr(log).exec())
 }
 
-/// Becomes haproxy.
-pub fn become_haproxy(folder: &Path, port: u16, origin: u16, splices: bool) -> Error {
+/// Becomes haproxy, from a port to another.
+pub fn become_haproxy(folder: &Path, ports: [u16; 2], task: Task) -> Error {
     let file = folder.join("haproxy.cfg");
-    if let Err(source) = fs::write(&file, haproxy_configuration(port, origin, splices)) {
+    if let Err(source) = fs::write(&file, haproxy_configuration(ports, task)) {
         return Error::system("writing a configuration for haproxy", source);
     }
     let mut command = Command::new(haproxy().unwrap_or_else(|| "haproxy".into()));
@@ -137,15 +185,18 @@ pub fn become_haproxy(folder: &Path, port: u16, origin: u16, splices: bool) -> E
     become_program(folder, command)
 }
 
-/// Becomes nginx.
-pub fn become_nginx(folder: &Path, port: u16, origin: u16) -> Error {
-    let (program, module) = nginx().unwrap_or_else(|| ("nginx".into(), None));
-    let text = nginx_configuration(folder, module.as_deref(), port, origin);
+/// Becomes nginx, from a port to another.
+pub fn become_nginx(folder: &Path, ports: [u16; 2], task: Task) -> Error {
+    let module = match task {
+        Task::Bytes { .. } => nginx_stream().flatten(),
+        Task::Http { .. } => None,
+    };
+    let text = nginx_configuration(folder, module.as_deref(), ports, task);
     let file = folder.join("nginx.conf");
     if let Err(source) = fs::write(&file, text) {
         return Error::system("writing a configuration for nginx", source);
     }
-    let mut command = Command::new(program);
+    let mut command = Command::new(nginx().unwrap_or_else(|| "nginx".into()));
     command.arg("-p").arg(folder).arg("-c").arg(file).arg("-e").arg(folder.join("log"));
     become_program(folder, command)
 }
@@ -154,17 +205,31 @@ pub fn become_nginx(folder: &Path, port: u16, origin: u16) -> Error {
 mod tests {
     use super::*;
 
+    const PORTS: [u16; 2] = [1234, 5678];
+
     #[test]
     fn configurations_name_both_ports_and_splice_where_asked() {
-        let text = haproxy_configuration(1234, 5678, true);
+        let bytes = |splices| Task::Bytes { splices };
+        let text = haproxy_configuration(PORTS, bytes(true));
         assert!(text.contains("bind 127.0.0.1:1234\n") && text.contains("127.0.0.1:5678\n"));
-        assert!(text.contains("option splice-response"));
-        assert!(!haproxy_configuration(1, 2, false).contains("splice"));
-        let text = nginx_configuration(Path::new("/tmp/x"), Some(Path::new("/m.so")), 1234, 5678);
+        assert!(text.contains("option splice-response") && text.contains("mode tcp"));
+        assert!(!haproxy_configuration(PORTS, bytes(false)).contains("splice"));
+        let module = Some(Path::new("/m.so"));
+        let text = nginx_configuration(Path::new("/tmp/x"), module, PORTS, bytes(false));
         assert!(text.starts_with("load_module /m.so;\n") && text.contains("pid /tmp/x/pid;"));
         assert!(
             text.contains("listen 127.0.0.1:1234 ") && text.contains("proxy_pass 127.0.0.1:5678;")
         );
+    }
+
+    #[test]
+    fn proxies_of_http_keep_their_connections_to_the_origin() {
+        let task = Task::Http { pool: 64 };
+        let text = haproxy_configuration(PORTS, task);
+        assert!(text.contains("mode http\n") && text.contains("    http-reuse always\n"), "{text}");
+        let text = nginx_configuration(Path::new("/tmp/x"), None, PORTS, task);
+        assert!(text.contains("server 127.0.0.1:5678; keepalive 64;"), "{text}");
+        assert!(text.contains("proxy_set_header Connection \"\";"), "{text}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The relays, by name.
+//! The relays, by name. Under the loads of HTTP each is the proxy for HTTP that goes with it: of ours that of
+//! `superpoll serve`, of the others the same program.
 
 use superpoll::BackendKind;
 
 use crate::error::Result;
 use crate::options;
-use crate::relay::peers;
+use crate::relay::{load, peers};
 
 /// What stands behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,35 +32,44 @@ const fn entry(name: &'static str, about: &'static str, kind: Kind) -> Entry {
 
 /// All relays; one that does not speculate stands behind the one that does.
 pub const ALL: &[Entry] = &[
-    entry("superpoll-poll", "superpoll proxy, back-end poll", Kind::Ours(BackendKind::Poll, true)),
     entry(
-        "superpoll-epoll",
-        "superpoll proxy, back-end epoll",
-        Kind::Ours(BackendKind::Epoll, true),
+        "superpoll-poll",
+        "superpoll proxy, or superpoll serve for HTTP, back-end poll",
+        Kind::Ours(BackendKind::Poll, true),
     ),
+    entry("superpoll-epoll", "the same, back-end epoll", Kind::Ours(BackendKind::Epoll, true)),
     entry(
         "superpoll-epoll-waits",
-        "the same without speculation: each direction is watched before it is tried",
+        "back-end epoll without speculation: each direction is watched before it is tried",
         Kind::Ours(BackendKind::Epoll, false),
     ),
     entry(
         "superpoll-adaptive",
-        "superpoll proxy, back-end adaptive",
+        "the same, back-end adaptive",
         Kind::Ours(BackendKind::Adaptive, true),
     ),
     entry(
         "superpoll-adaptive-waits",
-        "the same without speculation",
+        "back-end adaptive without speculation",
         Kind::Ours(BackendKind::Adaptive, false),
     ),
+    entry("superpoll-uring", "the same, back-end uring", Kind::Ours(BackendKind::Uring, true)),
     entry(
-        "superpoll-uring",
-        "superpoll proxy, back-end uring",
-        Kind::Ours(BackendKind::Uring, true),
+        "haproxy",
+        "haproxy, mode tcp or http, one thread; in bulk with forced splice",
+        Kind::Haproxy,
     ),
-    entry("haproxy", "haproxy, mode tcp, one thread; in bulk with forced splice", Kind::Haproxy),
-    entry("nginx", "nginx, module stream, one process", Kind::Nginx),
+    entry("nginx", "nginx, module stream or proxy_pass for HTTP, one process", Kind::Nginx),
 ];
+
+impl Entry {
+    /// What it lacks for a load, if anything.
+    pub fn lacks(&self, load: load::Kind) -> Option<&'static str> {
+        let streams = self.kind == Kind::Nginx && !load.is_http();
+        (streams && peers::nginx_stream().is_none())
+            .then_some("has no module stream (libnginx-mod-stream)")
+    }
+}
 
 /// Who does not speculate, for a relay that does.
 pub fn without_speculation(name: &str) -> String {
@@ -79,9 +89,7 @@ pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
         let missing = match entry.kind {
             Kind::Ours(backend, _) if !backend.is_available() => Some("needs io_uring"),
             Kind::Haproxy if peers::haproxy().is_none() => Some("is not installed"),
-            Kind::Nginx if peers::nginx().is_none() => {
-                Some("is not installed, or has no module stream (libnginx-mod-stream)")
-            }
+            Kind::Nginx if peers::nginx().is_none() => Some("is not installed"),
             _ => None,
         };
         notes.extend(missing.map(|why| format!("{} {why}: left out", entry.name)));
@@ -104,6 +112,8 @@ mod tests {
                 assert_eq!(without_speculation(partner.unwrap().name), entry.name);
             }
         }
+        let ours = &ALL[0];
+        assert!(load::Kind::ALL.iter().all(|&kind| ours.lacks(kind).is_none()));
         let error = chosen(Some("squid")).unwrap_err().to_string();
         assert!(error.contains("\"squid\"") && error.contains("haproxy"), "{error}");
     }

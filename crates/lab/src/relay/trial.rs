@@ -15,7 +15,7 @@ use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Record};
 use crate::relay::load::{Kind, Load, Point};
-use crate::relay::ours::{self, Calls, Counted};
+use crate::relay::ours::{self, Calls, Counted, Setting};
 use crate::relay::peers::{self, Folder};
 use crate::relay::strace::Trace;
 use crate::relay::subject::{self, Entry};
@@ -51,8 +51,8 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
         .into_iter()
         .map(|kind| {
             let (connections, bytes) = match kind {
-                Kind::Connection => (options.connections, options.bytes),
-                Kind::KeepAlive => (options.keep_alive, options.bytes),
+                Kind::Connection | Kind::HttpConnection => (options.connections, options.bytes),
+                Kind::KeepAlive | Kind::HttpKeepAlive => (options.keep_alive, options.bytes),
                 Kind::Bulk => (BULK_CONNECTIONS, options.mebibytes << 20),
             };
             // Each has a client and an origin.
@@ -70,6 +70,8 @@ struct Runner {
     server: Server,
     folder: Folder,
     request_ns: f64,
+    /// Connections that the origin had before the first round.
+    accepted: u64,
     slices: Vec<Slice>,
     busy: Vec<f64>,
 }
@@ -105,6 +107,11 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
     notes.extend(channel::plain_network());
     let points = points(options, entries.len())?;
+    for entry in &entries {
+        let lacking = points.iter().filter_map(|p| Some((p.kind.name(), entry.lacks(p.kind)?)));
+        notes
+            .extend(lacking.map(|(load, why)| format!("{} {why}: left out of {load}", entry.name)));
+    }
     for note in &notes {
         output::note(note);
     }
@@ -156,7 +163,7 @@ fn measure(
         };
         let name = point.kind.name();
         let mut runners = Vec::new();
-        for &entry in entries {
+        for &entry in entries.iter().filter(|entry| entry.lacks(point.kind).is_none()) {
             progress.step(format!("{} begins {name}", entry.name));
             runners.push(set_up(entry, point, place)?);
         }
@@ -166,7 +173,8 @@ fn measure(
         for round in 0..count {
             for turn in 0..runners.len() {
                 // Each round starts elsewhere, so that nobody goes first every time.
-                let runner = &mut runners[(turn + round) % entries.len()];
+                let begins = (turn + round) % runners.len();
+                let runner = &mut runners[begins];
                 progress.step(format!("{} {name}", runner.server.name()));
                 runner.round(requests)?;
             }
@@ -188,34 +196,40 @@ fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
     let folder = Folder::new(entry.name)?;
     let port = peers::free_port()?;
     let mut load = Load::new(entry.name, point, port)?;
-    let origin = load.origin()?;
+    let ports = [port, load.origin()?];
     let path = folder.path().to_owned();
     let start = |keeps, serve: &mut dyn FnMut(&mut crate::server::Control) -> Result<()>| {
         Server::start(entry.name, false, place, keeps, serve)
     };
+    // As many as are in use at a time, for all alike.
+    let pool = point.kind.is_http().then_some(point.connections);
+    let task = match pool {
+        Some(pool) => peers::Task::Http { pool },
+        None => peers::Task::Bytes { splices: point.kind == Kind::Bulk },
+    };
     let (server, counted) = match entry.kind {
         subject::Kind::Ours(backend, speculative) => {
+            let setting = Setting { backend, speculative, ports, pool };
             let (counted, line) = Counted::new()?;
             let keeps = vec![line.as_raw_fd()];
             let mut line = Some(line);
             let server = start(keeps, &mut |control| match line.take() {
-                Some(line) => ours::serve(backend, speculative, [port, origin], line, control),
+                Some(line) => ours::serve(setting, line, control),
                 None => Ok(()),
             })?;
             (server, Some(counted))
         }
         subject::Kind::Haproxy => {
-            let splices = point.kind == Kind::Bulk;
             let server = start(Vec::new(), &mut |control| {
                 control.ready()?;
-                Err(peers::become_haproxy(&path, port, origin, splices))
+                Err(peers::become_haproxy(&path, ports, task))
             })?;
             (server, None)
         }
         subject::Kind::Nginx => {
             let server = start(Vec::new(), &mut |control| {
                 control.ready()?;
-                Err(peers::become_nginx(&path, port, origin))
+                Err(peers::become_nginx(&path, ports, task))
             })?;
             (server, None)
         }
@@ -231,8 +245,9 @@ fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
         ns = load.go(requests)?;
     }
     let request_ns = ns as f64 / requests as f64;
+    let accepted = load.accepted();
     let (slices, busy) = (Vec::new(), Vec::new());
-    Ok(Runner { load, counted, server, folder, request_ns, slices, busy })
+    Ok(Runner { load, counted, server, folder, request_ns, accepted, slices, busy })
 }
 
 /// What a request took, and what was called for it.
@@ -252,6 +267,8 @@ fn row(runner: &mut Runner, point: Point, requests: u64, options: &Options) -> R
         cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
         requests_per_second: 1e9 / statistics::median(&times).max(1.0),
         generator_busy: statistics::median(&runner.busy),
+        origin_connections_per_request: (runner.load.accepted() - runner.accepted) as f64
+            / (requests * runner.slices.len() as u64).max(1) as f64,
         rounds: runner.slices.len(),
         ..Row::default()
     };
@@ -308,7 +325,7 @@ mod tests {
             points(&options, 8)
         };
         let all = of("all", |_| {}).unwrap();
-        assert_eq!(all.iter().map(|p| p.connections).collect::<Vec<_>>(), [128, 64, 4]);
+        assert_eq!(all.iter().map(|p| p.connections).collect::<Vec<_>>(), [128, 64, 4, 128, 64]);
         assert_eq!(all[2].bytes, 64 << 20);
         assert_eq!(of("bulk,bulk", |_| {}).unwrap().len(), 1);
         let refused = |load, change| of(load, change).unwrap_err().to_string();

@@ -7,6 +7,7 @@
 //! (`processors.rs`) asks the servers in turn (`turns.rs`).
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
@@ -14,13 +15,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::second_thread::SecondThread;
-use crate::sys::{descriptor, process};
+use crate::sys::{descriptor, process, socket};
 
+pub mod client;
 pub mod clients;
 pub mod generator;
 pub mod processors;
 pub mod program;
 pub mod rounds;
+pub mod runtime;
 pub mod turns;
 
 /// What a server has done since it began.
@@ -123,6 +126,27 @@ impl Server {
         let mut server = Server::begin(name, counts, place, keeps, serve)?;
         server.until_ready()?;
         Ok(server)
+    }
+
+    /// As [`start`](Server::start), for one that accepts its connections. Returns the port as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start).
+    pub fn accepting(
+        name: &'static str,
+        counts: bool,
+        place: Place,
+        serve: impl FnOnce(TcpListener, &mut Control) -> Result<()>,
+    ) -> Result<(Server, u16)> {
+        let failed = |source| Error::system("listening for a server's connections", source);
+        let listener = socket::listen(0, false).map_err(failed)?;
+        let port = socket::port(&listener).map_err(failed)?;
+        let keeps = vec![listener.as_raw_fd()];
+        let server = Server::start(name, counts, place, keeps, |control| {
+            serve(TcpListener::from(listener), control)
+        })?;
+        Ok((server, port))
     }
 
     /// As [`start`](Server::start), without waiting until connections are welcome.

@@ -57,6 +57,37 @@ impl<C: Connection> Runner<C> {
         self.server.name()
     }
 
+    /// The number of the server's process.
+    pub fn pid(&self) -> i32 {
+        self.server.pid()
+    }
+
+    /// Asks so often in all, outside of any round.
+    ///
+    /// # Errors
+    ///
+    /// What the load generator says.
+    pub fn ask(&mut self, requests: u64) -> Result<()> {
+        self.load.go(requests).map(drop)
+    }
+
+    /// What the server counts in so many requests, if it counts. As many are asked before, so that nothing is counted of
+    /// what it does with connections that were silent while others had their turn.
+    ///
+    /// # Errors
+    ///
+    /// What the load generator or the server says.
+    pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
+        let Some(_) = self.server.counts()? else { return Ok(None) };
+        self.ask(requests)?;
+        let before = self.server.counts()?;
+        self.ask(requests)?;
+        Ok(self.server.counts()?.zip(before).map(|(now, before)| Counts {
+            waits: now.waits - before.waits,
+            epoll_ctl: now.epoll_ctl - before.epoll_ctl,
+        }))
+    }
+
     /// What each round took.
     pub fn slices(&self) -> &[Slice] {
         &self.slices

@@ -10,6 +10,7 @@ use crate::table::Table;
 
 mod atr;
 mod echo;
+mod files;
 mod herd;
 mod http;
 mod idle;
@@ -24,6 +25,7 @@ mod zombies;
 
 pub use atr::of_atr;
 pub use echo::of_echo;
+pub use files::of_files;
 pub use herd::of_herd;
 pub use http::of_http;
 pub use idle::of_idle;

@@ -7,8 +7,12 @@ use crate::targets::{Target, worst};
 const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
 
 /// For each load, with so many connections, at most so much of haproxy's processor time.
-const AGAINST_HAPROXY: [(&str, usize, f64); 3] =
-    [("connection", 128, 0.85), ("keep-alive", 64, 0.92), ("bulk", 4, 0.65)];
+const AGAINST_HAPROXY: [(&str, usize, f64); 4] = [
+    ("connection", 128, 0.85),
+    ("keep-alive", 64, 0.92),
+    ("bulk", 4, 0.65),
+    ("http-keep-alive", 64, 1.0),
+];
 
 /// System calls for a connection of its own for each request.
 const CALLS: f64 = 12.0;
@@ -54,10 +58,13 @@ mod tests {
             row("superpoll-poll", "connection", 128, 3.0),
             row("superpoll-epoll", "connection", 1, 3.0),
             row("superpoll-epoll", "bulk", 4, 0.7),
+            row("superpoll-epoll", "http-keep-alive", 64, 0.99),
+            row("superpoll-adaptive", "http-keep-alive", 64, 1.01),
+            row("superpoll-epoll", "http-connection", 128, 0.99),
         ];
         let targets = of_relay(&rows);
         let kept: Vec<_> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
-        assert_eq!(kept, [(0.8, true), (0.7, false), (16.0, false)]);
+        assert_eq!(kept, [(0.8, true), (0.7, false), (1.01, false), (16.0, false)]);
         assert!(of_relay(&[]).is_empty());
     }
 }

@@ -8,8 +8,8 @@ use crate::environment::Environment;
 use crate::error::Result;
 use crate::options::Output;
 use crate::record::Record;
-use crate::targets::{Target, of_atr, of_echo, of_mix, of_registrations, of_wake};
-use crate::{atr, echo, mix, registrations, wake};
+use crate::targets::{Target, of_atr, of_echo, of_files, of_mix, of_registrations, of_wake};
+use crate::{atr, echo, files, mix, registrations, wake};
 
 /// Options of `lab targets`.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub struct Options {
 const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive";
 
 /// Measures everything that a target is about: all kinds, totals and placements, mixed loads,
-/// wake-ups, registrations, echo servers, and sweeps and mixes once more with a second thread in
+/// wake-ups, registrations, servers that echo and that send files, and sweeps and mixes once more with a second thread in
 /// the process. Takes about an hour; a quick run keeps to pipes and one placement. `between` is told
 /// what begins.
 ///
@@ -98,6 +98,14 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
     let record =
         echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
     targets.extend(of_echo(&record.rows));
+    report(&record, &options.output)?;
+    // The last one, as it goes on in a network of its own.
+    between("servers of files");
+    let record = files::run(&files::Options {
+        output: output(false, 10.0, 60.0),
+        ..files::Options::default()
+    })?;
+    targets.extend(of_files(&record.rows));
     report(&record, &options.output)?;
     let parameters = [("quick", json!(quick)), ("seed", json!(options.output.seed))];
     Ok(Record::new("targets", Environment::here(), parameters, targets))

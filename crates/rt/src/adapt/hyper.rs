@@ -57,6 +57,7 @@ use hyper::rt::{self, Executor, Read, ReadBuf, ReadBufCursor, Write};
 use pin_project_lite::pin_project;
 
 use crate::async_fd::AsyncFd;
+use crate::calls::{Call, count};
 use crate::link::After;
 use crate::net;
 use crate::sources::Direction;
@@ -207,6 +208,7 @@ macro_rules! read_straight {
                 }
                 let asked = buffer.remaining();
                 $fd.poll_with(cx, Direction::Read, |io| {
+                    count(Call::Read);
                     let done = sys::buffer::read_to_cursor(io.as_fd(), &mut buffer)?;
                     Ok(((), After::of(done, asked)))
                 })

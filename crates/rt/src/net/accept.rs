@@ -35,6 +35,7 @@ use std::time::Duration;
 use socket2::{SockAddr, SockRef, Socket};
 
 use crate::async_fd::AsyncFd;
+use crate::calls::{Call, count};
 use crate::error;
 use crate::link::{After, Link};
 use crate::sources::Direction;
@@ -83,6 +84,7 @@ pub(crate) fn is_lost(error: &io::Error) -> bool {
 }
 
 fn accept(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
+    count(Call::Accept);
     SockRef::from(listener).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
 }
 

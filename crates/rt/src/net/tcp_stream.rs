@@ -11,6 +11,7 @@ use super::address::{self, ToSocketAddrs};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::stream::{StreamSocket, futures_io, sealed};
 use crate::async_fd::AsyncFd;
+use crate::calls::{Call, Closing, count};
 use crate::error;
 use crate::fetch::Fetched;
 use crate::net::descriptor::descriptor;
@@ -45,11 +46,12 @@ use crate::sys;
 /// ```
 pub struct TcpStream {
     fd: AsyncFd<std::net::TcpStream>,
+    closing: Closing,
 }
 
 impl TcpStream {
     pub(crate) fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
-        TcpStream { fd: AsyncFd::nonblocking(stream) }
+        TcpStream { fd: AsyncFd::nonblocking(stream), closing: Closing }
     }
 
     /// Connects to the first address that accepts, one after the other.
@@ -86,6 +88,7 @@ impl TcpStream {
     /// A socket for connections to such an address.
     pub(crate) fn unconnected(address: SocketAddr) -> io::Result<TcpStream> {
         let domain = Domain::for_address(address);
+        count(Call::Socket);
         let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))
             .map_err(|error| error::limit("connecting a TCP socket", error))?;
         Ok(TcpStream::nonblocking(socket.into()))
@@ -94,6 +97,7 @@ impl TcpStream {
     /// Connects it, or goes on with an attempt that has begun.
     pub(crate) async fn connect_to(&self, address: SocketAddr) -> io::Result<()> {
         let target = address.into();
+        count(Call::Connect);
         match SockRef::from(&self.fd).connect(&target) {
             Ok(()) => return Ok(()),
             Err(error) => match error.raw_os_error() {
@@ -109,6 +113,7 @@ impl TcpStream {
         self.fd
             .perform(Direction::Write, |stream| {
                 // The second call tells how the first one ended.
+                count(Call::Connect);
                 match SockRef::from(stream).connect(&target) {
                     Err(error) => match error.raw_os_error() {
                         Some(libc::EISCONN) => Ok(()),
@@ -136,6 +141,7 @@ impl TcpStream {
     /// Gives the socket back, open and non-blocking. Where a read of this stream was pending and given up, its
     /// bytes may have been read already: use [`into_parts`](TcpStream::into_parts) then.
     pub fn into_std(self) -> std::net::TcpStream {
+        self.closing.keep_open();
         self.fd.into_inner()
     }
 
@@ -143,6 +149,7 @@ impl TcpStream {
     /// comes before all that can be read from the socket.
     pub fn into_parts(self) -> (std::net::TcpStream, Vec<u8>) {
         let rest = self.fd.link().fetched().map_or_else(Vec::new, Fetched::take_all);
+        self.closing.keep_open();
         (self.fd.into_inner(), rest)
     }
 
@@ -161,6 +168,7 @@ impl TcpStream {
     ///
     /// What `getsockname(2)` says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        count(Call::GetName);
         self.fd.get_ref().local_addr()
     }
 
@@ -180,6 +188,7 @@ impl TcpStream {
     ///
     /// What `setsockopt(2)` says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        count(Call::SetOption);
         self.fd.get_ref().set_nodelay(nodelay)
     }
 
@@ -226,6 +235,7 @@ impl TcpStream {
     ///
     /// `NotConnected` if the connection is gone already.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        count(Call::Shutdown);
         self.fd.get_ref().shutdown(how)
     }
 

@@ -1,30 +1,32 @@
 //! Clients and the origin behind the relay: one loop that knows what each byte must be on either side.
 //!
-//! It shares a machine with the relay, so it does no more than it must. A request is a number, the length of its
-//! answer and a part of a pattern; the answer is the part of the pattern that belongs to the number. What comes out
-//! of the relay is compared with what must have gone in, in both directions.
+//! It shares a machine with the relay, so it does no more than it must. A request has a number (`tcp.rs`, `http.rs`);
+//! the answer is the part of a pattern that belongs to the number (`pattern.rs`), behind a head where HTTP is spoken.
+//! What comes out of the relay is compared with what must have gone in, in both directions.
+//!
+//! Where each request has a connection of its own, somebody closes it: of a relay the origin, after its answer; of an
+//! HTTP proxy the proxy, because the client says `Connection: close`. That is about the client's connection, so that
+//! proxies keep theirs to the origin, which does as it is told in that as well.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use self::pattern::Pattern;
 use crate::channel;
 use crate::error::{Error, Result};
 use crate::sys::{epoll, process, socket};
 
-/// The length of a request.
-pub const REQUEST: usize = 100;
-
-/// Where a request says how long its answer is to be, after its number.
-const LENGTH_AT: usize = 8;
-const HEAD: usize = 16;
+mod http;
+mod pattern;
+mod tcp;
 
 /// How much is read at a time, in bulk.
 const ROOM: usize = 256 * 1024;
 
-/// The length of the pattern, in which nothing comes twice in the same distance as a power of two.
-const PATTERN: usize = 1_000_003;
+/// How much of a body goes with its head in one piece.
+const WITH_HEAD: usize = 64 * 1024;
 
 /// Whoever does not answer for so long has lost a request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Events that are taken from a wait at most.
 const EVENTS: usize = 512;
 
-/// How requests are spread over connections.
+/// What is spoken, and how requests are spread over connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A connection for each, which the origin closes after its answer.
@@ -41,17 +43,34 @@ pub enum Kind {
     KeepAlive,
     /// The same, with long answers.
     Bulk,
+    /// HTTP, with a client's connection for each request, which the proxy closes after the answer.
+    HttpConnection,
+    /// HTTP on connections that stay open.
+    HttpKeepAlive,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Connection, Kind::KeepAlive, Kind::Bulk];
+    pub const ALL: [Kind; 5] =
+        [Kind::Connection, Kind::KeepAlive, Kind::Bulk, Kind::HttpConnection, Kind::HttpKeepAlive];
 
     pub fn name(self) -> &'static str {
         match self {
             Kind::Connection => "connection",
             Kind::KeepAlive => "keep-alive",
             Kind::Bulk => "bulk",
+            Kind::HttpConnection => "http-connection",
+            Kind::HttpKeepAlive => "http-keep-alive",
         }
+    }
+
+    /// Whether an HTTP proxy is asked.
+    pub fn is_http(self) -> bool {
+        matches!(self, Kind::HttpConnection | Kind::HttpKeepAlive)
+    }
+
+    /// Whether each request has a connection of its own.
+    pub fn is_by_connection(self) -> bool {
+        matches!(self, Kind::Connection | Kind::HttpConnection)
     }
 }
 
@@ -65,22 +84,140 @@ pub struct Point {
     pub bytes: usize,
 }
 
+impl Point {
+    fn write_request(self, pattern: &Pattern, number: u64, to: &mut Vec<u8>) {
+        match self.kind.is_http() {
+            true => http::write_request(number, self.kind.is_by_connection(), to),
+            false => tcp::write_request(pattern, number, self.bytes, to),
+        }
+    }
+
+    /// How much an origin reads of a request at most.
+    fn request_room(self) -> usize {
+        if self.kind.is_http() { http::ROOM } else { tcp::REQUEST }
+    }
+
+    fn find_request(
+        self,
+        pattern: &Pattern,
+        got: &[u8],
+    ) -> std::result::Result<Option<Found>, String> {
+        if self.kind.is_http() {
+            return http::find_request(got);
+        }
+        let closes = self.kind.is_by_connection();
+        let found = tcp::find_request(pattern, got, self.bytes)?;
+        Ok(found.map(|found| Found { closes, ..found }))
+    }
+}
+
+/// A request that the origin has got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Found {
+    number: u64,
+    /// Whether its connection ends with the answer.
+    closes: bool,
+}
+
 /// A client, and how far its answer is.
 #[derive(Default)]
 struct Client {
     stream: Option<TcpStream>,
     number: u64,
+    /// The beginning of a head that came in parts.
+    head: Vec<u8>,
+    has_head: bool,
+    /// How much of the body there is.
     got: usize,
+}
+
+impl Client {
+    /// Checks what has come of an answer.
+    fn take(
+        &mut self,
+        come: &[u8],
+        bytes: usize,
+        pattern: &Pattern,
+    ) -> std::result::Result<(), String> {
+        let mut body = come;
+        if !self.has_head {
+            // As a rule a head comes in one piece, of which nothing is kept.
+            let held = self.head.len();
+            if held > 0 {
+                self.head.extend_from_slice(come);
+            }
+            let head = if held > 0 { &self.head } else { come };
+            match http::find_answer(head, self.number, bytes)? {
+                Some(length) => body = &come[length - held..],
+                None if held > 0 => return Ok(()),
+                None => {
+                    self.head.extend_from_slice(come);
+                    return Ok(());
+                }
+            }
+            self.has_head = true;
+            self.head.clear();
+        }
+        let at = Pattern::start(self.number) + self.got;
+        self.got += body.len();
+        if self.got > bytes || !pattern.is_at(at, body) {
+            return Err(format!("an answer was wrong before its byte {}", self.got));
+        }
+        Ok(())
+    }
 }
 
 /// The origin's end of a connection.
 struct Origin {
     stream: TcpStream,
-    request: [u8; REQUEST],
+    request: Vec<u8>,
     have: usize,
+    /// What goes before the rest of the answer, and how much of it has gone.
+    first: Vec<u8>,
+    sent: usize,
     /// Where in the pattern the answer goes on, and how much is left of it.
     at: usize,
     left: usize,
+    closes: bool,
+}
+
+impl Origin {
+    fn new(stream: TcpStream, room: usize) -> Origin {
+        let (request, first) = (vec![0; room], Vec::new());
+        Origin { stream, request, have: 0, first, sent: 0, at: 0, left: 0, closes: false }
+    }
+
+    fn is_answering(&self) -> bool {
+        self.sent < self.first.len() || self.left > 0
+    }
+
+    /// Begins to answer.
+    fn answer(&mut self, found: Found, point: Point, pattern: &Pattern) {
+        (self.have, self.closes) = (0, found.closes);
+        (self.at, self.left) = (Pattern::start(found.number), point.bytes);
+        self.first.clear();
+        self.sent = 0;
+        if point.kind.is_http() {
+            http::write_answer_head(found.number, point.bytes, found.closes, &mut self.first);
+            let body = pattern.piece(self.at, self.left.min(WITH_HEAD));
+            self.first.extend_from_slice(body);
+            self.at += body.len();
+            self.left -= body.len();
+        }
+    }
+
+    /// Sends more of the answer.
+    fn send(&mut self, pattern: &Pattern) -> io::Result<usize> {
+        if self.sent < self.first.len() {
+            let count = self.stream.write(&self.first[self.sent..])?;
+            self.sent += count;
+            return Ok(count);
+        }
+        let count = self.stream.write(pattern.piece(self.at, self.left))?;
+        self.at += count;
+        self.left -= count;
+        Ok(count)
+    }
 }
 
 /// Who an event is for.
@@ -101,50 +238,6 @@ fn whom(token: u64) -> Whom {
     }
 }
 
-/// The pattern, and which part of it belongs to a number.
-struct Pattern(Vec<u8>);
-
-impl Pattern {
-    fn new() -> Pattern {
-        let mix = |place: u32| (place.wrapping_mul(0x9e37_79b1) ^ (place >> 7)) >> 13;
-        Pattern((0..PATTERN as u32).map(|place| mix(place) as u8).collect())
-    }
-
-    fn start(number: u64) -> usize {
-        (number.wrapping_mul(7919) % PATTERN as u64) as usize
-    }
-
-    /// As much as there is in one piece from a place on.
-    fn piece(&self, at: usize, most: usize) -> &[u8] {
-        let at = at % PATTERN;
-        &self.0[at..(at + most).min(PATTERN)]
-    }
-
-    /// Whether bytes are those from a place on.
-    fn is_at(&self, mut at: usize, mut bytes: &[u8]) -> bool {
-        while !bytes.is_empty() {
-            let piece = self.piece(at, bytes.len());
-            let (here, rest) = bytes.split_at(piece.len());
-            if here != piece {
-                return false;
-            }
-            at += piece.len();
-            bytes = rest;
-        }
-        true
-    }
-
-    fn request(&self, number: u64, length: usize) -> [u8; REQUEST] {
-        let mut request = [0; REQUEST];
-        request[..LENGTH_AT].copy_from_slice(&number.to_le_bytes());
-        request[LENGTH_AT..HEAD].copy_from_slice(&(length as u64).to_le_bytes());
-        // The pattern is far longer than a request, and its end is never met here.
-        let at = Pattern::start(number) % (PATTERN - REQUEST);
-        request[HEAD..].copy_from_slice(&self.0[at..at + REQUEST - HEAD]);
-        request
-    }
-}
-
 /// All clients of a relay, and its origin.
 pub struct Load {
     subject: &'static str,
@@ -158,9 +251,11 @@ pub struct Load {
     free: Vec<usize>,
     pattern: Pattern,
     room: Vec<u8>,
+    request: Vec<u8>,
     number: u64,
     unasked: u64,
     unanswered: u64,
+    accepted: u64,
     busy_ns: u64,
 }
 
@@ -189,9 +284,11 @@ impl Load {
             free: Vec::new(),
             pattern: Pattern::new(),
             room: vec![0; ROOM],
+            request: Vec::new(),
             number: 0,
             unasked: 0,
             unanswered: 0,
+            accepted: 0,
             busy_ns: 0,
         })
     }
@@ -227,6 +324,11 @@ impl Load {
     /// The processor time that clients and origin used when they were last asked to [`go`](Load::go).
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
+    }
+
+    /// How many connections the origin has got so far.
+    pub fn accepted(&self) -> u64 {
+        self.accepted
     }
 
     /// Asks so often in all, and returns the nanoseconds from the first request to the last answer.
@@ -277,14 +379,15 @@ impl Load {
         self.unasked -= 1;
         self.number += 1;
         let client = &mut self.clients[index];
-        (client.number, client.got) = (self.number, 0);
+        (client.number, client.got, client.has_head) = (self.number, 0, !self.point.kind.is_http());
         if client.stream.is_none() {
             let connected = connect(self.relay, &self.set, index as u64);
             client.stream = Some(connected.map_err(|e| format!("it takes no connection: {e}"))?);
         }
-        let request = self.pattern.request(self.number, self.point.bytes);
-        match client.stream.as_mut().map(|stream| stream.write(&request)) {
-            Some(Ok(REQUEST)) => Ok(()),
+        self.request.clear();
+        self.point.write_request(&self.pattern, self.number, &mut self.request);
+        match client.stream.as_mut().map(|stream| stream.write(&self.request)) {
+            Some(Ok(count)) if count == self.request.len() => Ok(()),
             Some(Ok(count)) => Err(format!("a connection took {count} bytes of a request")),
             Some(Err(error)) => Err(format!("a connection took no request: {error}")),
             None => Ok(()),
@@ -295,18 +398,13 @@ impl Load {
         let client = &mut self.clients[index];
         let Some(stream) = &mut client.stream else { return Ok(()) };
         let bytes = self.point.bytes;
+        let closes = self.point.kind.is_by_connection();
         match stream.read(&mut self.room) {
-            Ok(0) if self.point.kind == Kind::Connection && client.got == bytes => {
-                client.stream = None;
-            }
+            Ok(0) if closes && client.has_head && client.got == bytes => client.stream = None,
             Ok(0) => return Err(format!("an answer ended after {} of {bytes} bytes", client.got)),
             Ok(count) => {
-                let at = Pattern::start(client.number) + client.got;
-                client.got += count;
-                if client.got > bytes || !self.pattern.is_at(at, &self.room[..count]) {
-                    return Err(format!("an answer was wrong before its byte {}", client.got));
-                }
-                if client.got < bytes || self.point.kind == Kind::Connection {
+                client.take(&self.room[..count], bytes, &self.pattern)?;
+                if !client.has_head || client.got < bytes || closes {
                     return Ok(());
                 }
             }
@@ -337,8 +435,8 @@ impl Load {
                     epoll::add(&self.set, stream.as_raw_fd(), both, ORIGIN | place as u64)
                 })
                 .map_err(|error| format!("the origin cannot watch a connection: {error}"))?;
-            self.origins[place] =
-                Some(Origin { stream, request: [0; REQUEST], have: 0, at: 0, left: 0 });
+            self.accepted += 1;
+            self.origins[place] = Some(Origin::new(stream, self.point.request_room()));
             // Most requests have come with their connection.
             self.serve(place)?;
         }
@@ -348,31 +446,35 @@ impl Load {
     fn serve(&mut self, place: usize) -> std::result::Result<(), String> {
         let Some(origin) = self.origins[place].as_mut() else { return Ok(()) };
         loop {
-            let outcome = match origin.left {
-                0 => origin.stream.read(&mut origin.request[origin.have..]),
-                left => origin.stream.write(self.pattern.piece(origin.at, left)),
+            let answers = origin.is_answering();
+            let outcome = match answers {
+                true => origin.send(&self.pattern),
+                false => origin.stream.read(&mut origin.request[origin.have..]),
             };
             match outcome {
                 Ok(0) => break,
-                Ok(count) if origin.left > 0 => {
-                    origin.at = (origin.at + count) % PATTERN;
-                    origin.left -= count;
-                    if origin.left == 0 && self.point.kind == Kind::Connection {
+                Ok(_) if answers => {
+                    if origin.closes && !origin.is_answering() {
                         break;
                     }
                 }
                 Ok(count) => {
                     origin.have += count;
-                    if origin.have == REQUEST {
-                        let number = word(&origin.request, 0);
-                        if origin.request != self.pattern.request(number, self.point.bytes) {
-                            return Err(format!("the origin got a wrong request {number}"));
-                        }
-                        (origin.have, origin.left) = (0, self.point.bytes);
-                        origin.at = Pattern::start(number);
+                    let got = &origin.request[..origin.have];
+                    if let Some(found) = self.point.find_request(&self.pattern, got)? {
+                        origin.answer(found, self.point, &self.pattern);
                     }
                 }
                 Err(error) if is_nothing(&error) => return Ok(()),
+                // haproxy ends connections that it has no more use for in this way.
+                Err(error)
+                    if error.kind() == io::ErrorKind::ConnectionReset
+                        && self.point.kind.is_http()
+                        && !answers
+                        && origin.have == 0 =>
+                {
+                    break;
+                }
                 Err(error) => return Err(format!("an origin's connection broke: {error}")),
             }
         }
@@ -388,12 +490,6 @@ impl Load {
 
 fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-fn word(request: &[u8; REQUEST], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&request[at..at + 8]);
-    u64::from_le_bytes(bytes)
 }
 
 fn connect(port: u16, set: &OwnedFd, token: u64) -> io::Result<TcpStream> {
@@ -412,61 +508,95 @@ mod tests {
 
     use super::*;
 
-    /// A relay of two threads for each connection, which spoils what it is told to.
-    fn relay(
-        origin: u16,
-        spoil: impl Fn(&mut [u8]) + Send + Clone + 'static,
-    ) -> (u16, Arc<AtomicBool>) {
+    type Spoil = fn(&mut [u8]);
+
+    /// A relay of two threads for each connection, which spoils requests and answers as it is told to.
+    fn relay(origin: u16, spoil: [Spoil; 2]) -> (u16, Arc<AtomicBool>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let over = Arc::new(AtomicBool::new(false));
         let seen = over.clone();
+        let pass = |mut from: TcpStream, mut to: TcpStream, spoil: Spoil| {
+            std::thread::spawn(move || {
+                let mut room = vec![0; 10_000];
+                while let Ok(count @ 1..) = from.read(&mut room) {
+                    spoil(&mut room[..count]);
+                    if to.write_all(&room[..count]).is_err() {
+                        break;
+                    }
+                }
+                for stream in [from, to] {
+                    let _ = stream.shutdown(std::net::Shutdown::Both);
+                }
+            });
+        };
         std::thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
                 if seen.load(Ordering::SeqCst) {
                     return;
                 }
                 let upstream = TcpStream::connect((Ipv4Addr::LOCALHOST, origin)).unwrap();
-                let ends = [client.try_clone().unwrap(), upstream.try_clone().unwrap()];
-                let [mut here, mut there] = ends;
-                std::thread::spawn(move || io::copy(&mut here, &mut { upstream }));
-                let (mut client, spoil) = (client, spoil.clone());
-                std::thread::spawn(move || {
-                    let mut room = vec![0; 10_000];
-                    while let Ok(count @ 1..) = there.read(&mut room) {
-                        spoil(&mut room[..count]);
-                        if client.write_all(&room[..count]).is_err() {
-                            return;
-                        }
-                    }
-                    let _ = client.shutdown(std::net::Shutdown::Both);
-                });
+                pass(client.try_clone().unwrap(), upstream.try_clone().unwrap(), spoil[0]);
+                pass(upstream, client, spoil[1]);
             }
         });
         (port, over)
     }
 
-    fn go(point: Point, spoil: impl Fn(&mut [u8]) + Send + Clone + 'static) -> Result<u64> {
+    /// What comes of so many requests, and how many connections the origin has had for them.
+    fn go(point: Point, requests: u64, spoil: [Spoil; 2]) -> (Result<u64>, u64) {
         let mut load = Load::new("nobody", point, 0).unwrap();
         let (port, over) = relay(load.origin().unwrap(), spoil);
         load.relay = port;
-        load.meet(String::new).unwrap();
-        let outcome = load.go(3 * point.connections as u64 + 1);
+        let outcome = load.go(requests);
         over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
-        outcome
+        (outcome, load.accepted())
     }
 
     #[test]
     fn right_bytes_are_taken_under_every_load_and_wrong_ones_found() {
+        let nothing: Spoil = |_| {};
+        let first: Spoil = |bytes| bytes[0] ^= 1;
+        let last: Spoil = |bytes| *bytes.last_mut().unwrap() ^= 1;
         for kind in Kind::ALL {
             for bytes in [1, 200, 3_000_000] {
                 let point = Point { kind, connections: 3, bytes };
-                assert!(go(point, |_| {}).unwrap() > 0, "{kind:?} {bytes}");
-                let last = |bytes: &mut [u8]| *bytes.last_mut().unwrap() ^= 1;
-                let error = go(point, last).unwrap_err().to_string();
-                assert!(error.contains("nobody") && error.contains("wrong"), "{error}");
+                assert!(go(point, 10, [nothing; 2]).0.unwrap() > 0, "{kind:?} {bytes}");
+                for spoil in [[nothing, last], [nothing, first], [last, nothing], [first, nothing]]
+                {
+                    let error = go(point, 10, spoil).0.unwrap_err().to_string();
+                    assert!(error.contains("nobody") && error.contains("wrong"), "{error}");
+                }
             }
+        }
+    }
+
+    #[test]
+    fn the_head_of_an_answer_may_come_in_parts() {
+        let pattern = Pattern::new();
+        let (number, bytes) = (70, 50);
+        let mut answer = Vec::new();
+        http::write_answer_head(number, bytes, false, &mut answer);
+        let head = answer.len();
+        answer.extend_from_slice(pattern.piece(Pattern::start(number), bytes));
+        for size in [1, 7, head - 1, head, head + 1, answer.len()] {
+            let mut client = Client { number, ..Client::default() };
+            for part in answer.chunks(size) {
+                client.take(part, bytes, &pattern).unwrap();
+            }
+            assert!(client.has_head && client.got == bytes, "{size}");
+            assert!(client.take(b"more", bytes, &pattern).is_err());
+        }
+    }
+
+    #[test]
+    fn an_origin_keeps_connections_unless_it_is_told_to_close_them() {
+        for (kind, kept) in [(Kind::HttpConnection, false), (Kind::HttpKeepAlive, true)] {
+            let point = Point { kind, connections: 2, bytes: 10 };
+            let (outcome, accepted) = go(point, 20, [|_| {}; 2]);
+            assert!(outcome.is_ok(), "{outcome:?}");
+            assert_eq!(accepted, if kept { 2 } else { 20 }, "{kind:?}");
         }
     }
 
@@ -477,13 +607,5 @@ mod tests {
         let load = Load::new("nobody", point, port).unwrap();
         let error = load.meet(|| "no such option".to_owned()).unwrap_err().to_string();
         assert!(error.contains("does not listen") && error.contains("no such option"), "{error}");
-    }
-
-    #[test]
-    fn the_pattern_goes_on_after_its_end() {
-        let pattern = Pattern::new();
-        let wrapped = [&pattern.0[PATTERN - 3..], &pattern.0[..5]].concat();
-        assert!(pattern.is_at(PATTERN - 3, &wrapped) && !pattern.is_at(PATTERN - 4, &wrapped));
-        assert!(pattern.request(7, 200) != pattern.request(8, 200));
     }
 }

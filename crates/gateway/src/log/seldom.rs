@@ -1,0 +1,75 @@
+//! One line in a while of what may happen often, so that a flood does not fill the disk.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Lets one through in each period, whichever engine it is on, and counts the others.
+#[derive(Debug)]
+pub(crate) struct Seldom {
+    period: Duration,
+    /// When the next one may, in ms since the first look of the process.
+    next: AtomicU64,
+    left_out: AtomicU64,
+}
+
+fn now() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let since = BEGAN.get_or_init(Instant::now).elapsed();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Seldom {
+    pub(crate) const fn new(period: Duration) -> Seldom {
+        Seldom { period, next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+    }
+
+    /// How many were not let through since the last one that was, if this one is.
+    pub(crate) fn admit(&self) -> Option<u64> {
+        self.admit_at(now())
+    }
+
+    fn admit_at(&self, now: u64) -> Option<u64> {
+        let due = self.next.load(Ordering::Relaxed);
+        let period = u64::try_from(self.period.as_millis()).unwrap_or(u64::MAX);
+        let then = now.saturating_add(period);
+        let is_first = |due| {
+            let swapped =
+                self.next.compare_exchange(due, then, Ordering::Relaxed, Ordering::Relaxed);
+            swapped.is_ok()
+        };
+        if now >= due && is_first(due) {
+            return Some(self.left_out.swap(0, Ordering::Relaxed));
+        }
+        self.left_out.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+/// What to add to a line that stands for others as well.
+pub(crate) fn others(left_out: u64) -> String {
+    match left_out {
+        0 => String::new(),
+        1 => "; 1 more like it since the last line".to_owned(),
+        many => format!("; {many} more like it since the last line"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_a_period_is_told_and_the_others_are_counted() {
+        let seldom = Seldom::new(Duration::from_secs(1));
+        assert_eq!(seldom.admit_at(5), Some(0));
+        for at in [5, 6, 1004] {
+            assert_eq!(seldom.admit_at(at), None);
+        }
+        assert_eq!(seldom.admit_at(1005), Some(3));
+        assert_eq!(seldom.admit_at(1006), None);
+        assert_eq!(seldom.admit_at(9000), Some(1));
+        assert_eq!(others(0), "");
+        assert!(others(1).contains("1 more") && others(2).contains("2 more"));
+    }
+}

@@ -1,0 +1,129 @@
+//! A thread that writes, for those who must not wait for a disk.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How many pieces may wait to be written.
+const WAITING: usize = 64;
+
+/// How often a failure is told.
+const REMINDER: Duration = Duration::from_secs(60);
+
+/// What went wrong with a log that goes on.
+#[derive(Debug)]
+pub(crate) struct LogFailure {
+    what: &'static str,
+    path: PathBuf,
+    error: Option<io::Error>,
+    lost: u64,
+}
+
+impl fmt::Display for LogFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "writing the {} {}: ", self.what, self.path.display())?;
+        match &self.error {
+            Some(error) => error.fmt(f)?,
+            None => f.write_str("it is too slow")?,
+        }
+        write!(f, "; {} lines are lost so far", self.lost)
+    }
+}
+
+/// Where lines go.
+enum Sink {
+    File(File),
+    Stderr,
+}
+
+/// Whether a path stands for standard error.
+pub(super) fn is_stderr(path: &Path) -> bool {
+    path.as_os_str() == "stderr"
+}
+
+impl Sink {
+    fn open(path: &Path) -> io::Result<Sink> {
+        if is_stderr(path) {
+            return Ok(Sink::Stderr);
+        }
+        OpenOptions::new().append(true).create(true).open(path).map(Sink::File)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Sink::File(file) => file.write_all(bytes),
+            Sink::Stderr => io::stderr().write_all(bytes),
+        }
+    }
+}
+
+fn lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// A log that is open. Dropping it waits until all is written.
+pub(super) struct Writer {
+    /// None while it is being closed.
+    sender: Option<SyncSender<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Writer {
+    /// Opens a log, which is `what`, and begins to write to it. `report` is told of failures, on the thread that writes.
+    pub(super) fn open(
+        path: &Path,
+        what: &'static str,
+        report: impl Fn(&LogFailure) + Send + 'static,
+    ) -> io::Result<Writer> {
+        let mut sink = Sink::open(path)?;
+        let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(WAITING);
+        let lost = Arc::new(AtomicU64::new(0));
+        let (path, losing) = (path.to_path_buf(), lost.clone());
+        let mut told: Option<Instant> = None;
+        let mut told_lost = 0;
+        let write = move || {
+            for bytes in receiver {
+                let error = sink.write(&bytes).err();
+                if error.is_some() {
+                    losing.fetch_add(lines(&bytes), Ordering::Relaxed);
+                }
+                let lost = losing.load(Ordering::Relaxed);
+                let is_due = told.is_none_or(|at| at.elapsed() >= REMINDER);
+                if lost > told_lost && is_due {
+                    told = Some(Instant::now());
+                    told_lost = lost;
+                    report(&LogFailure { what, path: path.clone(), error, lost });
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(what.to_owned()).spawn(write)?;
+        Ok(Writer { sender: Some(sender), thread: Some(thread), lost })
+    }
+
+    /// Has lines written, or lost where too much waits already.
+    pub(super) fn hand_over(&self, bytes: Vec<u8>) {
+        let Some(sender) = &self.sender else { return };
+        if let Err(TrySendError::Full(bytes) | TrySendError::Disconnected(bytes)) =
+            sender.try_send(bytes)
+        {
+            self.lost.fetch_add(lines(&bytes), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // It panics only with what it was told to report to.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Which site's page a browser asks on behalf of (RFC 6454, and the Fetch standard's `Origin`).
+//!
+//! A browser lets any page open a WebSocket to any server, and send it a form, with nothing but this field to tell
+//! that from the server's own pages. Programs that are no browsers do not send it.
+
+use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue, Uri};
+
+/// The origin of a request if it is that of another site than the one that is asked.
+pub(crate) fn of_another_site<'a>(headers: &'a HeaderMap, uri: &Uri) -> Option<&'a HeaderValue> {
+    let origin = headers.get(ORIGIN)?;
+    // A proxy before this server may have taken the encryption off, so that the scheme is not compared.
+    let site = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let asked = uri.authority().map(|authority| authority.as_str()).or(host);
+    let is_own = site.zip(asked).is_some_and(|((_, site), asked)| site.eq_ignore_ascii_case(asked));
+    (!is_own).then_some(origin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_its_host_and_port_whatever_the_scheme() {
+        let asks = |origin: &str, host: &str, uri: &str| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [(ORIGIN, origin), (HOST, host)] {
+                if !value.is_empty() {
+                    headers.insert(name, value.parse().unwrap());
+                }
+            }
+            of_another_site(&headers, &uri.parse().unwrap()).is_some()
+        };
+        assert!(!asks("", "a", "/"));
+        assert!(!asks("http://a", "a", "/") && !asks("https://A:81", "a:81", "/"));
+        assert!(!asks("https://a", "", "https://a/"));
+        assert!(asks("https://b", "a", "/") && asks("http://a:81", "a:80", "/"));
+        assert!(asks("null", "null", "/") && asks("http://a", "", "/"));
+        assert!(asks("https://b", "b", "https://a/"));
+    }
+}

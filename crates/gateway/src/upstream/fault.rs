@@ -1,0 +1,96 @@
+//! Why a request has failed on a server, for those who look after it.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use http::StatusCode;
+
+/// How many kinds there are.
+pub(super) const KINDS: usize = 5;
+
+/// What went wrong.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// There is no connection to be had.
+    Connect(io::Error),
+    /// The connection was closed or reset before the response was there.
+    Broken(hyper::Error),
+    /// There was no response in time.
+    Silent(Duration),
+    /// What came is not a response that can be passed on.
+    Head(String),
+    /// The body of the response has ended before its end.
+    Body(io::Error),
+}
+
+impl Fault {
+    /// Its number among the kinds, and its name.
+    pub fn kind(&self) -> (usize, &'static str) {
+        match self {
+            Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => (0, "timeout"),
+            Fault::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                (0, "refused")
+            }
+            Fault::Connect(_) => (0, "connect"),
+            Fault::Broken(error) if is_reset(error) => (1, "reset"),
+            Fault::Broken(_) => (1, "closed"),
+            Fault::Silent(_) => (2, "timeout"),
+            Fault::Head(_) => (3, "bad-head"),
+            Fault::Body(error) if error.kind() == io::ErrorKind::TimedOut => (4, "body-timeout"),
+            Fault::Body(_) => (4, "body"),
+        }
+    }
+}
+
+/// What an error comes from.
+fn io_error(error: &hyper::Error) -> Option<&io::Error> {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(found) = cause.downcast_ref() {
+            return Some(found);
+        }
+        source = cause.source();
+    }
+    None
+}
+
+fn is_reset(error: &hyper::Error) -> bool {
+    io_error(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => {
+                f.write_str("connecting: no answer in time")
+            }
+            Fault::Connect(error) => write!(f, "connecting: {error}"),
+            Fault::Broken(error) => match io_error(error) {
+                Some(cause) => write!(f, "waiting for the response: {cause}"),
+                None => write!(f, "waiting for the response: {error}"),
+            },
+            Fault::Silent(limit) => {
+                let limit = humantime::format_duration(*limit);
+                write!(f, "waiting for the response: it did not come within {limit}")
+            }
+            Fault::Head(what) => write!(f, "reading the head of the response: {what}"),
+            Fault::Body(error) if error.kind() == io::ErrorKind::TimedOut => {
+                f.write_str("passing the body of the response on: no more of it came in time")
+            }
+            Fault::Body(error) => write!(f, "passing the body of the response on: {error}"),
+        }
+    }
+}
+
+/// What becomes of the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// It is sent again.
+    Retried,
+    /// The client is told by a status.
+    Answered(StatusCode),
+    /// The client sees that its response has not come to its end.
+    CutOff,
+}

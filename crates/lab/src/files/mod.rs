@@ -1,0 +1,118 @@
+//! `lab files`: what a server takes to send a file.
+//!
+//! A folder with one file, a small one or a long one, and clients that ask for it again and again on connections that
+//! stay open. Beside `superpoll serve`'s server on each back-end (`ours.rs`) stand nginx as a careful operator has it
+//! (`nginx.rs`) and a file server of hyper on tokio (`tokio.rs`).
+//!
+//! That last one holds its files in memory, heads and all, and looks at nothing but the path and the ETag. Most who
+//! write one take a ready-made service instead, which opens the file for each request, on a thread that may block; but
+//! who cares for the processor time of a small file writes this, and a server that looks for changes of its files is
+//! to be held against the one that saves itself even that.
+//!
+//! Each server lives in a process of its own on one processor (`server`). The load generator on another (`load.rs`)
+//! keeps one request under way on each connection, holds every answer against the file, byte for byte
+//! (`response.rs`), and takes the servers in turn, round by round (`trial.rs`). The figure is the processor time of the
+//! server's process by request; ratios are those of each round. Congestion control is the same plain one in all of
+//! them, for which the experiment has a network of its own where it may: one that paces, as bbr does, has a timer's part
+//! in each long file. Where `strace` is installed, a run of its own tells the system calls by name.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::echo::Ratio;
+use crate::error::Result;
+use crate::options::Output;
+use crate::record::Record;
+
+mod load;
+mod nginx;
+mod ours;
+pub mod plot;
+mod response;
+mod subject;
+pub mod table;
+#[cfg(feature = "http")]
+mod tokio;
+mod trial;
+
+/// The file's name in its folder.
+const NAME: &str = "file.bin";
+
+/// Options of `lab files`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The lengths of the file, with commas
+    #[arg(long, value_name = "LIST", default_value = "1024,102400")]
+    pub bytes: String,
+    /// Connections to each server, with commas
+    #[arg(long, value_name = "LIST", default_value = "64")]
+    pub connections: String,
+    /// Servers to measure, with commas, or all
+    #[arg(long, value_name = "LIST")]
+    pub subjects: Option<String>,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Default for Options {
+    /// What the command line has without options.
+    fn default() -> Options {
+        Options {
+            bytes: "1024,102400".to_owned(),
+            connections: "64".to_owned(),
+            subjects: None,
+            output: Output::default(),
+        }
+    }
+}
+
+/// One server with one file and so many connections.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The server.
+    pub subject: String,
+    /// The length of the file.
+    pub bytes: usize,
+    /// Connections, each with one request under way.
+    pub connections: usize,
+    /// Requests in a round, over all connections.
+    pub requests: u64,
+    /// Processor time of the server's process by request, in the round that took least.
+    pub cpu_ns_per_request_min: f64,
+    /// The same in the middle one.
+    pub cpu_ns_per_request_median: f64,
+    /// The dearest round less the cheapest.
+    pub cpu_spread: f64,
+    /// Answers in a second, in the middle round. The load generator has its part in it.
+    pub requests_per_second: f64,
+    /// The share of its processor that the load generator used, in the middle round.
+    pub generator_busy: f64,
+    /// Times the poller waited, if the server counts them.
+    pub waits_per_request: Option<f64>,
+    /// Calls of `epoll_ctl`, if the server counts them.
+    pub epoll_ctl_per_request: Option<f64>,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Processor time against that of nginx.
+    pub nginx_ratio: Option<Ratio>,
+    /// Processor time against that of hyper on tokio.
+    pub hyper_ratio: Option<Ratio>,
+    /// Requests that were traced.
+    pub traced: u64,
+    /// What strace saw in them, by name and request.
+    pub strace_calls: BTreeMap<String, f64>,
+    /// All of them.
+    pub strace_calls_per_request: Option<f64>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
+/// [`Error::Work`](crate::Error::Work) if an answer is wrong or does not come; otherwise what a server says.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    trial::run(options)
+}

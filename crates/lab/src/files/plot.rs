@@ -1,0 +1,53 @@
+//! The plots of `lab files`: processor time of a request over the length of the file.
+
+use crate::files::Row;
+use crate::plot::{self, Plot};
+
+/// The numbers of connections that were measured, in their order.
+pub fn connections(rows: &[Row]) -> Vec<usize> {
+    let mut all = Vec::new();
+    for row in rows {
+        if !all.contains(&row.connections) {
+            all.push(row.connections);
+        }
+    }
+    all
+}
+
+/// A curve for each server with so many connections; none if only one file was measured.
+pub fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
+    let own: Vec<&Row> = rows.iter().filter(|row| row.connections == connections).collect();
+    let plot = Plot {
+        title: format!("files: {connections} connections"),
+        x_label: "bytes".to_owned(),
+        y_label: "server's cpu us per request".to_owned(),
+        curves: plot::curves(&own, |row| {
+            let time = row.cpu_ns_per_request_median / 1e3;
+            Some((row.subject.as_str(), (row.bytes as f64, time)))
+        }),
+        ..Plot::default()
+    };
+    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_lengths_are_drawn() {
+        let row = |bytes, connections, cpu_ns_per_request_median| Row {
+            subject: "nginx".to_owned(),
+            bytes,
+            connections,
+            cpu_ns_per_request_median,
+            ..Row::default()
+        };
+        let rows = [row(10, 64, 9000.0), row(1000, 64, 7000.0), row(10, 1, 5000.0)];
+        assert_eq!(connections(&rows), [64, 1]);
+        let plot = over_bytes(&rows, 64).unwrap();
+        assert_eq!(plot.curves[0].points, [(1.0, 9.0), (3.0, 7.0)]);
+        assert!(plot.svg().unwrap().contains("bytes"));
+        assert!(over_bytes(&rows, 1).is_none());
+    }
+}

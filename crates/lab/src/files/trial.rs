@@ -1,0 +1,263 @@
+//! The servers in turn, round by round; then their calls.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use serde_json::json;
+
+use crate::channel;
+use crate::echo::ratio;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::files::load::{Connection, load};
+use crate::files::subject::{self, Entry, Kind};
+use crate::files::{NAME, Options, Row, nginx, ours};
+use crate::options;
+use crate::output;
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::random::Random;
+use crate::record::Record;
+use crate::relay::peers::Folder;
+use crate::relay::strace::Trace;
+use crate::server::generator::check_connections;
+use crate::server::processors::Processors;
+use crate::server::rounds::Slice;
+use crate::server::turns::{self, Runner};
+use crate::server::{Place, Server, program};
+
+/// The longest file: one server holds it in memory, and so does the generator.
+const LONGEST: usize = 64 << 20;
+
+/// A traced process is slow: not more requests than this are traced.
+const TRACED: u64 = 2_000;
+
+/// A file and how many ask for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Point {
+    bytes: usize,
+    connections: usize,
+}
+
+fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
+    let lengths = options::numbers("--bytes", &options.bytes)?;
+    let numbers = options::numbers("--connections", &options.connections)?;
+    if let Some(bytes) = lengths.iter().find(|bytes| !(1..=LONGEST).contains(*bytes)) {
+        let text = format!("--bytes {bytes} is not possible: give 1 to {LONGEST}");
+        return Err(Error::usage(text));
+    }
+    for &connections in &numbers {
+        check_connections(connections, servers)?;
+    }
+    let mut points = Vec::new();
+    for bytes in lengths {
+        for &connections in &numbers {
+            let point = Point { bytes, connections };
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// What a file of this length is made of: the same in every run with the same seed, and nowhere the same as elsewhere.
+fn contents(bytes: usize, seed: u64) -> Rc<[u8]> {
+    let mut random = Random::new(seed ^ bytes as u64);
+    let words = std::iter::repeat_with(|| random.bits().to_ne_bytes());
+    words.take(bytes.div_ceil(8)).flatten().take(bytes).collect()
+}
+
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
+    let points = points(options, entries.len())?;
+    notes.extend(channel::plain_network());
+    for note in &notes {
+        output::note(note);
+    }
+    // Before this thread keeps to one processor.
+    let environment = Environment::here();
+    let processors = Processors::here();
+    let measured = processors.apart(|server| measure(options, &entries, &points, server));
+    let (rows, rounds, left_out) = measured?;
+    pace::say_left_out(left_out);
+    let parameters = [
+        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
+        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+        ("rounds", json!(rounds)),
+        ("client_processor", json!(processors.client())),
+        ("server_processor", json!(processors.server())),
+        ("congestion_control", json!(channel::default_congestion())),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("seed", json!(options.output.seed)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
+    ];
+    Ok(Record::new("files", environment, parameters, rows))
+}
+
+/// The rows, how many rounds were wanted, and how many points were left out.
+fn measure(
+    options: &Options,
+    entries: &[Entry],
+    points: &[Point],
+    processor: Option<usize>,
+) -> Result<(Vec<Row>, usize, usize)> {
+    let repetitions =
+        options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
+    let budget = options.output.budget(10.0, 30.0 * points.len() as f64);
+    let progress = Progress::new("files", points.len() * entries.len() * (repetitions + 2));
+    let promised = options.output.seconds.is_none() || options.output.paced;
+    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
+    let place = Place { processor, second_thread: options.output.second_thread };
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for &point in points {
+        let Some(count) = pace.next(repetitions) else {
+            left_out += 1;
+            continue;
+        };
+        let name = format!("{} bytes, {} connections", point.bytes, point.connections);
+        let root = Folder::new("files")?;
+        let file = contents(point.bytes, options.output.seed);
+        let path = root.path().join(NAME);
+        std::fs::write(&path, &file)
+            .map_err(|e| Error::system(format!("writing {}", path.display()), e))?;
+        let (mut runners, mut folders) = (Vec::new(), Vec::new());
+        for &entry in entries {
+            progress.step(format!("{} begins: {name}", entry.name));
+            let folder = Folder::new(entry.name)?;
+            let (server, port) = start(entry, place, folder.path(), root.path())?;
+            let load = load(entry.name, port, point.connections, &file)?;
+            runners.push(Runner::new(server, load)?);
+            folders.push(folder);
+        }
+        let budget_ns = budget * 1e9 / points.len() as f64;
+        let requests = turns::take_turns(&mut runners, count, budget_ns, |server| {
+            progress.step(format!("{server}: {name}"));
+        })?;
+        let mut together = Vec::new();
+        for (runner, folder) in runners.iter_mut().zip(&folders) {
+            progress.step(format!("{}: {name}: calls", runner.name()));
+            together.push(row(runner, folder, point, requests)?);
+        }
+        relate(&mut together, &runners);
+        rows.extend(together);
+    }
+    drop(progress);
+    Ok((rows, repetitions, left_out))
+}
+
+/// Starts a server with a folder. Returns the port where it is asked.
+fn start(entry: Entry, place: Place, own: &Path, root: &Path) -> Result<(Server, u16)> {
+    match entry.kind {
+        Kind::Ours(backend) => {
+            let port = program::free_port()?;
+            let server = Server::start(entry.name, true, place, Vec::new(), |control| {
+                ours::serve(backend, root, port, control)
+            })?;
+            Ok((server, port))
+        }
+        Kind::Nginx(sendfile) => {
+            let port = program::free_port()?;
+            Ok((nginx::start(entry.name, place, own, root, port, sendfile)?, port))
+        }
+        Kind::Hyper => Server::accepting(entry.name, false, place, |listener, control| {
+            hyper(listener, root, control)
+        }),
+    }
+}
+
+#[cfg(feature = "http")]
+use crate::files::tokio::serve as hyper;
+
+#[cfg(not(feature = "http"))]
+fn hyper(_: std::net::TcpListener, _: &Path, _: &mut crate::server::Control) -> Result<()> {
+    Err(Error::usage("hyper is not built in: build with --features http"))
+}
+
+/// What a request took, and what was called for it.
+fn row(
+    runner: &mut Runner<Connection>,
+    folder: &Folder,
+    point: Point,
+    requests: u64,
+) -> Result<Row> {
+    let figures = runner.figures(requests)?;
+    let counted = runner.count(requests)?;
+    let by_request = |count: u64| count as f64 / requests as f64;
+    let mut row = Row {
+        subject: runner.name().to_owned(),
+        bytes: point.bytes,
+        connections: point.connections,
+        requests,
+        cpu_ns_per_request_min: figures.cpu_ns_min,
+        cpu_ns_per_request_median: figures.cpu_ns_median,
+        cpu_spread: figures.cpu_spread,
+        requests_per_second: figures.requests_per_second,
+        generator_busy: figures.generator_busy,
+        waits_per_request: counted.map(|counts| by_request(counts.waits)),
+        epoll_ctl_per_request: counted.map(|counts| by_request(counts.epoll_ctl)),
+        rounds: figures.rounds,
+        ..Row::default()
+    };
+    if let Some(trace) = Trace::begin(runner.pid(), folder) {
+        runner.ask(TRACED)?;
+        if let Some(calls) = trace.end() {
+            let each = |count: u64| count as f64 / TRACED as f64;
+            row.traced = TRACED;
+            row.strace_calls_per_request = Some(each(calls.values().sum()));
+            row.strace_calls = calls.into_iter().map(|(name, count)| (name, each(count))).collect();
+        }
+    }
+    Ok(row)
+}
+
+/// Fills in the ratios within a point.
+fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
+    let of = |name: &str| -> Option<&[Slice]> {
+        runners.iter().find(|runner| runner.name() == name).map(Runner::slices)
+    };
+    for (row, runner) in rows.iter_mut().zip(runners) {
+        row.nginx_ratio = of("nginx").and_then(|other| ratio(runner.slices(), other));
+        row.hyper_ratio = of("hyper-tokio").and_then(|other| ratio(runner.slices(), other));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_what_memory_and_descriptors_allow() {
+        let of = |bytes: &str, connections: &str| {
+            let (bytes, connections) = (bytes.to_owned(), connections.to_owned());
+            let options = Options { bytes, connections, ..Options::default() };
+            points(&options, 6)
+        };
+        let all = of("10, 20,10", "1,2").unwrap();
+        let all: Vec<_> = all.into_iter().map(|point| (point.bytes, point.connections)).collect();
+        assert_eq!(all, [(10, 1), (10, 2), (20, 1), (20, 2)]);
+        assert_eq!(points(&Options::default(), 6).unwrap().len(), 2);
+        for (bytes, connections, about) in [
+            ("0", "1", "--bytes 0"),
+            ("1,100000000", "1", "--bytes 100000000"),
+            ("x", "1", "--bytes"),
+            ("1", "0", "--connections 0"),
+            ("1", "1,10000000", "--connections 10000000"),
+        ] {
+            let error = of(bytes, connections).unwrap_err().to_string();
+            assert!(error.contains(about), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_are_as_long_as_they_should_be_and_differ_by_length_and_seed() {
+        let file = contents(1001, 1);
+        assert_eq!((file.len(), &file), (1001, &contents(1001, 1)));
+        assert!(file[..] != contents(1001, 2)[..] && file[..8] != contents(1000, 1)[..8]);
+        assert!(file[..500] != file[500..1000]);
+    }
+}

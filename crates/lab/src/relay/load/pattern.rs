@@ -1,0 +1,57 @@
+//! The bytes that belong to a number.
+
+/// The length of the pattern, in which nothing comes twice in the same distance as a power of two.
+const PATTERN: usize = 1_000_003;
+
+/// The pattern, and which part of it belongs to a number.
+pub(super) struct Pattern(Vec<u8>);
+
+impl Pattern {
+    pub fn new() -> Pattern {
+        let mix = |place: u32| (place.wrapping_mul(0x9e37_79b1) ^ (place >> 7)) >> 13;
+        Pattern((0..PATTERN as u32).map(|place| mix(place) as u8).collect())
+    }
+
+    pub fn start(number: u64) -> usize {
+        (number.wrapping_mul(7919) % PATTERN as u64) as usize
+    }
+
+    /// As much as there is in one piece from a place on.
+    pub fn piece(&self, at: usize, most: usize) -> &[u8] {
+        let at = at % PATTERN;
+        &self.0[at..(at + most).min(PATTERN)]
+    }
+
+    /// So many bytes of a number in one piece, somewhere else than the answer's where that would not be one.
+    pub fn whole(&self, number: u64, length: usize) -> &[u8] {
+        let at = Pattern::start(number) % (PATTERN - length);
+        &self.0[at..at + length]
+    }
+
+    /// Whether bytes are those from a place on.
+    pub fn is_at(&self, mut at: usize, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let piece = self.piece(at, bytes.len());
+            let (here, rest) = bytes.split_at(piece.len());
+            if here != piece {
+                return false;
+            }
+            at += piece.len();
+            bytes = rest;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_on_after_its_end() {
+        let pattern = Pattern::new();
+        let wrapped = [&pattern.0[PATTERN - 3..], &pattern.0[..5]].concat();
+        assert!(pattern.is_at(PATTERN - 3, &wrapped) && !pattern.is_at(PATTERN - 4, &wrapped));
+        assert!(pattern.whole(7, 100) != pattern.whole(8, 100));
+    }
+}

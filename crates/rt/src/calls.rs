@@ -1,0 +1,128 @@
+//! The system calls that sockets make, by name.
+//!
+//! What waits and watches is the poller's, which counts for itself; what is done to the sockets is counted here, where
+//! it is called. An engine has its thread to itself while it runs, so each thread counts with plain additions, and an
+//! engine tells what its thread has counted.
+
+use std::cell::Cell;
+use std::mem;
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident $call:ident,)*) => {
+        /// System calls that an engine's thread has made on the TCP sockets and listeners of [`net`](crate::net), by
+        /// name, and to read and write as a stream what an [`AsyncFd`](crate::AsyncFd) has. What the kernel reads,
+        /// writes or accepts for an engine is not among them, nor are the waits and the registrations: these are the
+        /// poller's ([`Stats::poller`](crate::Stats::poller)).
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Calls { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Calls {
+            /// Each call's name and count, in a fixed order.
+            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+
+            /// Those of this thread so far.
+            pub(crate) fn here() -> Calls {
+                let of = |call: Call| HERE.with(|calls| calls[call as usize].get());
+                Calls { $($name: of(Call::$call),)* }
+            }
+        }
+
+        /// One of them.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Call { $($call,)* }
+
+        const NAMES: usize = [$(Call::$call),*].len();
+    };
+}
+
+calls! {
+    /// `accept4(2)`, those that found nobody included.
+    accept4 Accept,
+    /// `socket(2)`.
+    socket Socket,
+    /// `connect(2)`, those included that ask how an earlier one has ended.
+    connect Connect,
+    /// `read(2)`.
+    read Read,
+    /// `readv(2)`.
+    readv ReadParts,
+    /// `write(2)`.
+    write Write,
+    /// `writev(2)`.
+    writev WriteParts,
+    /// `send(2)`.
+    sendto Send,
+    /// `sendmsg(2)` with the parts of a message.
+    sendmsg SendParts,
+    /// `shutdown(2)`.
+    shutdown Shutdown,
+    /// `close(2)` of a stream.
+    close Close,
+    /// `setsockopt(2)` for `TCP_NODELAY`.
+    setsockopt SetOption,
+    /// `getsockname(2)`.
+    getsockname GetName,
+}
+
+impl Calls {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.by_name().map(|(_, count)| count).sum()
+    }
+}
+
+thread_local! {
+    static HERE: [Cell<u64>; NAMES] = const { [const { Cell::new(0) }; NAMES] };
+}
+
+/// Counts one.
+#[inline(always)]
+pub(crate) fn count(call: Call) {
+    HERE.with(|calls| {
+        let count = &calls[call as usize];
+        count.set(count.get() + 1);
+    });
+}
+
+/// Counts a `close(2)` when it is dropped, as the socket behind it in the same type is.
+#[derive(Debug)]
+pub(crate) struct Closing;
+
+impl Closing {
+    /// The socket goes on elsewhere.
+    pub fn keep_open(self) {
+        mem::forget(self);
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        count(Call::Close);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_counts_for_itself() {
+        // Threads of its own: the test's may have been another's.
+        let counted = std::thread::spawn(|| {
+            for _ in 0..3 {
+                count(Call::Send);
+            }
+            drop(Closing);
+            Closing.keep_open();
+            std::thread::spawn(|| count(Call::Read)).join().unwrap();
+            Calls::here()
+        });
+        let calls = counted.join().unwrap();
+        assert_eq!((calls.sendto, calls.close, calls.total()), (3, 1, 4));
+        assert!(calls.by_name().any(|named| named == ("sendto", 3)));
+    }
+}
