@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
-use futures_rustls::server::TlsStream;
+use futures_rustls::{client, server};
 use hyper::rt::ReadBufCursor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -226,58 +226,51 @@ impl hyper::rt::Read for Plain {
     }
 }
 
-/// A stream with a client.
+/// A stream as it comes, or encrypted by `T`.
 #[derive(Debug)]
-pub enum Transport {
+pub enum Layered<T> {
     /// As it comes.
     Plain(Plain),
     /// Encrypted. Its keys are in this process, so it cannot be parked or handed on.
-    Tls(Box<FuturesIo<TlsStream<Rest<Plain>>>>),
+    Tls(Box<FuturesIo<T>>),
 }
 
-impl hyper::rt::Read for Transport {
+/// A stream with a client.
+pub type Transport = Layered<server::TlsStream<Rest<Plain>>>;
+
+/// A stream with a server that requests are forwarded to.
+pub type Upstream = Layered<client::TlsStream<Plain>>;
+
+/// Calls a method of whichever stream it is.
+macro_rules! layer {
+    ($self:ident.$trait:ident::$method:ident($($argument:expr),*)) => {
+        match $self.get_mut() {
+            Layered::Plain(stream) => $trait::$method(Pin::new(stream), $($argument),*),
+            Layered::Tls(stream) => $trait::$method(Pin::new(stream.get_mut()), $($argument),*),
+        }
+    };
+}
+
+impl<T: AsyncRead + Unpin> hyper::rt::Read for Layered<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         room: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Transport::Plain(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
-            Transport::Tls(stream) => hyper::rt::Read::poll_read(Pin::new(&mut **stream), cx, room),
+            Layered::Plain(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
+            Layered::Tls(stream) => hyper::rt::Read::poll_read(Pin::new(&mut **stream), cx, room),
         }
     }
 }
 
-impl AsyncRead for Transport {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        room: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Transport::Plain(stream) => AsyncRead::poll_read(Pin::new(stream), cx, room),
-            Transport::Tls(stream) => AsyncRead::poll_read(Pin::new(stream.get_mut()), cx, room),
-        }
-    }
-}
-
-/// Writes to whichever stream it is.
-macro_rules! write {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match $self.get_mut() {
-            Transport::Plain(stream) => AsyncWrite::$method(Pin::new(stream), $($argument),*),
-            Transport::Tls(stream) => AsyncWrite::$method(Pin::new(stream.get_mut()), $($argument),*),
-        }
-    };
-}
-
-impl AsyncWrite for Transport {
+impl<T: AsyncWrite + Unpin> hyper::rt::Write for Layered<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        write!(self.poll_write(cx, bytes))
+        AsyncWrite::poll_write(self, cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -285,29 +278,65 @@ impl AsyncWrite for Transport {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        write!(self.poll_write_vectored(cx, parts))
+        AsyncWrite::poll_write_vectored(self, cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        // Encryption copies in any case.
+        matches!(self, Layered::Plain(_))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        write!(self.poll_flush(cx))
+        AsyncWrite::poll_flush(self, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_close(self, cx)
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Layered<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        layer!(self.AsyncRead::poll_read(cx, room))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        layer!(self.AsyncWrite::poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        layer!(self.AsyncWrite::poll_write_vectored(cx, parts))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        layer!(self.AsyncWrite::poll_flush(cx))
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        write!(self.poll_close(cx))
+        layer!(self.AsyncWrite::poll_close(cx))
     }
 }
 
 impl Transport {
-    /// Whether vectored writes pay: encryption copies in any case.
-    pub(crate) fn is_write_vectored(&self) -> bool {
-        matches!(self, Transport::Plain(_))
-    }
-
     /// Whether nobody is there any more to write to. A client that has only ended its own half still is.
     pub(crate) fn is_gone(&self) -> bool {
         let plain = match self {
-            Transport::Plain(plain) => plain,
-            Transport::Tls(stream) => stream.get_ref().get_ref().0.get_ref(),
+            Layered::Plain(plain) => plain,
+            Layered::Tls(stream) => stream.get_ref().get_ref().0.get_ref(),
         };
         // A hang-up and an error are told without being asked for.
         let mut polled = [PollFd::new(plain, PollFlags::empty())];

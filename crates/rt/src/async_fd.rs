@@ -48,6 +48,25 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFd { link: Link::default(), io }
     }
 
+    /// As [`nonblocking`](AsyncFd::nonblocking), for a TCP socket of which [`has_all`](AsyncFd::has_all) is going to
+    /// be asked.
+    pub fn telling_all(io: T) -> AsyncFd<T> {
+        let mut link = Link::default();
+        link.tell_all();
+        AsyncFd { link, io }
+    }
+
+    /// Whether the poller has reported that the peer has ended the stream, in good order, and that nothing urgent is
+    /// among what is left. All that will ever be read is there then, and a read which gives less than there is room
+    /// for has come to the end: the one that gives nothing need not be made. This holds for TCP, and for reads that
+    /// begin after this was asked.
+    ///
+    /// Where it is not known it is false: in what was not [made for it](AsyncFd::telling_all), what has not been
+    /// waited for, and on `select`, which does not tell.
+    pub fn has_all(&self) -> bool {
+        self.link.has_all()
+    }
+
     pub(crate) fn linked(io: T, link: Link) -> AsyncFd<T> {
         AsyncFd { link, io }
     }

@@ -27,7 +27,7 @@ use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 use crate::fetch::AT_MOST;
 use crate::operations::Operations;
 use crate::remote::{Message, Remote};
-use crate::sources::{Direction, NOBODY, Source, Sources, allowed};
+use crate::sources::{NOBODY, Source, Sources};
 use crate::spin::Spin;
 use crate::stats::{Counters, Stats, count};
 use crate::sys::queue::RunQueue;
@@ -257,20 +257,9 @@ impl Engine {
 
     // Descriptors.
 
-    /// Registers a descriptor that has to be waited for. It is told to the poller before its next
-    /// wait, with the first interest.
+    /// Registers a descriptor that has to be waited for, with its first interest, which may be none. It is told to
+    /// the poller before its next wait.
     pub fn register(
-        &self,
-        fd: BorrowedFd<'_>,
-        direction: Direction,
-        mode: Mode,
-        ready: u8,
-    ) -> superpoll::Result<Key> {
-        self.register_for(fd, direction.interest() & allowed(mode), mode, ready)
-    }
-
-    /// The same with this interest, which may be none.
-    pub fn register_for(
         &self,
         fd: BorrowedFd<'_>,
         interest: Interest,

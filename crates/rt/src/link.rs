@@ -18,7 +18,7 @@ use crate::engine::{self, Engine};
 use crate::fetch::{AT_MOST, Fetched};
 use crate::peers::End;
 use crate::remote::{Message, Remote};
-use crate::sources::{ALL_READY, Direction, Source};
+use crate::sources::{ALL_READY, Direction, Source, allowed};
 use crate::stats::count;
 
 /// What an operation did, beyond its result.
@@ -74,6 +74,8 @@ pub(crate) struct Link {
     end: Option<End>,
     /// Of several engines that wait for the same file, only one is to be woken.
     exclusive: bool,
+    /// Whether [`has_all`](Link::has_all) is going to be asked.
+    tells_all: bool,
     /// Who waits next.
     waiter: Cell<u32>,
     /// How many bytes who waits next wants, if the engine may read them.
@@ -112,6 +114,31 @@ impl Link {
         let mut link = Link::default();
         link.exclusive = true;
         link
+    }
+
+    /// Has it known from now on when there is [all that there will ever be](Link::has_all) to read.
+    pub fn tell_all(&mut self) {
+        self.tells_all = true;
+    }
+
+    /// What is watched together with a direction.
+    fn more(&self, direction: Direction) -> Interest {
+        match direction {
+            Direction::Read if self.tells_all => Interest::PRIORITY,
+            _ => Interest::NONE,
+        }
+    }
+
+    /// Whether all that there will ever be to read has been reported to be there. On another engine than the one
+    /// that watches it this is not known.
+    pub fn has_all(&self) -> bool {
+        let registration = self.registration.borrow();
+        let Some(registration) = registration.as_ref() else { return false };
+        let has_all = engine::with(|engine| {
+            let is_here = engine.remote.id == registration.remote.id;
+            is_here && engine.source(registration.key, |source| source.has_all()) == Some(true)
+        });
+        has_all == Some(true)
     }
 
     /// Carries out an operation as soon as it does not block. `operation` is called with the
@@ -286,7 +313,7 @@ impl Link {
         let drained = self.drained.get();
         let mode = self.mode(engine);
         let ready = Link::ready_at_first(engine, drained);
-        let key = engine.register_for(fd, Interest::NONE, mode, ready).ok()?;
+        let key = engine.register(fd, Interest::NONE, mode, ready).ok()?;
         self.drained.set(0);
         self.registered(engine, key);
         Some(key)
@@ -486,6 +513,8 @@ impl Link {
                     Some(refusal) => Err(refusal),
                     None => {
                         let interest = source.wait(direction, self.waiter.get(), cx.waker());
+                        // Where the poller has to be told anyway.
+                        let interest = interest.map(|_| source.ask(self.more(direction)));
                         self.want(engine, direction, source);
                         Ok(interest)
                     }
@@ -504,8 +533,9 @@ impl Link {
             None => {
                 let mode = self.mode(engine);
                 let drained = self.drained.take() | direction.bit();
+                let interest = (direction.interest() | self.more(direction)) & allowed(mode);
                 let ready = Link::ready_at_first(engine, drained);
-                let key = engine.register(fd, direction, mode, ready)?;
+                let key = engine.register(fd, interest, mode, ready)?;
                 self.registered(engine, key);
                 engine.source(key, |source| {
                     source.wait(direction, self.waiter.get(), cx.waker());

@@ -121,6 +121,8 @@ pub(crate) struct Source {
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
+    /// All that there will ever be to read is there, see [`Source::has_all`].
+    has_all: bool,
     tick: u32,
     /// Times it was said to be ready since somebody last tried an operation.
     ignored: u32,
@@ -183,6 +185,7 @@ impl Sources {
             allowed: allowed(watch.mode),
             ready,
             closed: 0,
+            has_all: false,
             tick: 0,
             ignored: 0,
             waiters: Default::default(),
@@ -243,6 +246,17 @@ impl Source {
         (self.ready & direction.bit() != 0).then(|| (self.tick, self.ignore()))
     }
 
+    /// Whether the kernel has all that there will ever be to read, up to the end of the stream. This is known only
+    /// while [`Interest::PRIORITY`] is watched.
+    ///
+    /// `READ_CLOSED` says that the peer's `FIN` was taken in, which the kernel does in order: nothing comes behind it,
+    /// and all before it is in the queue. After a reset it is said as well, but then with `ERROR` or, once the error
+    /// was fetched, with `HANG_UP`. A read of TCP stops in the middle of the queue only at an urgent mark, and as long
+    /// as there is one ahead of the reader, `PRIORITY` is reported.
+    pub fn has_all(&self) -> bool {
+        self.has_all
+    }
+
     /// Somebody made use of what was ready.
     pub fn acted(&mut self) {
         self.ignored = 0;
@@ -267,6 +281,7 @@ impl Source {
     pub fn clear(&mut self, direction: Direction, tick: u32) {
         self.ignored = 0;
         if self.tick == tick {
+            self.has_all &= direction != Direction::Read;
             self.closed &= !direction.bit();
             self.ready &= !direction.bit();
         }
@@ -289,6 +304,12 @@ impl Source {
         }
         self.interest |= wanted;
         Some(self.interest)
+    }
+
+    /// Has more watched for; returns the interest to tell the poller.
+    pub fn ask(&mut self, more: Interest) -> Interest {
+        self.interest |= more & self.allowed;
+        self.interest
     }
 
     #[cold]
@@ -437,6 +458,11 @@ impl Source {
         if readiness.contains(Readiness::READ_CLOSED) {
             self.closed |= Direction::Read.bit();
         }
+        self.has_all = readiness.contains(Readiness::READ_CLOSED)
+            && self.interest.contains(Interest::PRIORITY)
+            && ![Readiness::HANG_UP, Readiness::ERROR, Readiness::PRIORITY]
+                .into_iter()
+                .any(|other| readiness.contains(other));
         if readiness.contains(Readiness::HANG_UP) || readiness.contains(Readiness::ERROR) {
             self.closed = ALL_READY;
         }
@@ -541,6 +567,47 @@ mod tests {
                 assert_eq!(source.try_now(direction), None, "{readiness:?}");
             }
         }
+    }
+
+    #[test]
+    fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
+        let end = Readiness::READABLE | Readiness::READ_CLOSED;
+        let mut plain = source(Mode::Auto);
+        plain.report(end);
+        assert!(!plain.has_all(), "nobody has looked for urgent bytes");
+        let asking = || {
+            let mut source = source(Mode::Auto);
+            assert!(
+                source.ask(Interest::PRIORITY).contains(Interest::PRIORITY | Interest::READABLE)
+            );
+            source
+        };
+        for (readiness, has_all) in [
+            (Readiness::READABLE, false),
+            (end, true),
+            (end | Readiness::WRITABLE, true),
+            (end | Readiness::PRIORITY, false),
+            (end | Readiness::ERROR, false),
+            (end | Readiness::HANG_UP, false),
+        ] {
+            let mut source = asking();
+            source.report(readiness);
+            assert_eq!(source.has_all(), has_all, "{readiness:?}");
+        }
+        let mut source = asking();
+        source.report(end);
+        source.drained(READ, 1);
+        assert!(source.has_all(), "an end stays");
+        source.clear(READ, 1);
+        assert!(!source.has_all(), "it was none");
+        // What is urgent and nobody's is not watched for ever, and from then on nothing is sure.
+        let mut source = asking();
+        source.wait(READ, NOBODY, &waker());
+        source.report(Readiness::PRIORITY);
+        let narrow = source.report(Readiness::PRIORITY).narrow;
+        assert_eq!(narrow, Some(Interest::READABLE | Interest::READ_CLOSED));
+        source.report(end);
+        assert!(!source.has_all());
     }
 
     #[test]

@@ -79,5 +79,5 @@ fn a_limit_of_connections_is_kept() {
     assert_eq!(served.len(), 5);
     drop(served);
     crate::stage::until("there is room again", || reach(&server).is_some());
-    server.finish();
+    server.finish_with(&["closing a new connection on "]);
 }

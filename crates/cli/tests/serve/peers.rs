@@ -161,7 +161,8 @@ fn nginx_behind_it_serves_what_is_asked_and_is_told_who_asks() {
         get(&mut stream, "/app/small").starts_with("HTTP/1.1 200")
     });
     drop(stream);
-    server.finish();
+    let server_of = format!("the server 127.0.0.1:{port} of nginx is ");
+    server.finish_with(&["forwarding a request below /app to ", &server_of]);
     drop(peer);
     let log = fs::read_to_string(site.path("log")).unwrap();
     assert!(log.contains("\"GET /app/who?a=b HTTP/1.1\" 200 "), "{log}");

@@ -179,6 +179,18 @@ impl Server {
         let (status, errors) = self.ended();
         assert!(status.success() && errors.is_empty(), "{status}: {errors}");
     }
+
+    /// Ends it; all must be well, and what there was to complain of, which was something, began with one of these.
+    pub fn finish_with(self, complaints: &[&str]) {
+        self.signal("TERM");
+        let (status, errors) = self.ended();
+        let is_known = |line: &str| {
+            let line = line.strip_prefix("superpoll: ");
+            line.is_some_and(|line| complaints.iter().any(|known| line.starts_with(known)))
+        };
+        let are_known = !errors.is_empty() && errors.lines().all(is_known);
+        assert!(status.success() && are_known, "{status}: {errors}");
+    }
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {

@@ -10,7 +10,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use super::calls::{Call, count};
-use super::pool::{BUFFER, Buffer, PIPE, Pipe};
+use super::pool::{BUFFER, Buffer, Held, PIPE, Pipe};
 use super::stream::End;
 
 /// After so many full buffers in a row, 128 KiB, a transfer is taken for bulk: the pipe and the smaller messages
@@ -61,7 +61,7 @@ enum Delay {
 /// The state of a direction.
 pub(super) struct Flow {
     /// Bytes that the target has not taken yet.
-    held: Option<Box<Buffer>>,
+    held: Option<Held>,
     pipe: Option<Pipe>,
     in_pipe: u32,
     way: Way,
@@ -122,6 +122,8 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let mut buffer = Buffer::take();
+        // Asked before: what is reported after the read may have come after it.
+        let has_all = source.has_all();
         match source.poll_read(cx, &mut buffer.bytes) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 moved.read += count as u64;
@@ -132,10 +134,12 @@ impl Flow {
                     way => way,
                 };
                 (buffer.start, buffer.end) = (0, count as u32);
-                if count < BUFFER {
+                if count < BUFFER && has_all {
+                    self.ended = true;
+                } else if count < BUFFER {
                     self.read_on(cx, source, &mut buffer, moved);
                 }
-                self.held = Some(buffer);
+                self.held = Some(Held::Whole(buffer));
                 Poll::Ready(Ok(()))
             }
             outcome => {
@@ -169,7 +173,7 @@ impl Flow {
         self.ended = ended;
         match buffer.used().is_empty() {
             true => buffer.give_back(),
-            false => self.held = Some(buffer),
+            false => self.held = Some(Held::Whole(buffer)),
         }
     }
 
@@ -199,10 +203,13 @@ impl Flow {
             true => target.poll_write_last(cx, held.used()),
             false => target.poll_write(cx, held.used()),
         };
-        let written = ready!(outcome).map_err(Broken::Target)?;
+        let Poll::Ready(outcome) = outcome else {
+            held.shrink();
+            return Poll::Pending;
+        };
+        let written = outcome.map_err(Broken::Target)?;
         moved.written += written as u64;
-        held.start += written as u32;
-        if held.start >= held.end
+        if held.advance(written)
             && let Some(held) = self.held.take()
         {
             held.give_back();
@@ -271,7 +278,7 @@ impl Flow {
             let count = count.map_err(Broken::Source)?;
             self.in_pipe -= (count as u32).min(self.in_pipe);
             (buffer.start, buffer.end) = (0, count as u32);
-            self.held = Some(buffer);
+            self.held = Some(Held::Whole(buffer));
         } else {
             match ready!(target.poll_empty(cx, &pipe.reader, self.in_pipe as usize)) {
                 Ok(count) => {

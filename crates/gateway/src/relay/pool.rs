@@ -1,12 +1,13 @@
 //! Buffers and pipes of a thread, lent to the directions that have something to move just now.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use super::calls::{Call, count};
+use crate::sys;
 
 /// What is read at a time.
 pub(super) const BUFFER: usize = 16 * 1024;
@@ -19,8 +20,18 @@ pub(super) const PIPE: usize = 1024 * 1024;
 /// would be memory that a burst leaves behind.
 const KEPT: usize = 16;
 
+/// After so many buffers were freed, 4 MiB, and when few are lent, the allocator is asked to give them back: they lay
+/// between the small things of other pairs, and it would keep them for ever. It takes some milliseconds.
+const FREED: u32 = 256;
+
+/// What waits for its target is copied out of its buffer if it is no longer than this: a request that waits for its
+/// upstream to be connected, as a rule.
+const SMALL: usize = BUFFER / 8;
+
 thread_local! {
     static BUFFERS: RefCell<Vec<Box<Buffer>>> = const { RefCell::new(Vec::new()) };
+    /// How many buffers are lent, and how many were freed since memory was given back.
+    static LENT: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     static PIPES: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -34,6 +45,7 @@ pub(super) struct Buffer {
 impl Buffer {
     /// Takes one, whatever is in it.
     pub fn take() -> Box<Buffer> {
+        let _ = LENT.try_with(|counts| counts.set((counts.get().0 + 1, counts.get().1)));
         let kept = BUFFERS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
         kept.unwrap_or_else(|| Box::new(Buffer { start: 0, end: 0, bytes: [0; BUFFER] }))
     }
@@ -50,10 +62,24 @@ impl Buffer {
     /// Gives it back.
     pub fn give_back(self: Box<Buffer>) {
         // While the thread ends there is no pool any more, and the buffer is freed.
-        let _ = BUFFERS.try_with(|kept| {
+        let freed = BUFFERS.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT {
                 kept.push(self);
+                return false;
+            }
+            drop(self);
+            true
+        });
+        let _ = LENT.try_with(|counts| {
+            let (lent, freed_before) = counts.get();
+            // A buffer goes back to the thread that it was taken on: a pair never changes engines.
+            let (lent, freed) =
+                (lent.saturating_sub(1), freed_before + u32::from(freed == Ok(true)));
+            let gives = freed >= FREED && lent as usize <= KEPT;
+            counts.set((lent, if gives { 0 } else { freed }));
+            if gives {
+                sys::give_memory_back();
             }
         });
     }
@@ -61,6 +87,46 @@ impl Buffer {
     /// What is in use.
     pub fn used(&self) -> &[u8] {
         &self.bytes[self.start as usize..self.end as usize]
+    }
+}
+
+/// Bytes that wait for their target.
+pub(super) enum Held {
+    Whole(Box<Buffer>),
+    /// Those from this place on.
+    Small(Box<[u8]>, u32),
+}
+
+impl Held {
+    pub fn used(&self) -> &[u8] {
+        match self {
+            Held::Whole(buffer) => buffer.used(),
+            Held::Small(bytes, start) => &bytes[*start as usize..],
+        }
+    }
+
+    /// Takes away what was written; says whether that was all.
+    pub fn advance(&mut self, count: usize) -> bool {
+        match self {
+            Held::Whole(buffer) => buffer.start += count as u32,
+            Held::Small(_, start) => *start += count as u32,
+        }
+        self.used().is_empty()
+    }
+
+    /// It is going to wait, and is not to take more memory than it needs.
+    pub fn shrink(&mut self) {
+        if matches!(self, Held::Whole(_)) && self.used().len() <= SMALL {
+            let small = Held::Small(self.used().into(), 0);
+            std::mem::replace(self, small).give_back();
+        }
+    }
+
+    /// Gives back what was lent.
+    pub fn give_back(self) {
+        if let Held::Whole(buffer) = self {
+            buffer.give_back();
+        }
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) trait End {
     fn poll_write_last(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
     /// Has small writes sent at once from now on.
     fn set_nodelay(&self);
+    /// Whether a read that begins now and gives less than it could has come to the end.
+    fn has_all(&self) -> bool;
 }
 
 /// Counts the close of what it is part of.
@@ -152,7 +154,7 @@ pub(super) struct Stream {
 impl From<std::net::TcpStream> for Stream {
     /// Takes one that does not block.
     fn from(socket: std::net::TcpStream) -> Stream {
-        let kind = Kind::Tcp(AsyncFd::nonblocking(Tcp(socket, Closing)));
+        let kind = Kind::Tcp(AsyncFd::telling_all(Tcp(socket, Closing)));
         Stream { kind, reading: Cell::new(Reading::Watched) }
     }
 }
@@ -370,6 +372,11 @@ impl End for Stream {
                 Ok(send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)?)
             }),
         }
+    }
+
+    #[inline]
+    fn has_all(&self) -> bool {
+        matches!(&self.kind, Kind::Tcp(stream) if stream.has_all())
     }
 
     fn set_nodelay(&self) {

@@ -15,7 +15,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
@@ -239,7 +239,14 @@ fn form(request: &Request<Incoming>) -> Form {
 /// The response of a request. What is known at once costs no future of its own.
 pub(super) enum Serving {
     Now(Option<Response<Answer>>),
-    Later(LocalFuture<Response<Answer>>),
+    Later { response: LocalFuture<Response<Body>>, rest: Option<Rest> },
+}
+
+/// What is there of a request when its response is.
+pub(super) struct Rest {
+    running: Running,
+    version: Version,
+    entry: Option<Box<Entry>>,
 }
 
 impl Future for Serving {
@@ -250,7 +257,14 @@ impl Future for Serving {
             Serving::Now(response) => {
                 response.take().map_or(Poll::Pending, |it| Poll::Ready(Ok(it)))
             }
-            Serving::Later(future) => future.as_mut().poll(cx).map(Ok),
+            Serving::Later { response, rest } => {
+                let response = ready!(response.as_mut().poll(cx));
+                let Some(Rest { running, version, entry }) = rest.take() else {
+                    return Poll::Pending;
+                };
+                let line = running.0.clone();
+                Poll::Ready(Ok(line.finish(running, version, entry, response)))
+            }
         }
     }
 }
@@ -289,9 +303,7 @@ pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving 
     match worker.router().respond(request, &line.peer, prepare) {
         Reply::Now(response) => Serving::Now(Some(line.finish(running, version, entry, response))),
         Reply::Later(response) => {
-            let line = line.clone();
-            let later = async move { line.finish(running, version, entry, response.await) };
-            Serving::Later(Box::pin(later))
+            Serving::Later { response, rest: Some(Rest { running, version, entry }) }
         }
     }
 }

@@ -306,8 +306,8 @@ impl Router {
                 }))
             }
             Handler::Proxy(forwarder) => {
-                let (forwarder, (request, exchange)) = (forwarder.clone(), prepare(request));
-                Reply::Later(Box::pin(async move { forwarder.answer(request, &exchange).await }))
+                let (request, exchange) = prepare(request);
+                forwarder.clone().answer(request, exchange).map_or_else(Reply::from, Reply::Later)
             }
         }
     }

@@ -14,7 +14,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use futures_io::AsyncWrite;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::tally::Tally;
@@ -95,6 +94,6 @@ impl Write for Watched {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().transport).poll_close(cx)
+        Pin::new(&mut self.get_mut().transport).poll_shutdown(cx)
     }
 }

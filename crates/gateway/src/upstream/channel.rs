@@ -30,7 +30,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::outgoing::{Outgoing, Report};
-use super::stream::Stream;
+use crate::transport::Upstream;
 
 /// How often the parts of a connection may wake each other before other tasks get their turn.
 const ROUNDS: usize = 16;
@@ -56,14 +56,14 @@ impl Wake for Flag {
 
 /// The stream below hyper, polled in the name of whoever polls the channel.
 struct Below {
-    stream: Stream,
+    stream: Upstream,
     task: Rc<RefCell<Waker>>,
 }
 
 impl Below {
     fn poll<T>(
         self: Pin<&mut Self>,
-        poll: impl FnOnce(Pin<&mut Stream>, &mut Context<'_>) -> Poll<T>,
+        poll: impl FnOnce(Pin<&mut Upstream>, &mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let Below { stream, task } = self.get_mut();
         poll(Pin::new(stream), &mut Context::from_waker(&task.borrow()))
@@ -113,19 +113,21 @@ impl Write for Below {
 /// Why there is no response.
 pub(super) enum Lost {
     /// The connection was over before anything of the request was sent.
-    Unsent(Box<Request<Outgoing>>),
+    Unsent,
     /// It broke, or what came is not HTTP.
     Broken(hyper::Error),
     /// Nothing came for too long.
     TimedOut,
 }
 
-impl From<TrySendError<Request<Outgoing>>> for Lost {
-    fn from(mut error: TrySendError<Request<Outgoing>>) -> Lost {
-        match error.take_message() {
-            Some(request) => Lost::Unsent(Box::new(request)),
-            None => Lost::Broken(error.into_error()),
-        }
+impl Lost {
+    /// What an error of hyper's means; a request that was not sent goes back to where it was taken from.
+    pub fn of(
+        mut error: TrySendError<Request<Outgoing>>,
+        slot: &mut Option<Request<Outgoing>>,
+    ) -> Lost {
+        *slot = error.take_message();
+        if slot.is_some() { Lost::Unsent } else { Lost::Broken(error.into_error()) }
     }
 }
 
@@ -209,7 +211,7 @@ impl Driver {
 
 impl Channel {
     /// Speaks HTTP/1.1 over a stream.
-    pub async fn open(stream: Stream) -> hyper::Result<Channel> {
+    pub async fn open(stream: Upstream) -> hyper::Result<Channel> {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
         let below = Below { stream, task: task.clone() };
         let mut builder = Builder::new();
@@ -221,12 +223,14 @@ impl Channel {
         Ok(Channel { sender, driver })
     }
 
-    /// Sends a request and waits for the head of its response.
+    /// Sends a request and waits for the head of its response. The request is taken from its place; nothing of it was
+    /// sent if it is there again.
     pub async fn send(
         &mut self,
-        request: Request<Outgoing>,
+        slot: &mut Option<Request<Outgoing>>,
         limit: Duration,
     ) -> Result<Response<Incoming>, Lost> {
+        let Some(request) = slot.take() else { return Err(Lost::Unsent) };
         let report = request.body().report();
         let mut patience = Patience::new(limit, report.clone());
         let Channel { sender, driver } = self;
@@ -236,7 +240,7 @@ impl Channel {
                 report.remember(cx.waker());
             }
             if let Poll::Ready(reply) = driver.poll(cx.waker(), |cx| reply.as_mut().poll(cx)) {
-                return Poll::Ready(reply.map_err(Lost::from));
+                return Poll::Ready(reply.map_err(|error| Lost::of(error, slot)));
             }
             patience.poll(cx).map(|()| Err(Lost::TimedOut))
         })
@@ -259,7 +263,7 @@ impl Channel {
     }
 
     /// The stream and what was read of it, once the server has agreed to another protocol.
-    pub fn into_stream(self) -> Option<(Stream, Bytes)> {
+    pub fn into_stream(self) -> Option<(Upstream, Bytes)> {
         let parts = self.driver.connection?.into_parts();
         Some((parts.io.stream, parts.read_buf))
     }

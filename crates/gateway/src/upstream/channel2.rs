@@ -11,7 +11,7 @@ use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 
 use super::channel::{Lost, Patience};
 use super::outgoing::Outgoing;
-use super::stream::Stream;
+use crate::transport::Upstream;
 
 /// How much of one response may be on its way.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -31,7 +31,7 @@ pub(super) struct Channel2(SendRequest<Outgoing>);
 
 impl Channel2 {
     /// Speaks HTTP/2 over a stream.
-    pub async fn open(stream: Stream) -> hyper::Result<Channel2> {
+    pub async fn open(stream: Upstream) -> hyper::Result<Channel2> {
         let mut builder = Builder::new(EngineExecutor);
         builder
             .timer(EngineTimer)
@@ -50,17 +50,18 @@ impl Channel2 {
         !self.0.is_closed()
     }
 
-    /// Sends a request and waits for the head of its response.
+    /// As [`Channel::send`](super::channel::Channel::send).
     pub async fn send(
         &mut self,
-        request: Request<Outgoing>,
+        slot: &mut Option<Request<Outgoing>>,
         limit: Duration,
     ) -> Result<Response<Incoming>, Lost> {
+        let Some(request) = slot.take() else { return Err(Lost::Unsent) };
         let mut patience = Patience::new(limit, request.body().report());
         let mut reply = pin!(self.0.try_send_request(request));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                return Poll::Ready(reply.map_err(Lost::from));
+                return Poll::Ready(reply.map_err(|error| Lost::of(error, slot)));
             }
             patience.poll(cx).map(|()| Err(Lost::TimedOut))
         })

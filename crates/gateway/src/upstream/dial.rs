@@ -15,10 +15,9 @@ use superpoll_rt::net::{TcpStream, lookup_host};
 use superpoll_rt::time::timeout;
 
 use super::group::Group;
-use super::stream::Stream;
 use crate::Address;
 use crate::proxy_protocol;
-use crate::transport::Plain;
+use crate::transport::{Plain, Upstream};
 
 /// A client's address and the one it has connected to, as connections tell servers of it. Where they are told, a
 /// connection is for requests of that client only.
@@ -26,7 +25,7 @@ pub(super) type Told = Option<(SocketAddr, SocketAddr)>;
 
 /// A new connection, and whether HTTP/2 is spoken on it.
 pub(super) struct Dialled {
-    pub stream: Stream,
+    pub stream: Upstream,
     pub is_h2: bool,
 }
 
@@ -56,7 +55,7 @@ pub(super) async fn dial(
         within(limit, written).await?;
     }
     let Some(tls) = &group.tls else {
-        return Ok(Dialled { stream: Stream::Plain(plain), is_h2: config.h2 });
+        return Ok(Dialled { stream: Upstream::Plain(plain), is_h2: config.h2 });
     };
     let name = match &tls.name {
         Some(name) => name.clone(),
@@ -64,7 +63,7 @@ pub(super) async fn dial(
     };
     let stream = within(limit, tls.connector.connect(name, plain)).await?;
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok(Dialled { stream: Stream::Tls(Box::new(FuturesIo::new(stream))), is_h2 })
+    Ok(Dialled { stream: Upstream::Tls(Box::new(FuturesIo::new(stream))), is_h2 })
 }
 
 fn server_name(address: &Address) -> io::Result<ServerName<'static>> {

@@ -71,7 +71,12 @@ fn strip(headers: &mut HeaderMap, trusts: bool) {
     if gone.contains(&CONNECTION) {
         for field in headers.get_all(CONNECTION) {
             let tokens = field.as_bytes().split(|&byte| byte == b',');
-            let names = tokens.filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok());
+            // Nearly all say one of these, which are no names of fields that would have to be looked for.
+            let is_common = |token: &&[u8]| {
+                token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close")
+            };
+            let tokens = tokens.map(<[u8]>::trim_ascii).filter(|token| !is_common(token));
+            let names = tokens.filter_map(|token| HeaderName::from_bytes(token).ok());
             gone.extend(names.filter(|name| about(name.as_str()) == About::Other));
         }
     }

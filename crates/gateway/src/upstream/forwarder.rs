@@ -7,14 +7,13 @@
 //! failed at it would fail at again. A server that takes too long for its response has failed, but is not relieved of
 //! it: the request may be the reason, and would keep the next one busy as well.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -31,13 +30,14 @@ use super::fault::{Fault, Outcome};
 use super::fields::{self, Asker};
 use super::group::Group;
 use super::incoming::Relayed;
-use super::outgoing::{Outgoing, Report};
+use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool};
+use super::spare::Spare;
 use super::{strict, tunnel};
 use crate::Address;
 use crate::body::Body;
 use crate::config::{Proxy, Timeouts};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, LocalFuture};
 use crate::reply;
 use crate::upload::{Upload, UploadError};
 
@@ -61,11 +61,19 @@ pub(crate) struct Forwarder {
     tunnel: Duration,
 }
 
+/// What is known of a request beside itself.
+struct Way {
+    /// It may be sent again.
+    repeats: bool,
+    /// It asks for another protocol.
+    upgrades: bool,
+    told: Told,
+    client: Option<IpAddr>,
+}
+
 /// Why a request was not answered by a server.
 struct Failed {
     fault: Fault,
-    /// The request, if nothing of it was sent.
-    unsent: Option<Request<Outgoing>>,
     /// It failed on a connection that was idle before, which says little of the server.
     was_idle: bool,
     /// It may be sent to another server.
@@ -73,23 +81,18 @@ struct Failed {
 }
 
 impl Failed {
-    fn unsent(request: Request<Outgoing>, error: io::Error) -> Failed {
-        let fault = Fault::Connect(error);
-        Failed { fault, unsent: Some(request), was_idle: false, may_go_on: true }
+    fn unsent(error: io::Error) -> Failed {
+        Failed { fault: Fault::Connect(error), was_idle: false, may_go_on: true }
     }
 
     fn lost(lost: Lost, was_idle: bool, limit: Duration) -> Failed {
-        let (fault, unsent, may_go_on) = match lost {
-            Lost::Unsent(request) => {
-                (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), Some(*request), true)
-            }
-            Lost::Broken(error) if error.is_parse() => {
-                (Fault::Head(error.to_string()), None, false)
-            }
-            Lost::Broken(error) => (Fault::Broken(error), None, true),
-            Lost::TimedOut => (Fault::Silent(limit), None, false),
+        let (fault, may_go_on) = match lost {
+            Lost::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
+            Lost::Broken(error) if error.is_parse() => (Fault::Head(error.to_string()), false),
+            Lost::Broken(error) => (Fault::Broken(error), true),
+            Lost::TimedOut => (Fault::Silent(limit), false),
         };
-        Failed { fault, unsent, was_idle: was_idle && may_go_on, may_go_on }
+        Failed { fault, was_idle: was_idle && may_go_on, may_go_on }
     }
 
     /// What the client is told.
@@ -125,14 +128,18 @@ impl Forwarder {
         }
     }
 
-    /// Answers a request with what a server says to it.
-    pub async fn answer(&self, request: Request<Upload>, exchange: &Exchange) -> Response<Body> {
+    /// Answers a request with what a server says to it, or at once if it is not forwarded.
+    ///
+    /// What can be done at once is done here, so that the future is small: it is made anew for each request.
+    pub fn answer(
+        self: Rc<Forwarder>,
+        request: Request<Upload>,
+        exchange: Exchange,
+    ) -> Result<LocalFuture<Response<Body>>, StatusCode> {
         let (mut head, upload) = request.into_parts();
-        if let Err(status) = strict::check(&head) {
-            return reply::status(status);
-        }
+        strict::check(&head)?;
         if upload.is_too_large() {
-            return reply::status(StatusCode::PAYLOAD_TOO_LARGE);
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
         let peer = exchange.peer();
         let upgrade = match exchange.can_take_over() && upload.is_end_stream() {
@@ -171,20 +178,48 @@ impl Forwarder {
         head.version = Version::HTTP_11;
         head.extensions.clear();
         let repeats = is_idempotent(&head.method);
-        let body = match upload.is_end_stream() {
-            true => Outgoing::empty(),
-            false => match Box::pin(body(upload, repeats && !expects)).await {
-                Ok(body) => body,
-                Err(error) => return reply::status(status_of(&error)),
-            },
-        };
         let told = match self.pool.group.config().proxy_protocol {
             Some(_) => peer.client.zip(peer.local),
             None => None,
         };
-        let request = Request::from_parts(head, body);
-        match self.forward(request, repeats, told, client).await {
-            Ok((response, lease)) => self.pass(response, lease, upgrades, exchange).await,
+        let way = Way { repeats, upgrades, told, client };
+        if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
+            return Ok(Box::pin(async move {
+                match kept(upload).await {
+                    Ok(body) => {
+                        let mut request = Some(Request::from_parts(head, body));
+                        self.relay(&mut request, &way, &exchange).await
+                    }
+                    Err(error) => reply::status(status_of(&error)),
+                }
+            }));
+        }
+        let body = match upload.is_end_stream() {
+            true => Outgoing::empty(),
+            false => Outgoing::upload(upload),
+        };
+        let mut request = Some(Request::from_parts(head, body));
+        Ok(Box::pin(async move { self.relay(&mut request, &way, &exchange).await }))
+    }
+
+    /// Forwards a request and passes the response on.
+    async fn relay(
+        &self,
+        request: &mut Option<Request<Outgoing>>,
+        way: &Way,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        match self.forward(request, way).await {
+            Ok(answered) => {
+                let mut answered = Some(answered);
+                poll_fn(|cx| match answered.take() {
+                    Some((response, lease)) => {
+                        Poll::Ready(self.pass(cx, response, lease, way.upgrades, exchange))
+                    }
+                    None => Poll::Pending,
+                })
+                .await
+            }
             Err(response) => response,
         }
     }
@@ -192,12 +227,10 @@ impl Forwarder {
     /// Finds a server that answers.
     async fn forward(
         &self,
-        mut request: Request<Outgoing>,
-        repeats: bool,
-        told: Told,
-        client: Option<IpAddr>,
+        request: &mut Option<Request<Outgoing>>,
+        way: &Way,
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
-        let group = &self.pool.group;
+        let (group, client) = (&self.pool.group, way.client);
         let Some(mut index) = self.pool.choose(client, &[]) else {
             group.turned_away(&self.route);
             let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
@@ -210,12 +243,12 @@ impl Forwarder {
         let mut must_dial = false;
         loop {
             let may_need = (left > 0 && group.members().len() > 1) || self.pool.has_idle(index);
-            let spare = match repeats && may_need {
-                true => again(&request),
+            let spare = match way.repeats && may_need {
+                true => request.as_ref().and_then(Spare::of),
                 false => None,
             };
-            let report = request.body().report();
-            let failed = match self.attempt(index, request, told, must_dial).await {
+            let report = request.as_ref().and_then(|request| request.body().report());
+            let failed = match self.attempt(index, request, way.told, must_dial).await {
                 Ok(answered) => {
                     group.worked(index);
                     return Ok(answered);
@@ -226,11 +259,11 @@ impl Forwarder {
                 return Err(reply::status(status_of(&fault)));
             }
             let status = failed.status();
-            let Failed { fault, unsent, was_idle, may_go_on } = failed;
-            let next = unsent.or(spare);
+            let Failed { fault, was_idle, may_go_on } = failed;
+            let next = request.take().or_else(|| spare.and_then(Spare::request));
             let was_idle = was_idle && !must_dial;
             if was_idle && let Some(next) = next {
-                (request, must_dial) = (next, true);
+                (*request, must_dial) = (Some(next), true);
                 continue;
             }
             if !was_idle {
@@ -246,7 +279,7 @@ impl Forwarder {
                 return Err(reply::status(status));
             };
             group.tell(index, &self.route, &fault, Outcome::Retried);
-            (request, index, must_dial) = (next, other, false);
+            (*request, index, must_dial) = (Some(next), other, false);
             left -= 1;
         }
     }
@@ -255,7 +288,7 @@ impl Forwarder {
     async fn attempt(
         &self,
         index: usize,
-        mut request: Request<Outgoing>,
+        request: &mut Option<Request<Outgoing>>,
         told: Told,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), Failed> {
@@ -268,7 +301,7 @@ impl Forwarder {
                         lease.channel = Some(channel);
                         return Ok((response, lease));
                     }
-                    Err(Lost::Unsent(unsent)) => request = *unsent,
+                    Err(Lost::Unsent) => {}
                     Err(lost) => return Err(Failed::lost(lost, true, self.response)),
                 }
             }
@@ -281,35 +314,39 @@ impl Forwarder {
     async fn attempt_anew(
         &self,
         mut lease: Lease,
-        mut request: Request<Outgoing>,
+        request: &mut Option<Request<Outgoing>>,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), Failed> {
         let (pool, index, told) = (&self.pool, lease.index, lease.told);
         if !must_dial && let Some(mut channel) = pool.shared(index, told) {
-            for_h2(&mut request, pool.group.tls.is_some());
+            if let Some(request) = request {
+                for_h2(request, pool.group.tls.is_some());
+            }
             match channel.send(request, self.response).await {
                 Ok(response) => return Ok((response, lease)),
-                Err(Lost::Unsent(unsent)) => request = *unsent,
+                Err(Lost::Unsent) => {}
                 Err(lost) => return Err(Failed::lost(lost, true, self.response)),
             }
         }
         let Dialled { stream, is_h2 } = match dial(&pool.group, index, told, self.connect).await {
             Ok(dialled) => dialled,
-            Err(error) => return Err(Failed::unsent(request, error)),
+            Err(error) => return Err(Failed::unsent(error)),
         };
         let failed = |lost| Failed::lost(lost, false, self.response);
         if is_h2 {
             let opened = Channel2::open(stream).await;
             let Ok(mut channel) = opened else {
-                return Err(failed(Lost::Unsent(Box::new(request))));
+                return Err(failed(Lost::Unsent));
             };
             pool.share(index, told, &channel);
-            for_h2(&mut request, pool.group.tls.is_some());
+            if let Some(request) = request {
+                for_h2(request, pool.group.tls.is_some());
+            }
             let response = channel.send(request, self.response).await.map_err(failed)?;
             return Ok((response, lease));
         }
         let Ok(channel) = Channel::open(stream).await else {
-            return Err(failed(Lost::Unsent(Box::new(request))));
+            return Err(failed(Lost::Unsent));
         };
         let mut channel = Box::new(channel);
         let response = self.send(&mut channel, request).await.map_err(failed)?;
@@ -320,9 +357,11 @@ impl Forwarder {
     async fn send(
         &self,
         channel: &mut Channel,
-        mut request: Request<Outgoing>,
+        request: &mut Option<Request<Outgoing>>,
     ) -> Result<Response<Incoming>, Lost> {
-        for_h1(&mut request, &self.pool, self.host.as_ref());
+        if let Some(request) = request {
+            for_h1(request, &self.pool, self.host.as_ref());
+        }
         channel.send(request, self.response).await
     }
 
@@ -336,8 +375,9 @@ impl Forwarder {
     }
 
     /// Passes a response on.
-    async fn pass(
+    fn pass(
         &self,
+        cx: &mut Context<'_>,
         response: Response<Incoming>,
         mut lease: Lease,
         upgrades: bool,
@@ -365,25 +405,19 @@ impl Forwarder {
             });
             return Response::from_parts(head, Body::empty());
         }
-        let relayed = Cell::new(Some(Relayed::new(incoming, lease, self.body)));
-        let body = poll_fn(|cx| {
-            Poll::Ready(
-                relayed.take().map_or_else(|| Ok(Body::empty()), |relayed| relayed.into_body(cx)),
-            )
-        });
-        match body.await {
+        match Relayed::new(incoming, lease, self.body).into_body(cx) {
             Ok(body) => Response::from_parts(head, body),
             Err(_) => reply::status(StatusCode::BAD_GATEWAY),
         }
     }
 }
 
-/// The body to send: in memory, if it may have to be sent again and is small.
-async fn body(mut upload: Upload, keeps: bool) -> Result<Outgoing, UploadError> {
-    let is_small = upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY);
-    if !keeps || !is_small {
-        return Ok(Outgoing::Upload { upload, report: Rc::new(Report::default()) });
-    }
+fn is_small(upload: &Upload) -> bool {
+    upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY)
+}
+
+/// Reads a body that may have to be sent again.
+async fn kept(mut upload: Upload) -> Result<Outgoing, UploadError> {
     let mut bytes = Bytes::new();
     let mut trailers = None;
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await {
@@ -394,7 +428,7 @@ async fn body(mut upload: Upload, keeps: bool) -> Result<Outgoing, UploadError> 
                 all.extend_from_slice(&data);
                 bytes = all.freeze();
             }
-            Err(other) => trailers = other.into_trailers().ok(),
+            Err(other) => trailers = other.into_trailers().ok().map(Box::new),
         }
     }
     Ok(Outgoing::Memory { bytes, trailers })
@@ -411,16 +445,6 @@ fn status_of(error: &UploadError) -> StatusCode {
         UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
         UploadError::Broken(_) => StatusCode::BAD_REQUEST,
     }
-}
-
-/// The same request once more, if that can be.
-fn again(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
-    let mut copy = Request::new(request.body().again()?);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
 }
 
 /// A server's address where a host is asked for.

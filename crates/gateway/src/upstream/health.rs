@@ -77,17 +77,17 @@ async fn is_well(group: &Group, index: usize, health: &Health) -> Result<(), Str
     let Dialled { stream, is_h2 } = dialled.map_err(|error| Fault::Connect(error).to_string())?;
     let told = |error: hyper::Error| Fault::Broken(error).to_string();
     let lost = |lost: Lost| match lost {
-        Lost::Unsent(_) => "the connection was closed at once".to_owned(),
+        Lost::Unsent => "the connection was closed at once".to_owned(),
         Lost::Broken(error) => told(error),
         Lost::TimedOut => Fault::Silent(limit).to_string(),
     };
     let status = if is_h2 {
         let mut channel = Channel2::open(stream).await.map_err(told)?;
         for_h2(&mut request, group.tls.is_some());
-        channel.send(request, limit).await.map_err(lost)?.status()
+        channel.send(&mut Some(request), limit).await.map_err(lost)?.status()
     } else {
         let mut channel = Channel::open(stream).await.map_err(told)?;
-        let response = channel.send(request, limit).await.map_err(lost)?;
+        let response = channel.send(&mut Some(request), limit).await.map_err(lost)?;
         let status = response.status();
         // Closed with its response half read, a server may write down a broken connection.
         let mut body = response.into_body();

@@ -7,10 +7,11 @@
 //! | module | what it does |
 //! |---|---|
 //! | `forwarder` | a request's way to a server and back, with retries |
+//! | `spare` | a request that may have to be sent again |
 //! | `strict`, `fields` | what is refused, and how heads change on their way |
 //! | `group`, `balance`, `health` | who is up, whose turn it is, who is asked whether it is well |
 //! | `fault` | why a request has failed |
-//! | `pool`, `dial`, `stream` | connections: kept, new, and what is below them |
+//! | `pool`, `dial` | connections: kept and new |
 //! | `channel`, `channel2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | what has left HTTP: WebSocket |
@@ -27,7 +28,7 @@ mod health;
 mod incoming;
 mod outgoing;
 mod pool;
-mod stream;
+mod spare;
 mod strict;
 mod tunnel;
 

@@ -36,14 +36,19 @@ impl Report {
 /// The body of a forwarded request.
 pub(super) enum Outgoing {
     /// Sent as often as need be.
-    Memory { bytes: Bytes, trailers: Option<HeaderMap> },
+    Memory { bytes: Bytes, trailers: Option<Box<HeaderMap>> },
     /// Sent as it comes.
-    Upload { upload: Upload, report: Rc<Report> },
+    Upload { upload: Box<Upload>, report: Rc<Report> },
 }
 
 impl Outgoing {
     pub fn empty() -> Outgoing {
         Outgoing::Memory { bytes: Bytes::new(), trailers: None }
+    }
+
+    /// Sent as it comes.
+    pub fn upload(upload: Upload) -> Outgoing {
+        Outgoing::Upload { upload: Box::new(upload), report: Rc::new(Report::default()) }
     }
 
     /// The same once more, if that can be.
@@ -77,14 +82,14 @@ impl Body for Outgoing {
                 if !bytes.is_empty() {
                     return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
                 }
-                return Poll::Ready(trailers.take().map(Frame::trailers).map(Ok));
+                return Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))));
             }
             Outgoing::Upload { upload, report } => (upload, report),
         };
         let waker = report.waker.borrow();
         let polled = match &*waker {
-            Some(waker) => Pin::new(&mut *upload).poll_frame(&mut Context::from_waker(waker)),
-            None => Pin::new(&mut *upload).poll_frame(cx),
+            Some(waker) => Pin::new(&mut **upload).poll_frame(&mut Context::from_waker(waker)),
+            None => Pin::new(&mut **upload).poll_frame(cx),
         };
         match polled {
             Poll::Pending => Poll::Pending,

@@ -18,8 +18,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::pool::Lease;
-use super::stream::Stream;
-use crate::transport::Transport;
+use crate::transport::{Transport, Upstream};
 
 /// How often within its limit a tunnel is looked at.
 const LOOKS: u32 = 4;
@@ -138,7 +137,7 @@ impl Idleness {
 pub(super) async fn run(
     mut client: Transport,
     from_client: Bytes,
-    mut server: Stream,
+    mut server: Upstream,
     from_server: Bytes,
     lease: Lease,
     limit: Duration,

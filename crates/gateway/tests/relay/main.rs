@@ -11,6 +11,7 @@ use superpoll_gateway::Address;
 use superpoll_gateway::relay::{Counters, Failure, Options, Relay};
 use superpoll_rt::{BackendKind, Runtime, time};
 
+mod ends;
 mod failures;
 mod limits;
 mod served;

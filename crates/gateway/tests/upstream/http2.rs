@@ -17,7 +17,8 @@ use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerNam
 use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use futures_rustls::{TlsAcceptor, TlsConnector};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer, FuturesIo};
@@ -35,8 +36,18 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallibl
     let told = format!("{:?} {} {}", head.version, head.method, head.uri);
     let collected = body.collect().await.map(|body| (body.trailers().cloned(), body.to_bytes()));
     let (trailers, bytes) = collected.unwrap_or_default();
-    let body = Full::new(bytes).with_trailers(std::future::ready(trailers.map(Ok)));
-    let mut response = Response::new(body.boxed_unsync());
+    let body = match trailers {
+        None => Full::new(bytes).boxed_unsync(),
+        // HTTP/1.1 has trailers only where the length is not told before.
+        Some(trailers) => {
+            let frames = [Frame::data(bytes), Frame::trailers(trailers)].map(Ok);
+            StreamBody::new(futures_lite::stream::iter(frames)).boxed_unsync()
+        }
+    };
+    let mut response = Response::new(body);
+    if let Some(names) = head.headers.get("trailer") {
+        response.headers_mut().insert("trailer", names.clone());
+    }
     response.headers_mut().insert("x-told", told.parse().unwrap());
     if let Some(address) = head.headers.get("x-forwarded-for") {
         response.headers_mut().insert("x-for", address.clone());

@@ -24,6 +24,9 @@ struct Model {
     refuses_splice: bool,
     breaks_after: Option<usize>,
     nodelay: Cell<u32>,
+    /// A source has ended, and its reads give all there is.
+    has_all: bool,
+    reads: Cell<u32>,
     /// How many bytes a target gets in all, if nothing breaks.
     last_at: usize,
 }
@@ -39,6 +42,8 @@ impl Model {
             refuses_splice: false,
             breaks_after: None,
             nodelay: Cell::new(0),
+            has_all: false,
+            reads: Cell::new(0),
             last_at: 0,
         }
     }
@@ -67,7 +72,12 @@ fn empty(pipe: &OwnedFd) -> bool {
 
 impl End for Model {
     fn poll_read(&self, _: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        let count = ready!(self.next(self.given.get(), room.len().min(self.left())))?;
+        self.reads.set(self.reads.get() + 1);
+        let most = room.len().min(self.left());
+        let count = match self.has_all {
+            true => most,
+            false => ready!(self.next(self.given.get(), most))?,
+        };
         let start = self.given.get();
         room[..count].copy_from_slice(&self.bytes[start..start + count]);
         self.given.set(start + count);
@@ -118,6 +128,10 @@ impl End for Model {
         // Only with the last ones in hand.
         assert!(self.got.borrow().len() + bytes.len() >= self.last_at);
         self.poll_write(cx, bytes)
+    }
+
+    fn has_all(&self) -> bool {
+        self.has_all
     }
 
     fn set_nodelay(&self) {
@@ -245,4 +259,42 @@ fn nagle_is_off_from_the_second_write_and_not_asked_for_before() {
     // Two are read at a time, and the last ones are written with the end.
     let times: Vec<u32> = (0..7).map(written).collect();
     assert_eq!(times, [0, 0, 0, 0, 1, 1, 1]);
+}
+
+#[test]
+fn an_end_that_is_known_is_not_looked_for_behind_the_last_bytes() {
+    for (length, known, otherwise) in
+        [(1, 1, 2), (BUFFER - 1, 1, 2), (BUFFER, 2, 2), (BUFFER + 1, 2, 3), (3 * BUFFER + 5, 4, 5)]
+    {
+        for has_all in [true, false] {
+            let mut source = Model::new(vec![Some(usize::MAX)], bytes(length));
+            source.has_all = has_all;
+            let mut target = Model::new(vec![Some(1000), None, Some(usize::MAX)], Vec::new());
+            target.last_at = length;
+            assert!(run(&source, &target).0.is_ok());
+            assert!(*target.got.borrow() == source.bytes);
+            assert_eq!(source.reads.get(), if has_all { known } else { otherwise }, "{length}");
+        }
+    }
+}
+
+#[test]
+fn what_waits_takes_no_more_memory_than_it_needs() {
+    let polled = |length: usize, writes: Vec<Option<usize>>| {
+        let source = Model::new(vec![Some(length), None, None, None], bytes(length));
+        let (target, mut flow) = (Model::new(writes, Vec::new()), Flow::new(false));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(flow.poll(&mut cx, &source, &target, &mut Moved::default()).is_pending());
+        let is_small = matches!(flow.held, Some(Held::Small(..)));
+        let held = flow.held.as_ref().map(|held| held.used().to_vec());
+        (is_small, held, target.got.take())
+    };
+    let all = bytes(10_000);
+    assert_eq!(polled(100, vec![None]), (true, Some(all[..100].to_vec()), vec![]));
+    assert!(!polled(10_000, vec![None]).0);
+    // What is left of much may be little.
+    let (is_small, held, got) = polled(10_000, vec![Some(9_990), None]);
+    assert!(is_small && held.unwrap() == all[9_990..] && got == all[..9_990]);
+    let (is_small, held, _) = polled(100, vec![Some(100)]);
+    assert!(!is_small && held.is_none());
 }
