@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use sd_notify::NotifyState;
-use superpoll::limits;
+use superpoll::{BackendKind, limits};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 use superpoll_sit::{Babysitter, Happening, Line, Listener};
@@ -61,7 +61,9 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 fn end_on_signals(socket: PathBuf) -> impl FnOnce() + Send {
     move || {
         let asked = || -> io::Result<()> {
-            let runtime = Runtime::builder().build().map_err(io::Error::other)?;
+            // Nothing but signals comes in here: no back-end is worth to be chosen for it.
+            let runtime =
+                Runtime::builder().backend(BackendKind::Epoll).build().map_err(io::Error::other)?;
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             runtime

@@ -42,6 +42,9 @@ use crate::transport::Socket;
 /// How many connections are called back in one go before other tasks have their turn.
 const BATCH: usize = 256;
 
+/// In so many parts of a second it is seen to it that those leave for the babysitter whose time has come.
+const PARTS: u32 = 4;
+
 /// So many connections more than before have to be parked for memory to be given back: it is some milliseconds of work.
 const MANY: usize = 256;
 
@@ -169,6 +172,7 @@ pub struct Prepared {
     poller: Poller,
     nested: OwnedFd,
     outlives: bool,
+    is_babysat: bool,
 }
 
 /// What is parked on one engine.
@@ -182,6 +186,8 @@ pub struct Lot {
     given_back_at: Cell<usize>,
     /// Whether connections may go on with another server.
     outlives: bool,
+    /// Whether somebody else watches connections.
+    is_babysat: bool,
     /// Whether it was told that the babysitter is lost.
     told_lost: Cell<bool>,
     report: Report,
@@ -204,19 +210,20 @@ impl Lot {
     /// What the kernel says of another epoll object, or of another thread.
     pub fn prepare(topology: Topology) -> io::Result<Prepared> {
         let outlives = matches!(topology, Topology::Process(..));
+        let is_babysat = !matches!(topology, Topology::Nested);
         let builder = match topology {
             Topology::Nested => Poller::builder().backend(BackendKind::Epoll),
             topology => Poller::builder().topology(topology),
         };
         let mut poller = builder.build()?;
         let nested = poller.nest()?.try_clone_to_owned()?;
-        Ok(Prepared { poller, nested, outlives })
+        Ok(Prepared { poller, nested, outlives, is_babysat })
     }
 
     /// Opens a lot on the engine of this thread, which counts what is in it.
     #[must_use]
     pub(crate) fn open(prepared: Prepared, counters: Arc<Engine>, report: Report) -> Rc<Lot> {
-        let Prepared { poller, nested, outlives } = prepared;
+        let Prepared { poller, nested, outlives, is_babysat } = prepared;
         let lot = Rc::new(Lot {
             poller: RefCell::new(poller),
             places: RefCell::default(),
@@ -224,6 +231,7 @@ impl Lot {
             fresh: RefCell::default(),
             given_back_at: Cell::new(0),
             outlives,
+            is_babysat,
             told_lost: Cell::new(false),
             report,
             counters,
@@ -400,13 +408,9 @@ impl Lot {
         loop {
             let Ok(ready) = nested.readable().await else { return };
             let Some(lot) = lot.upgrade() else { return };
-            let outcome = lot.poller.borrow_mut().wait(&mut events, Some(Duration::ZERO));
-            if !matches!(outcome, Ok(BATCH..)) {
+            if lot.stir(&mut events) < BATCH {
                 // Level-triggered by epoll's own rule: what comes after this is told anew.
                 ready.clear();
-            }
-            for event in &events {
-                lot.call(event.key(), Why::Ready);
             }
             drop(lot);
             superpoll_rt::yield_now().await;
@@ -415,17 +419,23 @@ impl Lot {
 
     async fn keep_time(lot: Weak<Lot>) {
         loop {
-            time::sleep(Duration::from_secs(1)).await;
-            let Some(lot) = lot.upgrade() else { return };
-            lot.save_memory();
-            lot.end_stays();
-            lot.look_after_babysitter();
+            for part in 1..=PARTS {
+                time::sleep(Duration::from_secs(1) / PARTS).await;
+                let Some(lot) = lot.upgrade() else { return };
+                if lot.is_babysat {
+                    lot.look_after_babysitter();
+                }
+                if part == PARTS {
+                    lot.save_memory();
+                    lot.end_stays();
+                }
+            }
         }
     }
 
     /// Has those leave whose time has come, and tells if there is nobody to leave them with any more.
     fn look_after_babysitter(&self) {
-        let mut poller = self.poller.borrow_mut();
+        let poller = self.poller.borrow_mut();
         if let Babysitting::Lost(why) = poller.babysitting()
             && !self.told_lost.replace(true)
         {
@@ -434,7 +444,19 @@ impl Lot {
             );
             (self.report)(&Event::new(Level::Error, "babysitter-lost", message));
         }
-        poller.flush();
+        drop(poller);
+        // The hand that picks who leaves goes on with each wait.
+        self.stir(&mut Events::with_limit(BATCH));
+    }
+
+    /// Calls back who has something to tell. Returns how many there were.
+    fn stir(&self, events: &mut Events) -> usize {
+        let outcome = self.poller.borrow_mut().wait(events, Some(Duration::ZERO));
+        for event in &*events {
+            self.call(event.key(), Why::Ready);
+        }
+        // A failure has told nobody; the next look may do better.
+        outcome.unwrap_or(0)
     }
 
     /// Gives back what is due.

@@ -1,5 +1,6 @@
 //! One server after another, with the same connections.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -68,19 +69,26 @@ impl Nursery {
         &self.babysitter.0
     }
 
-    /// How many descriptors the babysitter has that are sockets of TCP or else.
+    /// How many sockets of TCP the babysitter has, listeners included.
     pub fn held(&self) -> usize {
-        descriptors(self.babysitter.0.id())
+        let process = PathBuf::from(format!("/proc/{}", self.babysitter.0.id()));
+        let table = fs::read_to_string(process.join("net/tcp")).unwrap();
+        let inodes: HashSet<&str> =
+            table.lines().filter_map(|line| line.split_whitespace().nth(9)).collect();
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let is_tcp = |file: &fs::DirEntry| {
+            let target = fs::read_link(file.path()).unwrap_or_default();
+            let target = target.to_string_lossy().into_owned();
+            let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+            inode.is_some_and(|inode| inodes.contains(inode))
+        };
+        files.filter(is_tcp).count()
     }
 
-    /// Waits until the babysitter has so many connections.
-    pub fn until_held(&self, before: usize, count: usize) {
-        until("idle connections are left with the babysitter", || self.held() >= before + count);
+    /// Waits until the babysitter has the server's listener and so many connections.
+    pub fn until_held(&self, count: usize) {
+        until("idle connections are left with the babysitter", || self.held() > count);
     }
-}
-
-pub fn descriptors(process: u32) -> usize {
-    fs::read_dir(PathBuf::from(format!("/proc/{process}/fd"))).map_or(0, Iterator::count)
 }
 
 /// Clients that have come to rest.
@@ -91,7 +99,6 @@ struct Crowd {
 
 impl Crowd {
     fn new(nursery: &Nursery, count: usize) -> Crowd {
-        let before = nursery.held();
         let at = nursery.at();
         let idle = (0..count).map(|_| {
             let mut stream = connect(at);
@@ -100,7 +107,7 @@ impl Crowd {
         });
         let idle: Vec<TcpStream> = idle.collect();
         let subscribers = (0..count).map(|_| Subscriber::new(at)).collect();
-        nursery.until_held(before, 2 * count);
+        nursery.until_held(2 * count);
         Crowd { subscribers, idle }
     }
 
@@ -155,11 +162,10 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
 #[test]
 fn a_signal_starts_the_next_server() {
     let nursery = Nursery::new("");
-    let before = nursery.held();
     let first = nursery.server(&[]);
     let mut client = connect(nursery.at());
     get(&mut client, "/small");
-    nursery.until_held(before, 1);
+    nursery.until_held(1);
     first.signal("USR2");
     first.says("is to take over");
     let said = first.errors();
@@ -176,7 +182,6 @@ fn a_signal_starts_the_next_server() {
 #[test]
 fn a_long_poll_is_answered_by_the_next_server() {
     let nursery = Nursery::new("");
-    let before = nursery.held();
     let first = nursery.server(&[]);
     let ask = || {
         let mut client = connect(nursery.at());
@@ -184,7 +189,7 @@ fn a_long_poll_is_answered_by_the_next_server() {
         client
     };
     let mut clients: Vec<TcpStream> = (0..20).map(|_| ask()).collect();
-    nursery.until_held(before, 20);
+    nursery.until_held(20);
     first.signal("KILL");
     drop(first.ended());
     let second = nursery.server(&[]);
@@ -202,15 +207,14 @@ fn a_long_poll_is_answered_by_the_next_server() {
 #[test]
 fn a_server_that_ends_as_it_was_asked_to_leaves_nothing() {
     let nursery = Nursery::new("");
-    let before = nursery.held();
     let server = nursery.server(&[]);
     let mut client = connect(nursery.at());
     get(&mut client, "/small");
-    nursery.until_held(before, 1);
+    nursery.until_held(1);
     server.signal("TERM");
     let (status, said) = server.ended();
     assert!(status.success(), "{said}");
-    until("nothing is held", || nursery.held() <= before);
+    until("nothing is held", || nursery.held() == 0);
     assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap_or(0), 0);
     assert!(TcpStream::connect(nursery.at()).is_err());
 }
@@ -218,14 +222,13 @@ fn a_server_that_ends_as_it_was_asked_to_leaves_nothing() {
 #[test]
 fn a_server_goes_on_without_its_babysitter_and_says_so() {
     let nursery = Nursery::new("");
-    let before = nursery.held();
     let server = nursery.server(&[]);
     let mut idle: Vec<TcpStream> = (0..50).map(|_| connect(nursery.at())).collect();
     for client in &mut idle {
         get(client, "/small");
     }
     let mut subscriber = Subscriber::new(nursery.at());
-    nursery.until_held(before, 51);
+    nursery.until_held(51);
     signal(nursery.babysitter(), "KILL");
     server.says("the babysitter is lost");
     for client in &mut idle {
