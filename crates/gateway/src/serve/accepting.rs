@@ -34,6 +34,8 @@ pub(super) fn refusals() -> Seldom {
 /// A listener on one engine.
 pub(super) struct Accepting {
     pub on: Address,
+    /// The address that clients connect to, where there is only one.
+    pub local: Option<SocketAddr>,
     pub worker: Rc<Worker>,
     pub home: Rc<Home>,
     pub closed: Rc<Cell<bool>>,
@@ -96,7 +98,7 @@ impl Accepting {
             counters.refused.add(1);
             return self.refused("there are as many as the limits allow, of all or of one client");
         };
-        let local = plain.local_address();
+        let local = self.local.or_else(|| plain.local_address());
         let peer = Peer { client, local, is_encrypted: false, seat: Some(seat) };
         spawn(self.home.clone().begin(plain, peer)).detach();
     }

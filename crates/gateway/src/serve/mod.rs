@@ -331,6 +331,7 @@ impl Server {
                     let home = Rc::new(home);
                     homes.push((opening.on.clone(), home.clone()));
                     let accepting = Accepting {
+                        local: opening.on.only(),
                         on: opening.on,
                         worker: local.worker.clone(),
                         home,
