@@ -155,6 +155,19 @@ fn start_successor() -> Result<Child, Box<dyn Error>> {
     started.map_err(|error| format!("starting {}: {error}", program.display()).into())
 }
 
+/// Tells if a successor ends before this process does, which is then not succeeded.
+fn await_end(mut child: Child, journal: Arc<Journal>) {
+    let number = child.id();
+    let waits = move || {
+        let status =
+            child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let message = format!("process {number}, which was to take over, has ended: {status}");
+        journal.write(&Event::new(Level::Error, "upgrade-failed", message));
+    };
+    // Without a thread to spare nobody is told.
+    let _ = std::thread::Builder::new().name("successor".to_owned()).spawn(waits);
+}
+
 fn serve(
     options: &Options,
     config: &Config,
@@ -190,7 +203,6 @@ fn serve(
     let left = runtime.block_on(async {
         // The service manager may know another process, which this one has taken over from.
         notify(journal, &[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
-        let mut successor = None;
         loop {
             let ends = async {
                 or(terminate.recv(), interrupt.recv()).await?;
@@ -226,7 +238,7 @@ fn serve(
                     Ok(child) => {
                         let message = format!("upgrading: process {} is to take over", child.id());
                         journal.write(&Event::new(Level::Notice, "upgrading", message));
-                        successor = Some(child);
+                        await_end(child, journal.clone());
                     }
                     Err(error) => {
                         let event = Event::new(Level::Error, "upgrade-failed", error.to_string());
@@ -242,8 +254,6 @@ fn serve(
                 }
             }
         }
-        // It is nobody's child from here on.
-        drop(successor);
         notify(journal, &[NotifyState::Stopping]);
         let open = server.connections();
         let message = format!("draining: asked to end, {open} connections are open");

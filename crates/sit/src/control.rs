@@ -15,6 +15,9 @@ use crate::records::parts;
 /// For how long a babysitter may take to answer. A server that is to yield takes a part of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// For how long it may leave its line full: whoever says something to it has other things to do.
+const ROOM: Duration = Duration::from_secs(1);
+
 /// Why a babysitter cannot be worked with.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -201,7 +204,7 @@ impl Control {
         request: &Request<'_>,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), Error> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ROOM;
         let sent = self.line.send_until(until, &encode(request), descriptors);
         sent.map_err(|source| self.lost(doing, source))
     }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::stage::Site;
+use crate::stage::{Site, connect, get};
 use crate::succession::Nursery;
 
 fn refused(command: &mut Command) -> String {
@@ -19,6 +19,28 @@ fn a_second_server_needs_to_be_told_to_take_over() {
     let server = nursery.server(&[]);
     let said = refused(&mut nursery.command(&[]));
     assert!(said.contains("is at work with this babysitter"), "{said}");
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+#[test]
+fn a_server_whose_successor_cannot_begin_goes_on_and_says_so() {
+    let nursery = Nursery::new("");
+    let server = nursery.server(&[]);
+    let mut client = connect(nursery.at());
+    get(&mut client, "/small");
+    nursery.until_held(1);
+    nursery.site.write("server.toml", "nonsense = true");
+    server.signal("USR2");
+    server.says("which was to take over, has ended");
+    std::fs::rename(nursery.site.www(), nursery.site.path("elsewhere")).unwrap();
+    nursery.configure("");
+    server.signal("USR2");
+    crate::stage::until("it says so again", || {
+        server.errors().matches("which was to take over, has ended").count() == 2
+    });
+    std::fs::rename(nursery.site.path("elsewhere"), nursery.site.www()).unwrap();
+    assert!(get(&mut client, "/small").ends_with("0123456789"));
     server.signal("TERM");
     assert!(server.ended().0.success());
 }

@@ -21,7 +21,21 @@ impl Nursery {
     pub fn new(options: &str) -> Nursery {
         let site = Site::new();
         let port = free_port();
-        site.write(
+        let socket = site.path("sit");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        command.arg("sit").arg("--listen").arg(&socket);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let babysitter = Running(command.spawn().unwrap());
+        until("the babysitter listens", || socket.exists());
+        let nursery = Nursery { site, port, babysitter };
+        nursery.configure(options);
+        nursery
+    }
+
+    /// Writes the configuration.
+    pub fn configure(&self, options: &str) {
+        let port = self.port;
+        self.site.write(
             "server.toml",
             &format!(
                 "[server]
@@ -41,13 +55,6 @@ impl Nursery {
                 {options}"
             ),
         );
-        let socket = site.path("sit");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
-        command.arg("sit").arg("--listen").arg(&socket);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let babysitter = Running(command.spawn().unwrap());
-        until("the babysitter listens", || socket.exists());
-        Nursery { site, port, babysitter }
     }
 
     pub fn at(&self) -> SocketAddr {

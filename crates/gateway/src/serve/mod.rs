@@ -191,6 +191,10 @@ impl Server {
         let report: Report = Arc::new(report);
         let succession =
             Succession::of(config, &report).map_err(|error| failed(error.to_string()))?;
+        if succession.is_some() {
+            // From here on another server ends for this one, which has to be able to go on.
+            Server::check(config)?;
+        }
         let estate = match &succession {
             Some(succession) => succession
                 .inherit(inherited.upgrades())
