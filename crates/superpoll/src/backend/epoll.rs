@@ -100,16 +100,19 @@ impl Epoll {
         })
     }
 
+    #[inline]
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Descriptors that may report, the waker not counted.
+    #[inline]
     pub(super) fn armed(&self) -> usize {
         self.armed
     }
 
     /// Whether anything in the set may report.
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.armed == 0 && self.waker.is_none() && self.line.is_none()
     }

@@ -56,10 +56,12 @@ impl Cold for Epoll {
         Epoll::armed(self)
     }
 
+    #[inline]
     fn is_idle(&self) -> bool {
         Epoll::is_idle(self)
     }
 
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         Epoll::as_fd(self)
     }
