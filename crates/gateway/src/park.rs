@@ -451,7 +451,15 @@ impl Lot {
 
     /// Calls back who has something to tell. Returns how many there were.
     fn stir(&self, events: &mut Events) -> usize {
-        let outcome = self.poller.borrow_mut().wait(events, Some(Duration::ZERO));
+        let mut poller = self.poller.borrow_mut();
+        let outcome = poller.wait(events, Some(Duration::ZERO));
+        if self.is_babysat {
+            let stats = poller.stats();
+            self.counters.away.set(stats.away.len as u64);
+            self.counters.leavings.set(stats.moves_away);
+            self.counters.returns.set(stats.moves_back);
+        }
+        drop(poller);
         for event in &*events {
             self.call(event.key(), Why::Ready);
         }
