@@ -3,6 +3,7 @@
 mod doctor;
 mod proxy;
 mod serve;
+mod sit;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ enum Command {
     Serve(serve::Options),
     /// Relay connections from one address to another, TCP or Unix
     Proxy(proxy::Options),
+    /// Hold idle connections while servers come and go
+    Sit(sit::Options),
     /// What works on this machine, and what watching costs here
     Doctor(doctor::Options),
 }
@@ -41,7 +44,7 @@ impl Command {
     /// Whether it moves bytes within the kernel (`splice(2)`, `sendfile(2)`) to clients, any of which may be gone:
     /// that raises the signal of a broken pipe, which must not end it then.
     fn serves(&self) -> bool {
-        matches!(self, Command::Proxy(_) | Command::Serve(_))
+        matches!(self, Command::Proxy(_) | Command::Serve(_) | Command::Sit(_))
     }
 }
 
@@ -121,6 +124,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Lab(lab) => Ok(experiment(*lab)?),
         Command::Proxy(options) => proxy::run(&options),
         Command::Serve(options) => serve::run(&options),
+        Command::Sit(options) => sit::run(&options),
     }
 }
 

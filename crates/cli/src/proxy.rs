@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 /// A time that passes.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match patience(text)? {
         Duration::ZERO => Err("it must be more than zero".to_owned()),
         duration => Ok(duration),

@@ -4,16 +4,20 @@ use std::error::Error;
 use std::io::{Write, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::or;
 use sd_notify::NotifyState;
+use superpoll::backend::Profile;
 use superpoll::{BackendKind, limits};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config, Event, Inherited, Journal, Level, config};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
+
+use crate::sit;
 
 /// Below this many descriptors a server of many connections will soon run out of them.
 const FEW: u64 = 4096;
@@ -37,6 +41,12 @@ pub struct Options {
     /// Threads that serve [default: what the configuration says, else 1]
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
+    /// Leave idle connections with the babysitter that listens there, or is started there, so that they outlive the server
+    #[arg(long, value_name = "PATH")]
+    pub sit: Option<PathBuf>,
+    /// Take over from the server that is at work with the same babysitter: its listeners, channels and idle connections
+    #[arg(long)]
+    pub upgrade: bool,
     /// The I/O manager [default: what the configuration says, else SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
@@ -64,6 +74,14 @@ fn notify(journal: &Journal, states: &[NotifyState<'_>]) {
         let message = format!("telling the service manager: {error}");
         journal.write(&Event::new(Level::Warning, "notify-failed", message));
     }
+}
+
+/// What the process was asked for.
+enum Asked {
+    End,
+    Change,
+    Upgrade,
+    Yield,
 }
 
 /// As many descriptors as there may be; a word where they are few.
@@ -94,11 +112,22 @@ fn announce(journal: &Journal, server: &Server) -> std::io::Result<()> {
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let inherited = Inherited::take()?;
     let addresses = inherited.addresses()?;
-    let config = options.read(&addresses)?;
+    let mut config = options.read(&addresses)?;
     if options.check {
         Server::check(&config)?;
         writeln!(stdout(), "superpoll: the configuration is right")?;
         return Ok(());
+    }
+    if let Some(socket) = &options.sit {
+        let socket = std::path::absolute(socket)?;
+        let profile = config.babysitter.as_ref().map_or(Profile::Chat, |one| one.profile);
+        config.babysitter =
+            Some(config::Babysitter { sitting: config::Sitting::Process { socket }, profile });
+    }
+    if options.upgrade && !has_babysitter_process(&config) {
+        let why = "--upgrade takes over from a server with the same babysitter process; \
+                   name it with --sit, or in [babysitter] of the configuration";
+        return Err(why.into());
     }
     let path = config.log.path.display();
     let journal =
@@ -110,10 +139,39 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     outcome
 }
 
+fn has_babysitter_process(config: &Config) -> bool {
+    let sitting = config.babysitter.as_ref().map(|babysitter| &babysitter.sitting);
+    matches!(sitting, Some(config::Sitting::Process { .. }))
+}
+
+/// Starts the program that is to take over, which may be another version by now.
+fn start_successor() -> Result<Child, Box<dyn Error>> {
+    let program = std::env::args_os().next().ok_or("the program's name is not known")?;
+    let mut command = Command::new(&program);
+    command.args(std::env::args_os().skip(1).filter(|argument| argument != "--upgrade"));
+    // Sockets that a service manager has passed on are this process's; it leaves them with the babysitter.
+    command.arg("--upgrade").env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
+    let started = command.spawn();
+    started.map_err(|error| format!("starting {}: {error}", program.display()).into())
+}
+
+/// Tells if a successor ends before this process does, which is then not succeeded.
+fn await_end(mut child: Child, journal: Arc<Journal>) {
+    let number = child.id();
+    let waits = move || {
+        let status =
+            child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let message = format!("process {number}, which was to take over, has ended: {status}");
+        journal.write(&Event::new(Level::Error, "upgrade-failed", message));
+    };
+    // Without a thread to spare nobody is told.
+    let _ = std::thread::Builder::new().name("successor".to_owned()).spawn(waits);
+}
+
 fn serve(
     options: &Options,
     config: &Config,
-    inherited: Inherited,
+    mut inherited: Inherited,
     journal: &Arc<Journal>,
 ) -> Result<(), Box<dyn Error>> {
     raise_limit(journal);
@@ -128,27 +186,72 @@ fn serve(
     let mut hang_up = signal(SignalKind::hangup())?;
     let told = journal.clone();
     let report = move |event: &Event| told.write(event);
+    let mut upgrade = signal(SignalKind::user_defined2())?;
+    if let Some(config::Babysitter { sitting: config::Sitting::Process { socket }, .. }) =
+        &config.babysitter
+        && sit::start(socket)?
+    {
+        let message = format!("started a babysitter at {}", socket.display());
+        journal.write(&Event::new(Level::Notice, "babysitter-started", message));
+    }
+    if options.upgrade {
+        inherited = inherited.by_upgrade();
+    }
     let mut server = Server::start_with(&runtime, config, inherited, report)?;
     announce(journal, &server)?;
     let mut drain = config.timeouts.drain;
     let left = runtime.block_on(async {
-        notify(journal, &[NotifyState::Ready]);
+        // The service manager may know another process, which this one has taken over from.
+        notify(journal, &[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
         loop {
             let ends = async {
                 or(terminate.recv(), interrupt.recv()).await?;
-                std::io::Result::Ok(true)
+                std::io::Result::Ok(Asked::End)
             };
             let changes = async {
                 hang_up.recv().await?;
-                Ok(false)
+                Ok(Asked::Change)
             };
-            if or(ends, changes).await? {
-                break;
-            }
-            if let Some(path) = &options.config
-                && let Some(patience) = reload(&runtime, &mut server, journal, path)
-            {
-                drain = patience;
+            let upgrades = async {
+                upgrade.recv().await?;
+                Ok(Asked::Upgrade)
+            };
+            let yields = async {
+                server.asked_to_yield().await;
+                Ok(Asked::Yield)
+            };
+            match or(or(ends, changes), or(upgrades, yields)).await? {
+                Asked::End => break,
+                Asked::Change => {
+                    if let Some(path) = &options.config
+                        && let Some(patience) = reload(&runtime, &mut server, journal, path)
+                    {
+                        drain = patience;
+                    }
+                }
+                Asked::Upgrade if !has_babysitter_process(config) => {
+                    let why = "not upgrading: there is no babysitter process; \
+                               name one with --sit, or in [babysitter] of the configuration";
+                    journal.write(&Event::new(Level::Error, "upgrade-refused", why));
+                }
+                Asked::Upgrade => match start_successor() {
+                    Ok(child) => {
+                        let message = format!("upgrading: process {} is to take over", child.id());
+                        journal.write(&Event::new(Level::Notice, "upgrading", message));
+                        await_end(child, journal.clone());
+                    }
+                    Err(error) => {
+                        let event = Event::new(Level::Error, "upgrade-failed", error.to_string());
+                        journal.write(&event);
+                    }
+                },
+                Asked::Yield => {
+                    let left = server.hand_over().await;
+                    let message = format!("another server takes over; {left} connections end here");
+                    let event = Event::new(Level::Notice, "handed-over", message);
+                    journal.write(&event.with("connections", left));
+                    break;
+                }
             }
         }
         notify(journal, &[NotifyState::Stopping]);

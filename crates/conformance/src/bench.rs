@@ -1,14 +1,16 @@
 //! What the suite is run against: a way to make pollers, and what they can do.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
-use superpoll::backend::Adaptive;
+use superpoll::backend::{Adaptive, Rule, Topology, Tuning};
 use superpoll::costs::Costs;
 use superpoll::policy::{Fixed, Governed, Place, Threshold};
 use superpoll::{BackendKind, Poller};
 
 use crate::chaos::Chaos;
 use crate::rig::{Fault, Rig};
+use crate::sitter::Sitter;
 
 /// What a back-end can do. Checks of what it cannot do are skipped, except that it says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +39,8 @@ pub struct Capabilities {
     pub reports_arrivals: bool,
     /// It may move descriptors at any time, so that the number of its calls says nothing.
     pub moves_at_random: bool,
+    /// A babysitter watches what is idle, and has to be asked what is ready before a wait that does not block long.
+    pub babysat: bool,
 }
 
 impl Capabilities {
@@ -53,6 +57,7 @@ impl Capabilities {
         holds_files: false,
         reports_arrivals: false,
         moves_at_random: false,
+        babysat: false,
     };
 
     /// Those of a back-end on `poll`.
@@ -138,7 +143,8 @@ impl Bench {
 
     /// A new poller.
     pub fn rig(&self) -> Rig {
-        Rig::new((self.make)(), self.fault)
+        let rig = Rig::new((self.make)(), self.fault);
+        if self.capabilities.babysat { rig.catching_up() } else { rig }
     }
 
     /// How long a check waits for what must come. Only a failing check waits so long.
@@ -171,6 +177,57 @@ pub fn chaotic(seed: u64) -> Bench {
     adaptive(&format!("chaos-{seed}"), make, caps)
 }
 
+/// Everything that may leave does, after the first wait that does not report it.
+const RESTLESS: Tuning = Tuning {
+    idle: Duration::ZERO,
+    batch: 1,
+    rule: Rule::Regret { within: 4, doublings: 6 },
+    stated_only: false,
+};
+
+/// The adaptive back-end with a babysitter that is given everything at once: in a thread, or as if it were another
+/// process.
+pub fn babysat(is_process: bool) -> Bench {
+    let caps = Capabilities {
+        moves_at_random: true,
+        registers_with_epoll: false,
+        babysat: true,
+        // A thread, too, for as long as it takes to forget a descriptor.
+        holds_files: true,
+        ..Capabilities::ADAPTIVE
+    };
+    let builder = || Poller::builder().costs(Costs::ASSUMED).backend(BackendKind::Adaptive);
+    if !is_process {
+        return adaptive(
+            "thread",
+            move || built(builder().topology(Topology::Thread(RESTLESS))),
+            caps,
+        );
+    }
+    let sitter = OnceCell::new();
+    let make = move || {
+        let line = sitter.get_or_init(Sitter::start).line();
+        built(builder().topology(Topology::Process(line, RESTLESS)))
+    };
+    adaptive("process", make, caps)
+}
+
+/// The adaptive back-end that moves descriptors at random, between its own sets and a babysitter's thread, which are
+/// idle for different times by the seed.
+pub fn chaotic_and_babysat(seed: u64) -> Bench {
+    let caps = babysat(false).capabilities();
+    let make = move || {
+        let tuning = Tuning {
+            idle: Duration::from_micros(seed % 3 * 100),
+            batch: 1 + seed as usize % 4,
+            ..RESTLESS
+        };
+        let builder = Poller::builder().policy(Chaos::new(seed)).costs(Costs::ASSUMED);
+        built(builder.topology(Topology::Thread(tuning)))
+    };
+    adaptive(&format!("chaos-{seed}-thread"), make, caps)
+}
+
 /// Whether this system has it; says so if not.
 fn works(kind: BackendKind) -> bool {
     let works = kind.is_available();
@@ -180,7 +237,7 @@ fn works(kind: BackendKind) -> bool {
     works
 }
 
-/// Every back-end of the `superpoll` crate, `adaptive` with each policy and with [`Chaos`].
+/// Every back-end of the `superpoll` crate, `adaptive` with each policy, with [`Chaos`] and with a babysitter.
 pub fn all() -> Vec<Bench> {
     let assumed = || Poller::builder().costs(Costs::ASSUMED);
     let hot = Capabilities { registers_with_epoll: false, ..Capabilities::ADAPTIVE };
@@ -213,6 +270,8 @@ pub fn all() -> Vec<Bench> {
         chaotic(1),
         chaotic(2),
         chaotic(3),
+        babysat(false),
+        babysat(true),
     ]);
     benches
 }

@@ -16,6 +16,7 @@ pub mod chaos;
 pub mod checks;
 pub mod rig;
 pub mod sequence;
+mod sitter;
 pub mod subject;
 pub mod sys;
 

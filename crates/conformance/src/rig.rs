@@ -71,6 +71,8 @@ pub enum Fault {
     EventTwice,
     /// The first event after a move between the sets is lost.
     MoveLosesEdge,
+    /// What happens to a descriptor while a babysitter watches it is lost.
+    AwayLost,
     /// A zero limit is taken for one.
     ZeroLimitAccepted,
     /// A second registration of a descriptor replaces the first.
@@ -115,6 +117,7 @@ pub const FAULTS: &[Fault] = &[
     Fault::UnfairOrder,
     Fault::EventTwice,
     Fault::MoveLosesEdge,
+    Fault::AwayLost,
     Fault::ZeroLimitAccepted,
     Fault::DuplicateReplaces,
     Fault::StaleKeyAccepted,
@@ -148,6 +151,7 @@ pub struct Rig {
     once: Vec<Key>,
     moves: u64,
     fired: bool,
+    catches_up: bool,
 }
 
 impl std::fmt::Debug for Rig {
@@ -187,6 +191,20 @@ impl Rig {
             once: Vec::new(),
             moves: 0,
             fired: false,
+            catches_up: false,
+        }
+    }
+
+    /// It asks its babysitter what is ready before a wait that does not block long.
+    #[must_use]
+    pub fn catching_up(self) -> Rig {
+        Rig { catches_up: true, ..self }
+    }
+
+    /// Has everything that is ready known to the poller itself.
+    pub fn catch_up(&mut self) {
+        if self.catches_up {
+            self.poller.flush();
         }
     }
 
@@ -379,6 +397,9 @@ impl Rig {
         if self.events.limit() != limit {
             self.events = Events::with_limit(limit);
         }
+        if timeout.is_some_and(|timeout| timeout < Duration::from_secs(1)) {
+            self.catch_up();
+        }
         self.poller.wait(&mut self.events, timeout)?;
         self.woken = self.events.woken();
         let mut batch: Batch =
@@ -467,6 +488,12 @@ impl Rig {
             }
             Fault::CutOffLost => batch.truncate(limit),
             Fault::EventTwice => batch.extend_from_within(..batch.len().min(1)),
+            Fault::AwayLost => {
+                let moves = self.poller.stats().moves_back;
+                let lost = moves.saturating_sub(self.moves).min(batch.len() as u64);
+                self.moves = moves;
+                batch.drain(..lost as usize);
+            }
             Fault::MoveLosesEdge => {
                 let stats = self.poller.stats();
                 let moves = stats.moves_to_hot + stats.moves_to_cold;

@@ -41,6 +41,8 @@ const TRIALS: &[(Fault, &str, &str)] = &[
     (Fault::UnfairOrder, "each_is_reported_within_its_share_of_waits", "poll"),
     (Fault::EventTwice, "the_limit_is_kept", "poll"),
     (Fault::MoveLosesEdge, "moves_lose_no_edge", "adaptive-chaos-1"),
+    (Fault::AwayLost, "hang_up_alone_reaches_an_idle_descriptor", "adaptive-thread"),
+    (Fault::AwayLost, "moves_lose_no_edge", "adaptive-process"),
     (Fault::ZeroLimitAccepted, "zero_limit_is_refused", "epoll"),
     (Fault::DuplicateReplaces, "duplicate_registration_is_refused", "epoll"),
     (Fault::StaleKeyAccepted, "stale_key_is_refused", "poll"),
@@ -73,6 +75,8 @@ const FOUND_AT_RANDOM: &[(Fault, &str)] = &[
     (Fault::FilesReportedOnce, "epoll"),
     (Fault::WritableHidden, "poll"),
     (Fault::MoveLosesEdge, "adaptive-chaos-1"),
+    (Fault::AwayLost, "adaptive-thread"),
+    (Fault::AwayLost, "adaptive-process"),
 ];
 
 fn named(name: &str) -> Bench {
@@ -113,7 +117,9 @@ fn each_fault_has_a_trial() {
 #[test]
 fn random_sequences_find_planted_bugs() {
     let mut missed = Vec::new();
-    for backend in ["select", "poll", "epoll", "adaptive-chaos-1"] {
+    for backend in
+        ["select", "poll", "epoll", "adaptive-chaos-1", "adaptive-thread", "adaptive-process"]
+    {
         let bench = named(backend);
         let make = || Real::new(RigEngine::new(&bench));
         let sound = explore(bench.capabilities(), Limits::Tight, 200, make);

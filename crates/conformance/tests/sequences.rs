@@ -81,6 +81,8 @@ agreement! {
     adaptive_threshold: "adaptive-threshold";
     adaptive_fixed_cold: "adaptive-cold";
     adaptive_fixed_hot: "adaptive-hot";
+    adaptive_with_a_thread: "adaptive-thread";
+    adaptive_with_a_process: "adaptive-process";
 }
 
 #[test]
@@ -94,6 +96,14 @@ fn adaptive_with_random_moves_agrees_with_the_model() {
 fn adaptive_with_random_moves_agrees_with_the_model_when_waits_are_cut_off() {
     for seed in 1..=8 {
         agrees(&bench::chaotic(seed), Limits::Tight);
+    }
+}
+
+#[test]
+fn random_moves_to_a_babysitter_and_back_agree_with_the_model() {
+    for seed in 1..=4 {
+        agrees(&bench::chaotic_and_babysat(seed), Limits::Ample);
+        agrees(&bench::chaotic_and_babysat(seed), Limits::Tight);
     }
 }
 

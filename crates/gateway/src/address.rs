@@ -1,7 +1,7 @@
 //! Where to listen and where to connect to, as operators write it.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -33,6 +33,25 @@ pub enum Address {
     },
     /// A stream socket in the file system.
     Unix(PathBuf),
+}
+
+impl Address {
+    /// The one address that connections to it have at this end, as far as that is told.
+    pub(crate) fn only(&self) -> Option<SocketAddr> {
+        let Address::Tcp { host: Some(host), port } = self else { return None };
+        let host: IpAddr = host.parse().ok()?;
+        (!host.is_unspecified()).then_some(SocketAddr::new(host, *port))
+    }
+
+    /// Whether a connection to `to` comes in there.
+    pub(crate) fn covers(&self, to: SocketAddr) -> bool {
+        let Address::Tcp { host, port } = self else { return false };
+        let fits = |host: &String| {
+            let host = host.parse::<IpAddr>().map(|host| host.to_canonical());
+            host.is_ok_and(|host| host.is_unspecified() || host == to.ip().to_canonical())
+        };
+        *port == to.port() && host.as_ref().is_none_or(fits)
+    }
 }
 
 /// Why a text is no address.
@@ -119,6 +138,28 @@ mod tests {
 
     fn tcp(host: Option<&str>, port: u16) -> Address {
         Address::Tcp { host: host.map(str::to_owned), port }
+    }
+
+    #[test]
+    fn what_an_address_covers_and_whether_it_is_the_only_one() {
+        let to: SocketAddr = "127.0.0.1:80".parse().unwrap();
+        let mapped: SocketAddr = "[::ffff:127.0.0.1]:80".parse().unwrap();
+        for (host, covers, only) in [
+            (Some("127.0.0.1"), true, true),
+            (Some("127.0.0.2"), false, true),
+            (Some("0.0.0.0"), true, false),
+            (Some("::"), true, false),
+            (Some("localhost"), false, false),
+            (None, true, false),
+        ] {
+            let address = tcp(host, 80);
+            assert_eq!((address.covers(to), address.covers(mapped)), (covers, covers), "{host:?}");
+            assert_eq!(address.only().is_some(), only, "{host:?}");
+            assert!(!tcp(host, 81).covers(to));
+        }
+        assert_eq!(tcp(Some("127.0.0.1"), 80).only(), Some(to));
+        let unix = Address::Unix("x".into());
+        assert!(!unix.covers(to) && unix.only().is_none());
     }
 
     #[test]

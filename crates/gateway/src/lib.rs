@@ -19,6 +19,7 @@ mod reply;
 mod seats;
 pub mod serve;
 mod status;
+mod succession;
 mod sys;
 mod tally;
 mod transport;

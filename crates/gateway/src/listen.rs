@@ -3,6 +3,7 @@
 use std::fs::Permissions;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
@@ -120,6 +121,15 @@ impl Bound {
     }
 }
 
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Bound::Tcp(listener) => listener.as_fd(),
+            Bound::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Bound::Unix(_, Some(path)) = self {
@@ -131,7 +141,10 @@ impl Drop for Bound {
 
 /// Sockets that listen already, as a service manager passes them on (`sd_listen_fds(3)`).
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<Bound>);
+pub struct Inherited {
+    bound: Vec<Bound>,
+    upgrades: bool,
+}
 
 impl Inherited {
     /// Takes the sockets that the environment names, once per process.
@@ -159,7 +172,25 @@ impl Inherited {
             };
             all.extend(bound);
         }
-        Ok(Inherited(all))
+        Ok(Inherited { bound: all, upgrades: false })
+    }
+
+    /// The same for a server that takes over from one that is at work, with a babysitter that both have.
+    #[must_use]
+    pub fn by_upgrade(self) -> Inherited {
+        Inherited { upgrades: true, ..self }
+    }
+
+    pub(crate) fn upgrades(&self) -> bool {
+        self.upgrades
+    }
+
+    /// Takes what another server has left; tells what is no listener.
+    pub(crate) fn add(&mut self, left: Vec<OwnedFd>) -> usize {
+        let before = (self.bound.len(), left.len());
+        let sockets = left.into_iter().map(std::net::TcpListener::from);
+        self.bound.extend(sockets.filter_map(|listener| Bound::of_tcp(listener).ok()));
+        before.1 - (self.bound.len() - before.0)
     }
 
     /// Where they listen.
@@ -181,13 +212,13 @@ impl Inherited {
                 }
             },
         };
-        self.0.iter().map(address).collect()
+        self.bound.iter().map(address).collect()
     }
 
     /// The one that listens on an address.
     pub(crate) fn at(&mut self, address: &Address) -> Option<Bound> {
-        let index = self.0.iter().position(|bound| bound.is(address))?;
-        Some(self.0.swap_remove(index))
+        let index = self.bound.iter().position(|bound| bound.is(address))?;
+        Some(self.bound.swap_remove(index))
     }
 }
 

@@ -39,6 +39,12 @@ pub struct Engine {
     pub active: Count,
     /// Connections that are parked now.
     pub parked: Count,
+    /// Of those that are parked, the ones that a babysitter watches.
+    pub away: Count,
+    /// Times a parked connection left for the babysitter.
+    pub leavings: Count,
+    /// Times one came back.
+    pub returns: Count,
     /// Times a connection was parked.
     pub parkings: Count,
     /// Requests by the first digit of their response's status, 1 to 5.

@@ -9,6 +9,9 @@
 //! was made, among the buffers of its connection, it would keep a page of the heap each. And when many have been parked,
 //! the allocator is told to give back what their buffers have left, which it would keep for as long as the process runs.
 //!
+//! Somebody else may watch what is parked: a thread, or a babysitter process, which has the connections as well and gives
+//! them to the next server if this one ends (`succession`). The poller sees to that by itself.
+//!
 //! Whoever parks a connection is its [`Guest`] and gets it back, once, when the peer has sent something, has hung up, or
 //! when its time is over. Time is told to the second, so that a deadline is four bytes and no timer.
 
@@ -23,17 +26,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Response;
+use serde::{Deserialize, Serialize};
+use superpoll::backend::{Babysitting, Topology};
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
 use crate::body::Body;
 use crate::exchange::Peer;
+use crate::log::{Event, Level, Report};
 use crate::metrics::Engine;
+use crate::succession::state::{Activity, Left};
 use crate::sys;
 use crate::transport::Socket;
 
 /// How many connections are called back in one go before other tasks have their turn.
 const BATCH: usize = 256;
+
+/// In so many parts of a second it is seen to it that those leave for the babysitter whose time has come.
+const PARTS: u32 = 4;
 
 /// So many connections more than before have to be parked for memory to be given back: it is some milliseconds of work.
 const MANY: usize = 256;
@@ -97,7 +107,7 @@ pub(crate) struct Resume {
 }
 
 /// What a response depends on in its request, of which nothing else is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Form {
     /// HTTP/1.0 rather than 1.1.
     pub(crate) is_1_0: bool,
@@ -161,6 +171,8 @@ impl Place {
 pub struct Prepared {
     poller: Poller,
     nested: OwnedFd,
+    outlives: bool,
+    is_babysat: bool,
 }
 
 /// What is parked on one engine.
@@ -172,6 +184,13 @@ pub struct Lot {
     fresh: RefCell<Vec<u32>>,
     /// How many there were when memory was last given back, or fewer if there were fewer since.
     given_back_at: Cell<usize>,
+    /// Whether connections may go on with another server.
+    outlives: bool,
+    /// Whether somebody else watches connections.
+    is_babysat: bool,
+    /// Whether it was told that the babysitter is lost.
+    told_lost: Cell<bool>,
+    report: Report,
     counters: Arc<Engine>,
     opened: Instant,
     /// The deadline that comes first, or one that came before it; zero: none.
@@ -179,6 +198,8 @@ pub struct Lot {
     draining: Cell<bool>,
     /// They end with the lot, of which they keep nothing while they wait.
     tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// What goes on with another server, until it is closed here.
+    left: RefCell<Vec<Place>>,
 }
 
 impl Lot {
@@ -186,28 +207,39 @@ impl Lot {
     ///
     /// # Errors
     ///
-    /// What the kernel says of another epoll object.
-    pub fn prepare() -> io::Result<Prepared> {
-        let mut poller = Poller::builder().backend(BackendKind::Epoll).build()?;
+    /// What the kernel says of another epoll object, or of another thread.
+    pub fn prepare(topology: Topology) -> io::Result<Prepared> {
+        let outlives = matches!(topology, Topology::Process(..));
+        let is_babysat = !matches!(topology, Topology::Nested);
+        let builder = match topology {
+            Topology::Nested => Poller::builder().backend(BackendKind::Epoll),
+            topology => Poller::builder().topology(topology),
+        };
+        let mut poller = builder.build()?;
         let nested = poller.nest()?.try_clone_to_owned()?;
-        Ok(Prepared { poller, nested })
+        Ok(Prepared { poller, nested, outlives, is_babysat })
     }
 
     /// Opens a lot on the engine of this thread, which counts what is in it.
     #[must_use]
-    pub fn open(prepared: Prepared, counters: Arc<Engine>) -> Rc<Lot> {
-        let Prepared { poller, nested } = prepared;
+    pub(crate) fn open(prepared: Prepared, counters: Arc<Engine>, report: Report) -> Rc<Lot> {
+        let Prepared { poller, nested, outlives, is_babysat } = prepared;
         let lot = Rc::new(Lot {
             poller: RefCell::new(poller),
             places: RefCell::default(),
             parked: Cell::new(0),
             fresh: RefCell::default(),
             given_back_at: Cell::new(0),
+            outlives,
+            is_babysat,
+            told_lost: Cell::new(false),
+            report,
             counters,
             opened: Instant::now(),
             soonest: Cell::new(0),
             draining: Cell::new(false),
             tasks: RefCell::default(),
+            left: RefCell::default(),
         });
         let watches = spawn(Lot::watch(Rc::downgrade(&lot), AsyncFd::nonblocking(nested)));
         let keeps_time = spawn(Lot::keep_time(Rc::downgrade(&lot)));
@@ -231,17 +263,19 @@ impl Lot {
         u32::try_from(self.opened.elapsed().as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case.
+    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case. `activity` is what it is
+    /// doing, for another server that goes on with it; without it the connection ends with this server.
     ///
     /// # Errors
     ///
     /// The connection, where it cannot be watched.
-    pub fn park(
+    pub(crate) fn park(
         &self,
         parked: Parked,
         guest: Rc<dyn Guest>,
         until: Until,
         limit: Option<Duration>,
+        activity: impl FnOnce() -> Option<Activity>,
     ) -> Result<Key, (Parked, io::Error)> {
         if self.draining.get() {
             return Err((parked, io::Error::other("the server is about to end")));
@@ -255,6 +289,17 @@ impl Lot {
             Ok(key) => key,
             Err(error) => return Err((parked, error.into())),
         };
+        if self.outlives
+            && let Socket::Tcp(stream) = &parked.socket
+            && let Some(activity) = activity()
+            && let Ok(written) = sys::written(stream)
+        {
+            let seconds =
+                limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1));
+            let left = Left::new(&parked.peer, seconds, written, activity);
+            // Without it the connection ends with this server.
+            let _ = poller.leave_state(key, &left.encode());
+        }
         let deadline = match limit {
             None => 0,
             Some(limit) => {
@@ -316,6 +361,39 @@ impl Lot {
         }
     }
 
+    /// Has the babysitter take all that it can, whatever came a moment ago.
+    pub(crate) fn leave_all(&self) {
+        self.poller.borrow_mut().hand_over_all();
+    }
+
+    /// Leaves everything to another server, and takes nothing any more. What cannot be left is given back. From here on
+    /// nothing is done with the others; they are closed by [`abandon`](Lot::abandon), which must not come before the
+    /// babysitter has been told that they are another's.
+    pub(crate) fn leave(&self) {
+        self.draining.set(true);
+        self.leave_all();
+        let mut remain = Vec::new();
+        let poller = self.poller.borrow();
+        for place in self.places.borrow().iter().flatten() {
+            if !poller.is_away(place.key) {
+                remain.push(place.key);
+            }
+        }
+        drop(poller);
+        remain.into_iter().for_each(|key| self.call(key, Why::Draining));
+        let left = self.places.take();
+        self.count(0);
+        self.left.replace(left.into_iter().flatten().collect());
+    }
+
+    /// Closes what was left.
+    pub(crate) fn abandon(&self) {
+        for place in self.left.take() {
+            // Cannot fail: the key is one of a place.
+            let _ = self.poller.borrow_mut().deregister(place.key);
+        }
+    }
+
     /// Gives everything back, and takes nothing any more.
     pub fn drain(&self) {
         self.draining.set(true);
@@ -330,13 +408,9 @@ impl Lot {
         loop {
             let Ok(ready) = nested.readable().await else { return };
             let Some(lot) = lot.upgrade() else { return };
-            let outcome = lot.poller.borrow_mut().wait(&mut events, Some(Duration::ZERO));
-            if !matches!(outcome, Ok(BATCH..)) {
+            if lot.stir(&mut events) < BATCH {
                 // Level-triggered by epoll's own rule: what comes after this is told anew.
                 ready.clear();
-            }
-            for event in &events {
-                lot.call(event.key(), Why::Ready);
             }
             drop(lot);
             superpoll_rt::yield_now().await;
@@ -345,11 +419,52 @@ impl Lot {
 
     async fn keep_time(lot: Weak<Lot>) {
         loop {
-            time::sleep(Duration::from_secs(1)).await;
-            let Some(lot) = lot.upgrade() else { return };
-            lot.save_memory();
-            lot.end_stays();
+            for part in 1..=PARTS {
+                time::sleep(Duration::from_secs(1) / PARTS).await;
+                let Some(lot) = lot.upgrade() else { return };
+                if lot.is_babysat {
+                    lot.look_after_babysitter();
+                }
+                if part == PARTS {
+                    lot.save_memory();
+                    lot.end_stays();
+                }
+            }
         }
+    }
+
+    /// Has those leave whose time has come, and tells if there is nobody to leave them with any more.
+    fn look_after_babysitter(&self) {
+        let poller = self.poller.borrow_mut();
+        if let Babysitting::Lost(why) = poller.babysitting()
+            && !self.told_lost.replace(true)
+        {
+            let message = format!(
+                "the babysitter is lost ({why}); idle connections are watched here from now on"
+            );
+            (self.report)(&Event::new(Level::Error, "babysitter-lost", message));
+        }
+        drop(poller);
+        // The hand that picks who leaves goes on with each wait.
+        self.stir(&mut Events::with_limit(BATCH));
+    }
+
+    /// Calls back who has something to tell. Returns how many there were.
+    fn stir(&self, events: &mut Events) -> usize {
+        let mut poller = self.poller.borrow_mut();
+        let outcome = poller.wait(events, Some(Duration::ZERO));
+        if self.is_babysat {
+            let stats = poller.stats();
+            self.counters.away.set(stats.away.len as u64);
+            self.counters.leavings.set(stats.moves_away);
+            self.counters.returns.set(stats.moves_back);
+        }
+        drop(poller);
+        for event in &*events {
+            self.call(event.key(), Why::Ready);
+        }
+        // A failure has told nobody; the next look may do better.
+        outcome.unwrap_or(0)
     }
 
     /// Gives back what is due.

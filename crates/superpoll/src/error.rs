@@ -17,6 +17,18 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// No profile of this name exists.
+    UnknownProfile {
+        /// The name asked for.
+        name: String,
+    },
+    /// What a registration is to be left with is too long.
+    StateTooLong {
+        /// Its length, in bytes.
+        length: usize,
+        /// The most that there may be.
+        most: usize,
+    },
     /// The back-end exists, but cannot be used here.
     BackendUnavailable {
         /// Its name.
@@ -153,6 +165,14 @@ impl fmt::Display for Error {
                 crate::BackendKind::names(),
                 crate::BACKEND_VARIABLE,
             ),
+            Error::UnknownProfile { name } => {
+                let names = crate::backend::Profile::ALL.map(crate::backend::Profile::name);
+                write!(f, "no profile is called {name:?}: choose one of {}", names.join(", "))
+            }
+            Error::StateTooLong { length, most } => write!(
+                f,
+                "a registration cannot be left with {length} bytes of state: give it at most {most}"
+            ),
             Error::BackendUnavailable { backend: backend @ "uring", source } => write!(
                 f,
                 "back-end {backend} does not work here: {source}{}; choose another one, or auto",
@@ -277,6 +297,8 @@ mod tests {
                 &["kqueue", "select, poll, epoll, adaptive", "SUPERPOLL_BACKEND"],
                 invalid,
             ),
+            (Error::UnknownProfile { name: "opera".into() }, &["opera", "chat, media"], invalid),
+            (Error::StateTooLong { length: 9, most: 7 }, &["9 bytes", "at most 7"], invalid),
             (
                 Error::BackendUnavailable { backend: "epoll", source: source() },
                 &["epoll", "denied", "choose another"],

@@ -29,7 +29,7 @@ mod sys;
 mod table;
 mod waker;
 
-pub use backend::{BACKEND_VARIABLE, BackendKind};
+pub use backend::{BACKEND_VARIABLE, BackendKind, Topology, Tuning};
 pub use batch_reader::{Arrival, Arrivals, BatchReader, Outcome, Refused};
 pub use error::{Error, Result};
 pub use event::{Event, Events, Readiness};

@@ -11,7 +11,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use crate::backend::{Backend, Context, Delivery, Memory};
+use crate::backend::{Babysitting, Backend, Context, Delivery, Memory};
 use crate::costs::Costs;
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
@@ -146,6 +146,7 @@ impl Poller {
         let lengths = self.backend.lengths();
         stats.hot.len = lengths.hot;
         stats.cold.len = lengths.cold;
+        stats.away.len = lengths.away;
         stats.calls.waker_write = self.shared.sleep.writes();
         stats
     }
@@ -307,7 +308,7 @@ impl Poller {
             return Ok(());
         }
         let slot = self.table.slot(index);
-        if slot.told().is_none() && slot.place().is_none() {
+        if slot.told().is_none() && slot.place().is_none() && !slot.is_away() {
             self.stats.changes_saved += 1;
             self.table.release(index);
         }
@@ -328,6 +329,51 @@ impl Poller {
         self.told_ready.push(Event::new(key, readiness));
         self.rest();
         Ok(())
+    }
+
+    /// What a registration is left with when it leaves for another process ([`Topology::Process`]): what a successor of
+    /// this one has to know of it, in bytes that only the two understand. It takes the place of what was given before,
+    /// goes when the descriptor leaves, and has to be given again once that has come back.
+    ///
+    /// With other topologies it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleKey`]; [`Error::StateTooLong`] above [`superpoll_sit::STATE`] bytes.
+    ///
+    /// [`Topology::Process`]: crate::backend::Topology::Process
+    pub fn leave_state(&mut self, key: Key, state: &[u8]) -> Result<()> {
+        if self.table.get(key).is_none() {
+            return Err(Error::StaleKey { key });
+        }
+        if state.len() > superpoll_sit::STATE {
+            return Err(Error::StateTooLong { length: state.len(), most: superpoll_sit::STATE });
+        }
+        self.backend.leave_state(key, state);
+        Ok(())
+    }
+
+    /// Gives to the babysitter all registrations that it may have, whatever they did last, and returns how many it
+    /// has not got: those that are ready, those that it may not have, and all of them if there is none.
+    ///
+    /// For a server that is about to end, or has just begun with descriptors that are all idle.
+    pub fn hand_over_all(&mut self) -> usize {
+        self.settle();
+        let (backend, mut cx) = self.split();
+        backend.hand_over_all(&mut cx);
+        self.rest();
+        self.table.len() - self.backend.lengths().away
+    }
+
+    /// Whether a registration is with the babysitter; it is not if it has ended.
+    pub fn is_away(&self, key: Key) -> bool {
+        self.table.get(key).is_some_and(crate::table::Slot::is_away)
+    }
+
+    /// Whether there is a babysitter, or why not any more. It changes in waits and flushes; `Stats::sitter_lost` says
+    /// whether it is worth a look.
+    pub fn babysitting(&self) -> Babysitting<'_> {
+        self.backend.babysitting()
     }
 
     /// Where system calls are counted that are made beside the poller's.
@@ -412,7 +458,7 @@ impl Poller {
     /// [`Error::Unsupported`] for back-ends without epoll.
     pub fn nest(&mut self) -> Result<BorrowedFd<'_>> {
         self.make_wakeable()?;
-        self.flush();
+        self.settle();
         let (backend, mut cx) = self.split();
         backend.nest(&mut cx)?;
         self.nested = true;

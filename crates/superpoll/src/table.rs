@@ -22,7 +22,7 @@ mod slot;
 
 pub use slot::Slot;
 use slot::{
-    ALWAYS, CHANGED, CLOSED, FOREIGN, LIVE, PLACED, PLAIN, PRESSING, QUEUED, RENAMED, TOLD,
+    ALWAYS, AWAY, CHANGED, CLOSED, FOREIGN, LIVE, PLACED, PLAIN, PRESSING, QUEUED, RENAMED, TOLD,
 };
 
 /// No place; no slot.
@@ -40,6 +40,14 @@ pub(crate) fn grow<T>(list: &mut Vec<T>) {
     if list.len() == list.capacity() {
         list.reserve_exact(list.len() / GROWTH + 16);
     }
+}
+
+/// Makes a list so long, a sixteenth at a time.
+pub(crate) fn grow_to<T: Clone + Default>(list: &mut Vec<T>, wanted: usize) {
+    if list.capacity() < wanted {
+        list.reserve_exact(wanted + wanted / GROWTH + 16 - list.len());
+    }
+    list.resize(wanted, T::default());
 }
 
 /// All registrations of a poller.
@@ -145,6 +153,11 @@ impl Table {
         0..self.slots.len() as u32
     }
 
+    /// How many slots there are, vacant ones included.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Bytes of heap the table uses.
     pub fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
@@ -195,7 +208,7 @@ impl Table {
         slot.account = Account::default();
         slot.served = 0;
         slot.put(PLACED, false);
-        slot.put(RENAMED, slot.is(TOLD));
+        slot.put(RENAMED, slot.is(TOLD) || slot.is(AWAY));
         slot.put(LIVE, true);
         slot.put(CLOSED, false);
         slot.put(PRESSING, false);
@@ -250,7 +263,7 @@ impl Table {
     pub(crate) fn release(&mut self, index: u32) {
         let key = self.key(index);
         let slot = &mut self.slots[index as usize];
-        debug_assert!(!slot.is(LIVE) && !slot.is(TOLD));
+        debug_assert!(!slot.is(LIVE) && !slot.is(TOLD) && !slot.is(AWAY));
         let place = slot.fd as usize;
         let foreign = slot.is(FOREIGN);
         slot.fd = -1;

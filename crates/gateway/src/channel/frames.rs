@@ -48,6 +48,11 @@ impl Frames {
         self.bytes.slice(self.start(index)..)
     }
 
+    /// How many bytes all of them have.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }

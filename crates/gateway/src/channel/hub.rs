@@ -12,6 +12,10 @@ use slab::Slab;
 
 use super::cursor::Cursor;
 use crate::config::Channel;
+use crate::succession::ledger::{Ledger, encode_message};
+
+/// After so many messages the oldest are taken out of the ledger.
+const TRIMMED_EVERY: u64 = 32;
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -63,6 +67,10 @@ struct State {
     log: VecDeque<Message>,
     last: u64,
     outlets: Slab<Outlet>,
+    /// Where messages are written down, and in which space, if they are.
+    ledger: Option<(Arc<dyn Ledger>, u64)>,
+    /// Another server goes on with it.
+    is_closed: bool,
 }
 
 /// A channel: its last messages, and who is to be told of the next.
@@ -78,12 +86,41 @@ impl Hub {
     pub fn new(options: Channel) -> Arc<Hub> {
         // Differs from that of any hub before a restart, which takes longer than a microsecond.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let state = State { options, log: VecDeque::new(), last: 0, outlets: Slab::new() };
-        Arc::new(Hub {
-            epoch: u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX),
-            state: Mutex::new(state),
-            counters: Counters::default(),
-        })
+        Hub::restore(options, u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX), Vec::new())
+    }
+
+    /// The channel that another server had, with the last of its messages, in order and without gaps.
+    pub(crate) fn restore(options: Channel, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
+        let last = messages.last().map_or(0, |message| message.id);
+        let state = State {
+            options,
+            log: messages.into(),
+            last,
+            outlets: Slab::new(),
+            ledger: None,
+            is_closed: false,
+        };
+        let (state, counters) = (Mutex::new(state), Counters::default());
+        Arc::new(Hub { epoch, state, counters })
+    }
+
+    /// From now on messages are written down in a space of the ledger, those that there are at once.
+    pub(crate) fn write_down(&self, ledger: Arc<dyn Ledger>, space: u64) {
+        let mut state = self.state();
+        for message in &state.log {
+            ledger.keep(space, message.id, &encode_message(message));
+        }
+        state.ledger = Some((ledger, space));
+    }
+
+    /// The number of the space that it is written down in.
+    pub(crate) fn space(&self) -> Option<u64> {
+        self.state().ledger.as_ref().map(|(_, space)| *space)
+    }
+
+    /// Takes no message any more: another server goes on with it.
+    pub(crate) fn hand_over(&self) {
+        self.state().is_closed = true;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,21 +171,29 @@ impl Hub {
         state.options = options;
     }
 
-    /// Publishes a message, which is text if it is UTF-8, and tells its id.
-    pub fn publish(&self, data: impl Into<Bytes>) -> u64 {
+    /// Publishes a message, which is text if it is UTF-8, and tells its id; none if another server goes on with the
+    /// channel, which is where it has to be published.
+    pub fn publish(&self, data: impl Into<Bytes>) -> Option<u64> {
         let data = data.into();
         let is_text = std::str::from_utf8(&data).is_ok();
         self.publish_as(data, is_text)
     }
 
     /// Publishes a message of which it is known what it is.
-    pub(super) fn publish_as(&self, data: Bytes, is_text: bool) -> u64 {
+    pub(super) fn publish_as(&self, data: Bytes, is_text: bool) -> Option<u64> {
         let mut wakers = Vec::new();
         let mut state = self.state();
         let state_now = &mut *state;
+        if state_now.is_closed {
+            return None;
+        }
         state_now.last += 1;
         let id = state_now.last;
         let message = Message { id, data, is_text };
+        // Before anybody is told: whoever was told of it has it from a server that may end at any time.
+        if let Some((ledger, space)) = &state_now.ledger {
+            ledger.keep(*space, id, &encode_message(&message));
+        }
         for (_, outlet) in &mut state_now.outlets {
             if outlet.subscribers > 0 {
                 outlet.queue.push(message.clone());
@@ -157,14 +202,21 @@ impl Hub {
         }
         let history = state_now.options.history;
         if history > 0 {
-            if state_now.log.len() >= history {
+            while state_now.log.len() >= history {
                 state_now.log.pop_front();
             }
             state_now.log.push_back(message);
         }
+        if id.is_multiple_of(TRIMMED_EVERY)
+            && let Some((ledger, space)) = &state_now.ledger
+        {
+            // The last one is kept in any case: it says where the channel is.
+            let first = state_now.log.front().map_or(id, |message| message.id);
+            ledger.trim(*space, first);
+        }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        id
+        Some(id)
     }
 
     /// What was published after a place, or, without one, what is published from now on, which is nothing yet.
@@ -277,9 +329,9 @@ mod tests {
     #[test]
     fn text_is_what_is_utf8() {
         let hub = hub(9);
-        assert_eq!(hub.publish("ä"), 1);
-        assert_eq!(hub.publish(&b"\xe4"[..]), 2);
-        assert_eq!(hub.publish(""), 3);
+        assert_eq!(hub.publish("ä"), Some(1));
+        assert_eq!(hub.publish(&b"\xe4"[..]), Some(2));
+        assert_eq!(hub.publish(""), Some(3));
         let found: Vec<bool> = hub.since(at(0)).messages.iter().map(|one| one.is_text).collect();
         assert_eq!(found, [true, false, true]);
     }
@@ -333,7 +385,7 @@ mod tests {
                         let data = format!("message {}", all.len());
                         all.push(data.clone());
                         kept = (kept + 1).min(history);
-                        prop_assert_eq!(hub.publish(data), all.len() as u64);
+                        prop_assert_eq!(hub.publish(data), Some(all.len() as u64));
                     }
                 }
                 let last = all.len() as u64;

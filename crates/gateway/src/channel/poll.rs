@@ -18,6 +18,7 @@ use super::mailbox::Mailbox;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::park::{Parked, Until, Waiting, Why};
+use crate::succession::state::Activity;
 
 /// Messages as JSON, and where their reader is then.
 pub(super) fn json(messages: &[Message], missed: bool, next: Cursor) -> Bytes {
@@ -112,7 +113,7 @@ impl Desk {
     }
 
     /// Has a request wait that has read all up to `last`.
-    fn park_poll(self: Rc<Desk>, waiting: Waiting, last: u64, wait: Duration) {
+    pub(crate) fn park_poll(self: Rc<Desk>, waiting: Waiting, last: u64, wait: Duration) {
         let Waiting { mut parked } = waiting;
         let since = self.hub.join(self.outlet, Some(self.cursor(last)));
         if since.missed || !since.messages.is_empty() {
@@ -122,7 +123,14 @@ impl Desk {
         }
         let index = self.places.borrow().vacant_key();
         parked.token = index as u64;
-        match self.lot.park(parked, self.clone(), Until::HungUp, Some(wait)) {
+        let resume = parked.resume.as_ref();
+        let form = resume.map(|resume| (resume.form, resume.requests, resume.before.clone()));
+        let activity = || {
+            let (form, requests, before) = form?;
+            let before = before.map_or(Vec::new(), |before| before.to_vec());
+            Some(Activity::Poll { space: self.hub.space()?, last, form, requests, before })
+        };
+        match self.lot.park(parked, self.clone(), Until::HungUp, Some(wait), activity) {
             Ok(key) => {
                 self.places.borrow_mut().insert(Place { last, at: At::Poll(key) });
             }

@@ -1,7 +1,7 @@
 //! Publishing by POST.
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
@@ -29,7 +29,14 @@ impl Desk {
             Ok(data) => data,
             Err(response) => return response,
         };
-        let id = self.hub.publish(data);
+        let Some(id) = self.hub.publish(data) else {
+            let text = "another server goes on with this channel; connect again\n";
+            let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
+            let headers = response.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("0"));
+            return response;
+        };
         let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", self.hub.epoch());
         let mut response = self.nothing(StatusCode::CREATED, id);
         *response.body_mut() = json.into();

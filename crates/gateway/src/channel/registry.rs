@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::hub::Hub;
-use crate::config::{Action, Config, Host};
+use crate::config::{Action, Channel, Config, Host};
+use crate::succession::ledger::ChannelRecord;
+use crate::succession::{self, Succession};
 
 /// The channels of a configuration, by host and path.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +19,42 @@ fn names(host: &Host) -> impl Iterator<Item = &str> {
 }
 
 impl Registry {
+    /// The channels that another server had.
+    pub(crate) fn restore(channels: Vec<succession::Channel>, by: &Arc<Succession>) -> Registry {
+        let mut restored = Registry::default();
+        for channel in channels {
+            let hub = Hub::restore(Channel::default(), channel.epoch, channel.messages);
+            hub.write_down(by.clone(), channel.space);
+            restored.0.extend(channel.names.into_iter().map(|name| (name, hub.clone())));
+        }
+        restored
+    }
+
+    /// Has the channels written down for another server.
+    pub(crate) fn write_down(&self, by: &Arc<Succession>) {
+        let mut hubs: Vec<&Arc<Hub>> = Vec::new();
+        for hub in self.0.values() {
+            if !hubs.iter().any(|other| Arc::ptr_eq(other, hub)) {
+                hubs.push(hub);
+            }
+        }
+        for hub in hubs {
+            let names = self.0.iter().filter(|(_, other)| Arc::ptr_eq(other, hub));
+            let names = names.map(|(name, _)| name.clone()).collect();
+            let known = hub.space();
+            let space = known.unwrap_or_else(|| by.new_space());
+            by.keep_channel(space, &ChannelRecord { names, epoch: hub.epoch() });
+            if known.is_none() {
+                hub.write_down(by.clone(), space);
+            }
+        }
+    }
+
+    /// Ends them here: another server goes on.
+    pub(crate) fn hand_over(&self) {
+        self.0.values().for_each(|hub| hub.hand_over());
+    }
+
     /// The channels of another configuration, of which those that it has in common with this one stay the same.
     pub(crate) fn next(&self, config: &Config) -> Registry {
         let mut next = Registry::default();

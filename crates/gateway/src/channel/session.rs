@@ -110,12 +110,19 @@ impl Session {
         memory.input = bytes;
         while self.stage != Stage::Over {
             match self.socket.read() {
-                Ok(Message::Text(text)) => drop(hub.publish_as(text.into(), true)),
-                Ok(Message::Binary(data)) => drop(hub.publish_as(data, false)),
+                Ok(Message::Text(text)) => self.publish(hub, text.into(), true),
+                Ok(Message::Binary(data)) => self.publish(hub, data, false),
                 Ok(_) => {}
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => self.end(&error),
             }
+        }
+    }
+
+    fn publish(&mut self, hub: &Hub, data: Bytes, is_text: bool) {
+        if hub.publish_as(data, is_text).is_none() {
+            // Its client learns that what it has just sent was not published.
+            self.close(CloseCode::Restart, "another server goes on; connect again");
         }
     }
 

@@ -21,7 +21,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 
 use super::cursor::Asked;
 use super::desk::{At, Desk, Member, is_later};
-use super::frames::PING;
+use super::frames::{Frames, PING};
 use super::hub;
 use super::mailbox::{End, Mailbox};
 use super::session::{Session, Stage};
@@ -30,6 +30,7 @@ use crate::config::Slow;
 use crate::exchange::{Exchange, Peer};
 use crate::park::{Parked, Until, Why};
 use crate::reply;
+use crate::succession::state::Activity;
 use crate::transport::{Plain, Socket, Transport};
 
 /// How much is made ready to be written before the rest is left with the messages that wait.
@@ -210,13 +211,53 @@ impl Desk {
     fn park_socket(self: Rc<Desk>, index: usize, mut parked: Parked, pinged: bool) {
         parked.token = index as u64;
         let silence = self.hub.silence();
-        match self.lot.park(parked, self.clone(), Until::Readable, Some(silence)) {
+        let activity = || {
+            let last = self.places.borrow().get(index).map_or(0, |place| place.last);
+            Some(Activity::Socket { space: self.hub.space()?, last, pinged })
+        };
+        match self.lot.park(parked, self.clone(), Until::Readable, Some(silence), activity) {
             Ok(key) => self.set(index, At::Socket(key, pinged)),
             Err((parked, _)) => {
                 let mailbox = Rc::new(Mailbox::default());
                 mailbox.end(End::Retired);
                 self.resume(index, parked, mailbox, &[]);
             }
+        }
+    }
+
+    /// Goes on with a WebSocket that another server has left after it had sent it a message, and so many bytes since.
+    /// Those are whole frames, and the beginning of one at most, of the messages that follow; or nobody can tell where
+    /// it is, and it has to come again.
+    pub(crate) fn adopt_socket(
+        self: &Rc<Desk>,
+        parked: Parked,
+        last: u64,
+        pinged: bool,
+        sent: u64,
+    ) {
+        let options = self.hub.options();
+        let since = self.hub.join(self.outlet, Some(self.cursor(last)));
+        let sent = usize::try_from(sent).unwrap_or(usize::MAX);
+        let frames = Frames::new(&since.messages);
+        let (begun, rest) = match sent {
+            0 => (0, Bytes::new()),
+            // Of what it was sent nothing is kept.
+            _ if since.missed => return self.hub.leave(self.outlet),
+            sent if sent <= frames.len() => frames.sent(0, sent),
+            _ => return self.hub.leave(self.outlet),
+        };
+        let mailbox = Rc::new(Mailbox::new(since.messages[begun..].to_vec()));
+        let member = self.enter(since.last, At::Task(mailbox.clone()));
+        if since.missed && options.slow == Slow::Disconnect {
+            hub::count(&self.hub.counters().disconnected, 1);
+            mailbox.end(End::Slow);
+        }
+        let index = member.index;
+        member.stay();
+        if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
+            self.clone().park_socket(index, parked, pinged);
+        } else {
+            self.resume(index, parked, mailbox, &rest);
         }
     }
 

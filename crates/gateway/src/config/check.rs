@@ -9,8 +9,8 @@ use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use super::model::{
-    Action, Config, Host, Listener, Log, Proxy, Redirect, Relay, Route, Server, Tls, Upstream,
-    UpstreamTls,
+    Action, Babysitter, Config, Host, Listener, Log, Proxy, Redirect, Relay, Route, Server,
+    Sitting, Tls, Upstream, UpstreamTls,
 };
 use super::overlap::overlap;
 use super::{disk, raw};
@@ -152,6 +152,13 @@ impl<'a> Check<'a> {
                 log
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
+            babysitter: raw.babysitter.map(|one| Babysitter {
+                sitting: match one.sitting {
+                    raw::Sitting::Thread => Sitting::Thread,
+                    raw::Sitting::Process => Sitting::Process { socket: self.resolved(one.socket) },
+                },
+                profile: one.profile,
+            }),
         }
     }
 

@@ -29,9 +29,9 @@ use toml::de::{DeTable, DeValue};
 
 use self::check::{Check, Found};
 pub use self::model::{
-    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Limits, Listener, Log,
-    LogFormat, MessageFormat, Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route,
-    Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
+    AccessLog, Action, Babysitter, Balance, Channel, Config, Files, Health, Host, Limits, Listener,
+    Log, LogFormat, MessageFormat, Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route,
+    Server, Sitting, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 use crate::Address;
@@ -194,6 +194,7 @@ impl Config {
             log: Log::default(),
             access_log: None,
             metrics: None,
+            babysitter: None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
 use super::origins::Origins;
@@ -33,6 +34,38 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Where the counters are told. Default: nowhere.
     pub metrics: Option<Metrics>,
+    /// Who watches idle connections. Default: the server itself.
+    pub babysitter: Option<Babysitter>,
+}
+
+/// Who watches idle connections in the server's place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Babysitter {
+    /// Where it is.
+    pub sitting: Sitting,
+    /// When connections are left to it: `chat`, soon, as most of them are idle; or `media`, late. Default: `chat`.
+    pub profile: Profile,
+}
+
+/// Where a babysitter is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sitting {
+    /// In a thread for each engine.
+    Thread,
+    /// In a process of its own (`superpoll sit`), which has the connections as well: they live on when the server has
+    /// ended, however it has ended, and the next one goes on with them.
+    Process {
+        /// Where it listens.
+        socket: PathBuf,
+    },
+}
+
+impl Babysitter {
+    /// When connections leave.
+    pub(crate) fn tuning(&self) -> Tuning {
+        let stated_only = matches!(self.sitting, Sitting::Process { .. });
+        Tuning { stated_only, ..self.profile.into() }
+    }
 }
 
 /// How the process is run.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use superpoll::backend::Profile;
 use toml::Spanned;
 
 use super::model::{
@@ -26,6 +27,30 @@ pub(super) struct Config {
     pub(super) log: Option<Spanned<Log>>,
     pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
+    pub(super) babysitter: Option<Babysitter>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Sitting {
+    Thread,
+    Process,
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Babysitter {
+    pub(super) sitting: Sitting,
+    pub(super) socket: PathBuf,
+    #[serde(deserialize_with = "scalar::profile")]
+    pub(super) profile: Profile,
+}
+
+impl Default for Babysitter {
+    fn default() -> Babysitter {
+        let profile = Profile::Chat;
+        Babysitter { sitting: Sitting::Process, socket: "superpoll.sit".into(), profile }
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use superpoll::backend::Profile;
 use superpoll_rt::BackendKind;
 
 use super::model::ProxyVersion;
@@ -98,6 +99,11 @@ pub(super) fn some_backend<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BackendKind>, D::Error> {
     deserializer.deserialize_any(BackendText).map(Some)
+}
+
+/// When connections are left to a babysitter, by name.
+pub(super) fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profile, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// Permissions of a file as a value of TOML: a text, as numbers of TOML need `0o` to be octal.

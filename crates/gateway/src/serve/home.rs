@@ -16,6 +16,7 @@ use super::{connection, connection2};
 use crate::exchange::Peer;
 use crate::park::{Guest, Parked, Until, Why};
 use crate::proxy_protocol::{self, Rest};
+use crate::succession::state::Activity;
 use crate::transport::{Plain, Transport};
 
 /// The most requests of one HTTP/2 connection at a time.
@@ -49,6 +50,11 @@ impl Home {
             .max_concurrent_streams(STREAMS)
             .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX));
         Home { worker, http1, http2, tls, proxy_protocol }
+    }
+
+    /// Whether connections are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Whether another connects in the name of clients.
@@ -102,7 +108,9 @@ impl Home {
     pub fn park(self: Rc<Home>, parked: Parked, limit: Duration) {
         let worker = self.worker.clone();
         // What cannot be parked is closed, as idle connections may be at any time.
-        drop(worker.lot.park(parked, self, Until::Readable, Some(limit)));
+        let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
+        let activity = || Some(Activity::Idle { requests });
+        drop(worker.lot.park(parked, self, Until::Readable, Some(limit), activity));
     }
 }
 

@@ -9,6 +9,8 @@
 //! it has as well, and so no connection is refused meanwhile; connections go on whatever happens to their listener, and
 //! ask for the routes anew with each request.
 
+mod accepting;
+mod adoption;
 mod connection;
 mod connection2;
 mod home;
@@ -20,40 +22,33 @@ mod worker;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_rustls::TlsAcceptor;
+use superpoll::backend::Topology;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
 use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
-use crate::exchange::Peer;
 use crate::listen::{Bound, Inherited, Listener};
-use crate::log::{Event, Level, Log, LogFailure, Pad, Report, Seldom, others};
+use crate::log::{Event, Level, Log, LogFailure, Pad, Report};
 use crate::metrics::Engine;
-use crate::park::Lot;
+use crate::park::{Lot, Prepared};
 use crate::relay::{self, Relay};
 use crate::seats::Seats;
 use crate::status::Overview;
-use crate::transport::Plain;
+use crate::succession::{Estate, Succession};
 use crate::upstream::{self, Group};
+use accepting::Accepting;
 use home::Home;
 use router::Blueprint;
 use worker::Worker;
-
-/// How often it is told that connections are refused.
-const REFUSALS: Duration = Duration::from_secs(10);
-
-/// How long a listener pauses when there is no descriptor to be had, not even to shed with.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a server did not start, or did not take on another configuration.
 #[derive(Debug)]
@@ -113,6 +108,9 @@ pub struct Server {
     fronts: Vec<Front>,
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
+    /// What it leaves with a babysitter process, and whether another server goes on with it.
+    succession: Option<Arc<Succession>>,
+    has_yielded: bool,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
     overview: Arc<Overview>,
@@ -126,6 +124,17 @@ struct Local {
     worker: Rc<Worker>,
     /// Set to true, the tasks that accept end.
     closed: RefCell<Rc<Cell<bool>>>,
+    /// The listeners that speak HTTP.
+    homes: RefCell<Vec<(Address, Rc<Home>)>>,
+}
+
+impl Local {
+    /// The listener, without TLS, that a connection to an address belongs to.
+    fn home(&self, to: SocketAddr) -> Option<Rc<Home>> {
+        let homes = self.homes.borrow();
+        let mut plain = homes.iter().filter(|(_, home)| !home.is_encrypted());
+        plain.find(|(address, _)| address.covers(to)).map(|(_, home)| home.clone())
+    }
 }
 
 thread_local! {
@@ -159,15 +168,17 @@ impl Server {
         Server::start_with(runtime, config, Inherited::default(), report)
     }
 
-    /// As [`start`](Server::start), on sockets that listen already where the configuration has their address.
+    /// As [`start`](Server::start), on sockets that listen already where the configuration has their address. If that has
+    /// a babysitter process, the server also goes on with what others have left there.
     ///
     /// # Errors
     ///
-    /// As [`start`](Server::start).
+    /// As [`start`](Server::start); if the babysitter refuses, as it does where another server is at work, unless this
+    /// one [takes over](Inherited::by_upgrade) from it.
     pub fn start_with(
         runtime: &Runtime,
         config: &Config,
-        inherited: Inherited,
+        mut inherited: Inherited,
         report: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -177,20 +188,41 @@ impl Server {
         let overview =
             Overview::new(handle.clone(), runtime.backend(), engines.clone(), seats.clone());
         let overview = Arc::new(overview);
+        let report: Report = Arc::new(report);
+        let succession =
+            Succession::of(config, &report).map_err(|error| failed(error.to_string()))?;
+        if succession.is_some() {
+            // From here on another server ends for this one, which has to be able to go on.
+            Server::check(config)?;
+        }
+        let estate = match &succession {
+            Some(succession) => succession
+                .inherit(inherited.upgrades())
+                .map_err(|error| failed(error.to_string()))?,
+            None => Estate::default(),
+        };
+        inherited.add(estate.listeners);
+        let channels = match &succession {
+            Some(succession) => Registry::restore(estate.channels, succession),
+            None => Registry::default(),
+        };
         let mut server = Server {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
-            channels: Registry::default(),
+            channels,
             groups: BTreeMap::new(),
+            succession,
+            has_yielded: false,
             seats,
             engines,
             overview,
             inherited: RefCell::new(inherited),
-            report: Arc::new(report),
+            report,
         };
         server.change(runtime, config)?;
+        server.adopt(estate.connections);
         Ok(server)
     }
 
@@ -208,9 +240,11 @@ impl Server {
         for _ in &self.engines {
             let blueprint =
                 Blueprint::new(&shared, &self.overview, &channels, &groups).map_err(failed)?;
-            let lot = Lot::prepare().map_err(|error| {
-                failed(format!("making an epoll object for idle connections: {error}"))
-            })?;
+            // Each engine has its own from the start on.
+            let lot = match self.fronts.is_empty() {
+                true => Some(self.lot(config)?),
+                false => None,
+            };
             parts.push((blueprint, lot, Vec::new()));
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
@@ -261,6 +295,9 @@ impl Server {
             }
         }
         channels.apply(config);
+        if let Some(succession) = &self.succession {
+            channels.write_down(succession);
+        }
         self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
         for (index, (blueprint, lot, openings)) in parts.into_iter().enumerate() {
@@ -279,11 +316,12 @@ impl Server {
                         local
                     }
                     None => {
-                        let lot = Lot::open(lot, counters.clone());
+                        let Some(lot) = lot else { return };
+                        let lot = Lot::open(lot, counters.clone(), report.clone());
                         let router = blueprint.build(&lot, None);
                         let worker = Worker::new(lot, router, pad, counters, timeouts, limits);
-                        let (worker, closed) = (Rc::new(worker), RefCell::default());
-                        let local = Rc::new(Local { worker, closed });
+                        let (closed, homes) = (RefCell::default(), RefCell::default());
+                        let local = Rc::new(Local { worker: Rc::new(worker), closed, homes });
                         SERVERS.with(|servers| servers.borrow_mut().insert(number, local.clone()));
                         local
                     }
@@ -291,27 +329,30 @@ impl Server {
                 let closed = Rc::new(Cell::new(false));
                 local.closed.replace(closed.clone()).set(true);
                 local.worker.wake();
+                let mut homes = Vec::new();
                 for opening in openings {
+                    let home = Home::new(local.worker.clone(), opening.tls, opening.proxy_protocol);
+                    let home = Rc::new(home);
+                    homes.push((opening.on.clone(), home.clone()));
                     let accepting = Accepting {
+                        local: opening.on.only(),
                         on: opening.on,
                         worker: local.worker.clone(),
-                        home: Rc::new(Home::new(
-                            local.worker.clone(),
-                            opening.tls,
-                            opening.proxy_protocol,
-                        )),
+                        home,
                         closed: closed.clone(),
                         seats: seats.clone(),
                         report: report.clone(),
-                        refusals: Seldom::new(REFUSALS),
+                        refusals: accepting::refusals(),
                     };
                     spawn(accepting.run(opening.listener)).detach();
                 }
+                local.homes.replace(homes);
             };
             self.handle
                 .call_on(index, begin)
                 .map_err(|error| failed(format!("starting the server: {error}")))?;
         }
+        self.hold(&fronts);
         self.fronts = fronts;
         let before = std::mem::replace(&mut self.groups, groups);
         for (name, group) in &self.groups {
@@ -321,6 +362,42 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// What an engine parks connections in.
+    fn lot(&self, config: &Config) -> Result<Prepared, Error> {
+        let cannot = |error: &dyn fmt::Display| {
+            failed(format!("making what watches idle connections: {error}"))
+        };
+        let tuning = config.babysitter.as_ref().map(config::Babysitter::tuning);
+        let topology = match (&self.succession, tuning) {
+            (_, None) => Topology::Nested,
+            (None, Some(tuning)) => Topology::Thread(tuning),
+            (Some(succession), Some(tuning)) => match succession.line() {
+                Ok(Some(line)) => Topology::Process(line, tuning),
+                // It is lost already, which was told.
+                Ok(None) => Topology::Nested,
+                Err(error) => return Err(cannot(&error)),
+            },
+        };
+        Lot::prepare(topology).map_err(|error| cannot(&error))
+    }
+
+    /// Leaves the listeners with the babysitter, so that nobody is refused whatever becomes of this server.
+    fn hold(&self, fronts: &[Front]) {
+        let Some(succession) = &self.succession else { return };
+        // A key for each place in the configuration.
+        for key in fronts.len()..self.fronts.len() {
+            succession.release(key as u64);
+        }
+        for (key, front) in fronts.iter().enumerate() {
+            match front.kind.bound() {
+                Some(bound) if matches!(**bound, Bound::Tcp(_)) => {
+                    succession.hold(key as u64, bound);
+                }
+                _ => succession.release(key as u64),
+            }
+        }
     }
 
     /// The groups of servers: those that there are, where nothing has changed, and new ones.
@@ -470,6 +547,9 @@ impl Server {
     pub fn stop(&mut self) {
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
+        if let Some(succession) = self.succession.take_if(|_| !self.has_yielded) {
+            succession.bye();
+        }
         for front in &mut self.fronts {
             // Who comes now is refused rather than left waiting until all the others have ended.
             if let Kind::Relay(_, relay) = std::mem::replace(&mut front.kind, Kind::Closed) {
@@ -531,80 +611,4 @@ fn cannot_listen(address: &Address, error: io::Error) -> Error {
         _ => "",
     };
     failed(format!("listening on {address}: {error}{advice}"))
-}
-
-/// A listener on one engine.
-struct Accepting {
-    on: Address,
-    worker: Rc<Worker>,
-    home: Rc<Home>,
-    closed: Rc<Cell<bool>>,
-    seats: Arc<Seats>,
-    report: Report,
-    refusals: Seldom,
-}
-
-impl Accepting {
-    async fn run(self, listener: Listener) {
-        let waits = self.worker.wait();
-        let counters = &self.worker.counters;
-        let mut shed = 0;
-        loop {
-            let accepted = poll_fn(|cx| {
-                waits.remember(cx.waker());
-                if self.closed.get() {
-                    return Poll::Ready(None);
-                }
-                listener.poll_accept(cx).map(Some)
-            });
-            let accepted = accepted.await;
-            if listener.shed() > shed {
-                counters.refused.add(listener.shed() - shed);
-                shed = listener.shed();
-                self.refused("no descriptor is left; raise the limit (ulimit -n) or allow fewer");
-            }
-            match accepted {
-                None => break,
-                Some(Ok((plain, client))) => self.begin(plain, client),
-                Some(Err(error)) if is_limit(&error) => time::sleep(PAUSE).await,
-                Some(Err(error)) => {
-                    let message = format!("accepting on {}: {error}", self.on);
-                    let event = Event::new(Level::Error, "accept-failed", message);
-                    return (self.report)(&event.with("listener", self.on.to_string()));
-                }
-            }
-        }
-        for (plain, client) in listener.into_accepted() {
-            self.begin(plain, client);
-        }
-    }
-
-    /// Reports that a connection was closed at once.
-    fn refused(&self, why: &str) {
-        let Some(left_out) = self.refusals.admit() else { return };
-        let (on, others) = (&self.on, others(left_out));
-        let message = format!("closing a new connection on {on}: {why}{others}");
-        let event = Event::new(Level::Warning, "connection-refused", message);
-        let event = event.with("listener", on.to_string()).with("why", why);
-        (self.report)(&event.with("left_out", left_out));
-    }
-
-    fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
-        let counters = &self.worker.counters;
-        counters.accepted.add(1);
-        // With the PROXY protocol the client is not the one who connects.
-        let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
-        let Ok(seat) = self.seats.take(counted) else {
-            counters.refused.add(1);
-            return self.refused("there are as many as the limits allow, of all or of one client");
-        };
-        let local = plain.local_address();
-        let peer = Peer { client, local, is_encrypted: false, seat: Some(seat) };
-        spawn(self.home.clone().begin(plain, peer)).detach();
-    }
-}
-
-fn is_limit(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    Errno::from_io_error(error).is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
 }

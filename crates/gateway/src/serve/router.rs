@@ -216,6 +216,11 @@ impl Router {
             .or(self.default.as_ref())
     }
 
+    /// The desk of the channel that is written down under this number.
+    pub fn desk(&self, space: u64) -> Option<Rc<Desk>> {
+        self.desks.iter().find(|desk| desk.hub().space() == Some(space)).cloned()
+    }
+
     /// Ends the channels that another does not have.
     pub fn retire(&self, after: Option<&Router>) {
         for desk in &self.desks {

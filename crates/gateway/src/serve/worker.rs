@@ -101,6 +101,13 @@ impl Worker {
         self.wake();
     }
 
+    /// Has idle connections parked at once: they are about to be another server's.
+    pub fn rest(&self) {
+        let timeouts = self.timeouts.get();
+        self.timeouts.set(Timeouts { park: Duration::ZERO, ..timeouts });
+        self.wake();
+    }
+
     /// Has all tasks look what has changed.
     pub fn wake(&self) {
         let wakers: Vec<Waker> =

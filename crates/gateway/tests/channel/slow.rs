@@ -19,7 +19,7 @@ fn message(id: u64) -> String {
 fn publish_until(hub: &Hub, mut reads: impl FnMut(u64), mut is_over: impl FnMut() -> bool) -> u64 {
     let end = std::time::Instant::now() + PATIENCE;
     loop {
-        let id = hub.publish(message(hub.last() + 1));
+        let id = hub.publish(message(hub.last() + 1)).unwrap();
         reads(id);
         if is_over() {
             return id;

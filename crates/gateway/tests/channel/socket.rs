@@ -183,7 +183,7 @@ fn nothing_is_lost_or_doubled_between_replay_and_live() {
         let channel = stage.channel.clone().unwrap();
         let publisher = std::thread::spawn(move || {
             for id in 1..=2000 {
-                assert_eq!(channel.publish(id.to_string()), id);
+                assert_eq!(channel.publish(id.to_string()), Some(id));
                 if id % 50 == 0 {
                     std::thread::yield_now();
                 }

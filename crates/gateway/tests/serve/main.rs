@@ -1,5 +1,6 @@
 //! The web server, from the outside, on each back-end: connections and what becomes of them.
 
+mod babysitter;
 mod ending;
 mod http1;
 mod http2;

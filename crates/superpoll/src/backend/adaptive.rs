@@ -23,12 +23,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
 
 use crate::backend::array::Array;
+use crate::backend::cold::Cold;
 use crate::backend::epoll::Epoll;
 use crate::backend::scan_clock::ScanClock;
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Synced};
+use crate::backend::{Babysitting, Backend, Context, Deadline, Lengths, Memory, Question, Synced};
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Interest, Mode, Watch};
+use crate::key::Key;
 use crate::policy::{Place, Policy, Quiet, Tally, Verdict, View};
 use crate::sys;
 
@@ -53,11 +55,11 @@ impl World {
     }
 }
 
-/// The adaptive back-end.
-pub struct Adaptive<P> {
+/// The adaptive back-end, with a poll array and a cold set.
+pub struct Adaptive<P, C = Epoll> {
     policy: P,
     world: World,
-    cold: Epoll,
+    cold: C,
     hot: Array,
     hand: usize,
     /// Table indices of this wait's candidates for the array.
@@ -68,7 +70,7 @@ pub struct Adaptive<P> {
     pinned: bool,
 }
 
-impl<P: Policy> std::fmt::Debug for Adaptive<P> {
+impl<P: Policy, C: Cold> std::fmt::Debug for Adaptive<P, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Adaptive")
             .field("policy", &self.policy.name())
@@ -100,16 +102,23 @@ impl<P: Policy> Adaptive<P> {
     ///
     /// As [`Epoll::new`].
     pub fn new(policy: P, costs: Costs) -> Result<Adaptive<P>> {
-        Ok(Adaptive {
+        Ok(Adaptive::over(Epoll::new()?, policy, costs))
+    }
+}
+
+impl<P: Policy, C: Cold> Adaptive<P, C> {
+    /// An empty poll array over an empty cold set.
+    pub(crate) fn over(cold: C, policy: P, costs: Costs) -> Adaptive<P, C> {
+        Adaptive {
             policy,
             world: World { costs, clock: ScanClock::new(), passes: 0, blocks: 0 },
-            cold: Epoll::new()?,
+            cold,
             hot: Array::new(),
             hand: 0,
             candidates: Vec::new(),
             retrigger: Vec::new(),
             pinned: false,
-        })
+        }
     }
 
     /// The policy and what it sees.
@@ -305,6 +314,7 @@ impl<P: Policy> Adaptive<P> {
     }
 
     fn begin_pass(&mut self, cx: &mut Context<'_>) {
+        self.cold.begin(cx);
         self.world.passes = self.world.passes.wrapping_add(1);
         cx.stats.hot.watched += self.hot.len() as u64;
         cx.stats.cold.watched += self.cold.armed() as u64;
@@ -315,13 +325,14 @@ impl<P: Policy> Adaptive<P> {
         }
     }
 
-    fn end_pass(&mut self, tally: Tally) {
+    fn end_pass(&mut self, cx: &mut Context<'_>, tally: Tally) {
         let (policy, view) = self.judge();
         policy.pass(tally, &view);
+        self.cold.rest(cx);
     }
 }
 
-impl<P: Policy> Backend for Adaptive<P> {
+impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
     fn name(&self) -> &'static str {
         "adaptive"
     }
@@ -366,6 +377,7 @@ impl<P: Policy> Backend for Adaptive<P> {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+        let deadline = self.cold.until(deadline);
         self.begin_pass(cx);
         let answer = if self.hot.is_empty() {
             self.cold.question(cx, deadline, true).put()
@@ -377,6 +389,7 @@ impl<P: Policy> Backend for Adaptive<P> {
 
     fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
         if self.hot.is_empty() {
+            let deadline = self.cold.until(deadline);
             self.begin_pass(cx);
             return Some(self.cold.question(cx, deadline, true));
         }
@@ -397,10 +410,11 @@ impl<P: Policy> Backend for Adaptive<P> {
         let mut tally = Tally { hot: self.hot.len(), cold: self.cold.armed(), ..Tally::default() };
         if self.hot.is_empty() {
             tally.cold_ready = self.report_cold(cx, answer)?;
-            self.end_pass(tally);
+            self.end_pass(cx, tally);
             return Ok(());
         }
         let mut ready = answer?;
+        let deadline = self.cold.until(deadline);
         if ready == 0 && deadline != Deadline::Now && cx.may_block() {
             match self.block(cx, deadline)? {
                 Some(found) => ready = found,
@@ -408,7 +422,7 @@ impl<P: Policy> Backend for Adaptive<P> {
                     let alone = self.hot.is_empty();
                     let answer = self.cold.question(cx, deadline, alone).put();
                     tally.cold_ready = self.report_cold(cx, answer)?;
-                    self.end_pass(tally);
+                    self.end_pass(cx, tally);
                     return Ok(());
                 }
             }
@@ -424,7 +438,7 @@ impl<P: Policy> Backend for Adaptive<P> {
             let answer = self.cold.question(cx, Deadline::Now, false).put();
             tally.cold_ready = self.report_cold(cx, answer)?;
         }
-        self.end_pass(tally);
+        self.end_pass(cx, tally);
         self.turn_hand(cx);
         if self.world.passes % SORTED_EVERY == 1 {
             self.hot.sort(cx.table);
@@ -451,7 +465,33 @@ impl<P: Policy> Backend for Adaptive<P> {
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths { hot: self.hot.len(), cold: self.cold.armed() }
+        Lengths { hot: self.hot.len(), cold: self.cold.armed(), away: self.cold.away() }
+    }
+
+    fn holds_files(&self) -> bool {
+        self.cold.holds_files()
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.cold.settle(cx);
+        Ok(())
+    }
+
+    fn catch_up(&mut self, cx: &mut Context<'_>) {
+        self.cold.catch_up(cx);
+    }
+
+    fn hand_over_all(&mut self, cx: &mut Context<'_>) {
+        self.demote_all(cx);
+        self.cold.hand_over_all(cx);
+    }
+
+    fn leave_state(&mut self, key: Key, state: &[u8]) {
+        self.cold.leave_state(key, state);
+    }
+
+    fn babysitting(&self) -> Babysitting<'_> {
+        self.cold.babysitting()
     }
 
     fn memory(&self) -> Memory {
@@ -481,7 +521,7 @@ mod tests {
     #[test]
     fn memory_is_that_of_both_sets_and_of_the_lists() {
         let mut adaptive = adaptive();
-        let (cold, hot) = (adaptive.cold.memory(), adaptive.hot.memory());
+        let (cold, hot) = (Backend::memory(&adaptive.cold), adaptive.hot.memory());
         adaptive.candidates.reserve_exact(100);
         adaptive.retrigger.reserve_exact(10);
         let memory = adaptive.memory();

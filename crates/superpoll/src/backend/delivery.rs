@@ -184,6 +184,11 @@ impl Context<'_> {
         self.delivery.kernel_cut = may_cut && self.room_in_turn() == Some(0);
     }
 
+    /// Whether there may be more that is ready than this wait delivers.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.delivery.kernel_cut || self.delivery.cut || self.events.list.len() >= self.events.limit
+    }
+
     /// From here on, what is found is sorted before it is delivered.
     pub(crate) fn collect_all(&mut self) {
         self.delivery.all = true;

@@ -25,6 +25,9 @@ use crate::sys::eventfd::replace;
 /// The key under which the waker is watched.
 const WAKER: Key = Key::new(Key::RESERVED, 0);
 
+/// The key under which a babysitter's line is watched.
+const LINE: Key = Key::new(Key::RESERVED, 1);
+
 /// Told to be watched, but not to report: what is left is one report of a hang-up.
 const PARKED: (Interest, Mode) = (Interest::NONE, Mode::Edge);
 
@@ -36,6 +39,8 @@ pub struct Epoll {
     /// when `fd` is built anew.
     outer: Option<OwnedFd>,
     waker: Option<RawFd>,
+    line: Option<RawFd>,
+    line_has_stirred: bool,
     buffer: Vec<Raw>,
     /// Descriptors that the kernel knows and that may report.
     armed: usize,
@@ -55,7 +60,8 @@ fn bits(interest: Interest, mode: Mode) -> u32 {
 /// How many events a call asks for: more than there can be, unless there is no need to know all.
 #[inline]
 fn room(cx: &Context<'_>, alone: bool) -> usize {
-    let known = cx.table.len() + 2;
+    // All registrations, a waker and a line, and one more.
+    let known = cx.table.len() + 3;
     match cx.room_in_turn() {
         Some(room) if alone => room.min(known),
         _ => known,
@@ -82,21 +88,67 @@ impl Epoll {
                     error => error,
                 }
             })?;
-        Ok(Epoll { fd, outer: None, waker: None, buffer: Vec::new(), armed: 0, orphans: false })
+        Ok(Epoll {
+            fd,
+            outer: None,
+            waker: None,
+            line: None,
+            line_has_stirred: false,
+            buffer: Vec::new(),
+            armed: 0,
+            orphans: false,
+        })
     }
 
+    #[inline]
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Descriptors that may report, the waker not counted.
+    #[inline]
     pub(super) fn armed(&self) -> usize {
         self.armed
     }
 
     /// Whether anything in the set may report.
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.armed == 0 && self.waker.is_none()
+        self.armed == 0 && self.waker.is_none() && self.line.is_none()
+    }
+
+    /// Watches a babysitter's line.
+    pub(super) fn watch_line(&mut self, line: BorrowedFd<'_>) -> Result<()> {
+        let line = line.as_raw_fd();
+        self.add_line(&mut crate::Calls::default(), line)
+            .map_err(|source| Error::system("watching a babysitter's line", Some(line), source))?;
+        self.line = Some(line);
+        Ok(())
+    }
+
+    fn add_line(&self, calls: &mut crate::Calls, fd: RawFd) -> io::Result<()> {
+        let (set, bits) = (self.fd.as_fd(), libc::EPOLLIN as u32);
+        epoll::control(calls, set, Operation::Add, fd, bits, LINE.to_bits())
+    }
+
+    /// The line is to be closed.
+    pub(super) fn forget_line(&mut self, cx: &mut Context<'_>) {
+        if let Some(line) = self.line {
+            let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
+            let _ = epoll::control(calls, set, Operation::Delete, line, 0, 0);
+        }
+        self.drop_line();
+    }
+
+    /// The line belongs to another process, as this set does until it is built anew.
+    pub(super) fn drop_line(&mut self) {
+        (self.line, self.line_has_stirred) = (None, false);
+    }
+
+    /// Whether the line has been reported since the last call.
+    #[inline]
+    pub(super) fn take_stirred_line(&mut self) -> bool {
+        std::mem::take(&mut self.line_has_stirred)
     }
 
     fn note(&mut self, cx: &mut Context<'_>, index: u32, told: Option<(Interest, Mode)>) {
@@ -196,6 +248,14 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
+    /// Has the kernel forget a descriptor that somebody else watches from now on. One that it does not know stays as
+    /// it is.
+    pub(super) fn release(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<()> {
+        self.control(cx, Operation::Delete, index, PARKED)?;
+        self.note(cx, index, None);
+        Ok(())
+    }
+
     /// The call that waits. `alone`: nothing is watched elsewhere, so that the kernel, which goes
     /// round its ready list, is as fair as can be by itself.
     #[inline]
@@ -277,7 +337,8 @@ impl Epoll {
 
     /// An event that is not simply what was asked for; whether somebody wants to hear of it.
     fn collect_odd(&mut self, cx: &mut Context<'_>, key: Key, found: Readiness) -> bool {
-        if key == WAKER {
+        if key.index() == Key::RESERVED {
+            self.line_has_stirred |= key == LINE;
             return false;
         }
         let Some(slot) = cx.table.get(key) else {
@@ -347,6 +408,9 @@ impl Epoll {
         }
         if let Some(waker) = self.waker {
             self.add_waker(cx, waker).map_err(failed)?;
+        }
+        if let Some(line) = self.line {
+            self.add_line(&mut cx.stats.calls, line).map_err(failed)?;
         }
         Ok(())
     }
@@ -454,7 +518,7 @@ impl Backend for Epoll {
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths { hot: 0, cold: self.armed }
+        Lengths { cold: self.armed, ..Lengths::default() }
     }
 
     fn memory(&self) -> Memory {

@@ -29,6 +29,7 @@ use crate::waker::Sleep;
 pub(crate) mod adaptive;
 mod array;
 mod choice;
+pub(crate) mod cold;
 mod delivery;
 pub(crate) mod epoll;
 pub(crate) mod poll;
@@ -40,6 +41,7 @@ pub(crate) mod uring;
 
 pub use adaptive::Adaptive;
 pub use choice::{Choice, Reason};
+pub use cold::{Profile, Rule, Topology, Tuning};
 pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
 pub use poll::Poll;
@@ -181,6 +183,27 @@ pub trait Backend: Send {
         Ok(())
     }
 
+    /// Asks a babysitter what is ready of what it watches, and waits for the answer: what was ready before is
+    /// reported by the next wait.
+    fn catch_up(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// Gives to a babysitter all that it may have, however short a time ago it was active.
+    fn hand_over_all(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// Takes what a registration is to be left with when it leaves for a babysitter. Of no use where there is none.
+    fn leave_state(&mut self, key: Key, state: &[u8]) {
+        let _ = (key, state);
+    }
+
+    /// Whether there is a babysitter.
+    fn babysitting(&self) -> Babysitting<'_> {
+        Babysitting::None
+    }
+
     /// Watches the waker's descriptor. An arrival on it is told with [`Context::waker_fired`].
     ///
     /// # Errors
@@ -235,6 +258,19 @@ pub struct Lengths {
     pub hot: usize,
     /// In epoll.
     pub cold: usize,
+    /// With a babysitter.
+    pub away: usize,
+}
+
+/// Whether a poller has a babysitter.
+#[derive(Clone, Copy, Debug)]
+pub enum Babysitting<'a> {
+    /// There is none: it was not asked for, or it is the parent's of a process that was forked.
+    None,
+    /// There is one.
+    Present,
+    /// There was one until this happened. Everything that it had has come back.
+    Lost(&'a io::Error),
 }
 
 /// Bytes of heap in use.

@@ -126,7 +126,7 @@ impl Backend for Poll {
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths { hot: self.array.len(), cold: 0 }
+        Lengths { hot: self.array.len(), ..Lengths::default() }
     }
 
     fn memory(&self) -> Memory {

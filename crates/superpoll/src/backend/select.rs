@@ -209,7 +209,7 @@ impl Backend for Select {
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths { hot: self.len, cold: 0 }
+        Lengths { hot: self.len, ..Lengths::default() }
     }
 
     fn memory(&self) -> Memory {

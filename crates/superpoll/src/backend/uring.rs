@@ -513,7 +513,7 @@ impl Backend for Uring {
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths { hot: 0, cold: self.armed }
+        Lengths { cold: self.armed, ..Lengths::default() }
     }
 
     fn memory(&self) -> Memory {

@@ -75,7 +75,7 @@ impl Poller {
     /// In a nested poller the outer loop waits, so changes cannot wait for our next wait.
     pub(super) fn changed(&mut self) {
         if self.nested {
-            self.flush();
+            self.settle();
             self.rest();
         }
     }
@@ -83,7 +83,7 @@ impl Poller {
     /// A registration has ended; the caller may close its descriptor next.
     pub(super) fn ended(&mut self) {
         if self.holds_files {
-            self.flush();
+            self.settle();
         }
         self.changed();
     }
@@ -91,7 +91,18 @@ impl Poller {
     /// Tells the kernel all changes now instead of with the next wait, those of other threads and of
     /// dropped owners included. It moves the cost. With `uring`, which holds what it watches open, the peer of
     /// a descriptor that its owner has closed learns of that with the next wait, or with this.
+    ///
+    /// With a babysitter it also asks what is ready there, and waits for the answer, for at most a second: a wait
+    /// that follows sees all that was ready before.
     pub fn flush(&mut self) {
+        self.settle();
+        let (backend, mut cx) = self.split();
+        backend.catch_up(&mut cx);
+        self.rest();
+    }
+
+    /// Tells the kernel all changes now.
+    pub(super) fn settle(&mut self) {
         self.take_commands();
         self.tell();
         let (backend, mut cx) = self.split();
@@ -149,7 +160,8 @@ impl Poller {
             Err(_) => self.table.slot_mut(index).set_told(None),
         }
         let slot = self.table.slot(index);
-        if !slot.is_live() && slot.fd() >= 0 && slot.told().is_none() && slot.place().is_none() {
+        let is_known = slot.told().is_some() || slot.place().is_some() || slot.is_away();
+        if !slot.is_live() && slot.fd() >= 0 && !is_known {
             self.table.release(index);
         }
     }

@@ -17,6 +17,13 @@ pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
+/// A descriptor that is registered, which by the contract of registrations stays open for as long.
+pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: registered numbers are not negative. One that was closed in spite of the contract is handed to
+    // `sendmsg` alone, which refuses it (`EBADF`), and to nothing that would close it.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
 /// Whether the descriptor can be waited for: files, directories and block devices are always ready.
 pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
     let always = [libc::S_IFREG, libc::S_IFDIR, libc::S_IFBLK];

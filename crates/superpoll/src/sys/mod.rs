@@ -34,6 +34,16 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
+/// Has no signal delivered to this thread, but those that it causes itself.
+pub(crate) fn block_signals() {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call fills the set, which the second reads; it changes nothing but this thread's mask.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// Sets by how much the kernel may delay this thread's timers to merge them with others
 /// (`PR_SET_TIMERSLACK`; 50 microseconds unless set). It bounds how late a wait with a timeout
 /// returns. A zero is taken as one nanosecond, because the kernel takes zero as "back to the

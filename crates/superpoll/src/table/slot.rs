@@ -21,6 +21,7 @@ pub(super) const RENAMED: u16 = 256;
 pub(super) const QUEUED: u16 = 512;
 pub(super) const PLAIN: u16 = 1024;
 pub(super) const PLACED: u16 = 2048;
+pub(super) const AWAY: u16 = 4096;
 
 /// One registration, as a back-end sees it.
 #[derive(Debug)]
@@ -128,6 +129,43 @@ impl Slot {
     /// its descriptor number over.
     pub fn is_renamed(&self) -> bool {
         self.is(RENAMED)
+    }
+
+    /// Whether a babysitter watches it, as the kernel was last told to.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is(AWAY)
+    }
+
+    /// A babysitter was told what is wanted, and the poller's own set knows the descriptor no more.
+    pub(crate) fn leave(&mut self) {
+        self.put(AWAY, true);
+        (self.told_interest, self.told_mode) = (self.watch.interest, self.watch.mode);
+    }
+
+    /// The babysitter does not watch it any more, or will not.
+    pub(crate) fn come_back(&mut self) {
+        self.put(AWAY, false);
+        if !self.is(TOLD) {
+            self.put(RENAMED, false);
+        }
+    }
+
+    /// Whether what is away is watched there as the caller wants it, under the key that it still has.
+    pub(crate) fn is_left_as_wanted(&self) -> bool {
+        !self.is(RENAMED)
+            && !self.watch.interest.is_empty()
+            && self.told_interest == self.watch.interest
+            && (self.told_mode == self.watch.mode || self.watch.mode == Mode::Auto)
+    }
+
+    /// Whether the kernel may have to be told about it before the next wait.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is(CHANGED)
+    }
+
+    /// Whether it is on its way to somewhere: to be told, to be delivered, or gone already.
+    pub(crate) fn is_in_motion(&self) -> bool {
+        self.flags & (CHANGED | CLOSED | ALWAYS | RENAMED | QUEUED | AWAY) != 0
     }
 
     /// Whether the descriptor was closed by its owner right after it was detached: the kernel

@@ -1,0 +1,118 @@
+//! Many clients of one server: subscribers by WebSocket and long-poll, and keep-alive connections.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::stage::{PATIENCE, connect, response};
+
+/// The last message.
+pub const END: &str = "end";
+
+/// A subscriber by WebSocket, which reads frames as they come.
+pub struct Subscriber {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Subscriber {
+    pub fn new(at: SocketAddr) -> Subscriber {
+        let mut stream = connect(at);
+        let request = "GET /news HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let head = response(&mut stream);
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        Subscriber { stream, unread: Vec::new() }
+    }
+
+    /// The next frame: what it is, and its data.
+    fn frame(&mut self) -> (u8, Vec<u8>) {
+        loop {
+            let head = |at: usize| self.unread.get(at).copied().map(usize::from);
+            let length = match (head(1), head(2), head(3)) {
+                (Some(126), Some(high), Some(low)) => Some((4, high << 8 | low)),
+                (Some(126), ..) => None,
+                (Some(length), ..) => Some((2, length)),
+                _ => None,
+            };
+            if let Some((start, length)) = length
+                && self.unread.len() >= start + length
+            {
+                let frame: Vec<u8> = self.unread.drain(..start + length).collect();
+                return (frame[0], frame[start..].to_vec());
+            }
+            let mut room = [0; 4096];
+            let count = self.stream.read(&mut room).unwrap();
+            assert!(count > 0, "the connection has ended");
+            self.unread.extend_from_slice(&room[..count]);
+        }
+    }
+
+    /// All messages up to the last.
+    pub fn messages(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            match self.frame() {
+                (0x81, data) if data == END.as_bytes() => return all,
+                (0x81, data) => all.push(String::from_utf8(data).unwrap()),
+                // A ping, which nobody has to answer in so short a time.
+                (0x89, _) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Publishes a message on a connection of its own; tells whether that was confirmed.
+pub fn publish(at: SocketAddr, message: &str) -> bool {
+    // It is accepted in any case: somebody has the listener.
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!(
+        "POST /news HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{message}",
+        message.len()
+    );
+    let mut answer = String::new();
+    let asked = stream.write_all(request.as_bytes());
+    let heard = asked.and_then(|()| stream.read_to_string(&mut answer));
+    heard.is_ok() && answer.starts_with("HTTP/1.1 201 ")
+}
+
+/// Publishes on and on.
+pub struct Publisher {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<(Vec<String>, Vec<String>)>,
+}
+
+impl Publisher {
+    pub fn start(at: SocketAddr) -> Publisher {
+        let ends: Arc<AtomicBool> = Arc::default();
+        let told = ends.clone();
+        let thread = thread::spawn(move || {
+            let (mut confirmed, mut doubtful) = (Vec::new(), Vec::new());
+            for number in 0.. {
+                let message = format!("message {number}");
+                let list = if publish(at, &message) { &mut confirmed } else { &mut doubtful };
+                list.push(message);
+                if told.load(Ordering::Relaxed) {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            // The last one has to be published for the test to end.
+            while !publish(at, END) {}
+            (confirmed, doubtful)
+        });
+        Publisher { ends, thread }
+    }
+
+    /// What was confirmed, and what was not.
+    pub fn end(self) -> (Vec<String>, Vec<String>) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}

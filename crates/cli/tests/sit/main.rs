@@ -1,0 +1,8 @@
+//! The built commands `superpoll sit` and `superpoll serve`: what lives on when a server is upgraded, or killed.
+
+mod crowd;
+mod refusals;
+#[path = "../serve/stage.rs"]
+#[expect(dead_code, reason = "shared with the tests of the web server")]
+mod stage;
+mod succession;

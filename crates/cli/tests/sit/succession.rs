@@ -1,0 +1,248 @@
+//! One server after another, with the same connections.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::crowd::{Publisher, Subscriber, publish};
+use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
+
+/// A babysitter of its own process, and what servers with it are told.
+pub struct Nursery {
+    pub site: Site,
+    pub port: u16,
+    babysitter: Running,
+}
+
+impl Nursery {
+    pub fn new(options: &str) -> Nursery {
+        let site = Site::new();
+        let port = free_port();
+        let socket = site.path("sit");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        command.arg("sit").arg("--listen").arg(&socket);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let babysitter = Running(command.spawn().unwrap());
+        until("the babysitter listens", || socket.exists());
+        let nursery = Nursery { site, port, babysitter };
+        nursery.configure(options);
+        nursery
+    }
+
+    /// Writes the configuration.
+    pub fn configure(&self, options: &str) {
+        let port = self.port;
+        self.site.write(
+            "server.toml",
+            &format!(
+                "[server]
+                workers = 2
+                [[listeners]]
+                address = \"127.0.0.1:{port}\"
+                [[hosts]]
+                [[hosts.routes]]
+                path = \"/\"
+                files = {{ root = \"www\" }}
+                [[hosts.routes]]
+                path = \"/news\"
+                channel = {{ history = 1000 }}
+                [timeouts]
+                park = \"50ms\"
+                idle = \"10m\"
+                {options}"
+            ),
+        );
+    }
+
+    pub fn at(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        command.args(["serve", "-c"]).arg(self.site.path("server.toml"));
+        command.arg("--sit").arg(self.site.path("sit")).args(arguments);
+        command
+    }
+
+    pub fn server(&self, arguments: &[&str]) -> Server {
+        Server::of(self.command(arguments), 1)
+    }
+
+    pub fn babysitter(&self) -> &Child {
+        &self.babysitter.0
+    }
+
+    /// How many sockets of TCP the babysitter has, listeners included.
+    pub fn held(&self) -> usize {
+        let process = PathBuf::from(format!("/proc/{}", self.babysitter.0.id()));
+        let table = fs::read_to_string(process.join("net/tcp")).unwrap();
+        let inodes: HashSet<&str> =
+            table.lines().filter_map(|line| line.split_whitespace().nth(9)).collect();
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let is_tcp = |file: &fs::DirEntry| {
+            let target = fs::read_link(file.path()).unwrap_or_default();
+            let target = target.to_string_lossy().into_owned();
+            let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+            inode.is_some_and(|inode| inodes.contains(inode))
+        };
+        files.filter(is_tcp).count()
+    }
+
+    /// Waits until the babysitter has the server's listener and so many connections.
+    pub fn until_held(&self, count: usize) {
+        until("idle connections are left with the babysitter", || self.held() > count);
+    }
+}
+
+/// Clients that have come to rest.
+struct Crowd {
+    subscribers: Vec<Subscriber>,
+    idle: Vec<TcpStream>,
+}
+
+impl Crowd {
+    fn new(nursery: &Nursery, count: usize) -> Crowd {
+        let at = nursery.at();
+        let idle = (0..count).map(|_| {
+            let mut stream = connect(at);
+            assert!(get(&mut stream, "/small").ends_with("0123456789"));
+            stream
+        });
+        let idle: Vec<TcpStream> = idle.collect();
+        let subscribers = (0..count).map(|_| Subscriber::new(at)).collect();
+        nursery.until_held(2 * count);
+        Crowd { subscribers, idle }
+    }
+
+    /// All subscribers have had the same: each confirmed message once, in order, and of the others none twice.
+    fn check(mut self, confirmed: &[String], doubtful: &[String]) {
+        let first = self.subscribers[0].messages();
+        for (number, subscriber) in self.subscribers.iter_mut().enumerate().skip(1) {
+            assert_eq!(subscriber.messages(), first, "subscriber {number}");
+        }
+        let mut heard = first.clone();
+        heard.retain(|message| !doubtful.contains(message));
+        assert_eq!(heard, confirmed);
+        let mut once = first.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), first.len());
+        for stream in &mut self.idle {
+            assert!(get(stream, "/small").ends_with("0123456789"));
+        }
+    }
+}
+
+#[test]
+fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
+    let nursery = Nursery::new("");
+    let first = nursery.server(&[]);
+    let crowd = Crowd::new(&nursery, 4500);
+    let publisher = Publisher::start(nursery.at());
+    until("something is published", || publish(nursery.at(), "before"));
+
+    let second = nursery.server(&["--upgrade"]);
+    let (status, said) = first.ended();
+    assert!(status.success() && said.contains("another server takes over"), "{status}: {said}");
+    until("something is published", || publish(nursery.at(), "between"));
+    second.says("going on with");
+
+    second.signal("KILL");
+    drop(second.ended());
+    let third = nursery.server(&[]);
+    until("something is published", || publish(nursery.at(), "after"));
+    third.says("going on with");
+    let (confirmed, doubtful) = publisher.end();
+    let mut doubtful = doubtful;
+    doubtful.extend(["before", "between", "after"].map(str::to_owned));
+    assert!(confirmed.len() > 3, "{confirmed:?}");
+    crowd.check(&confirmed, &doubtful);
+    third.signal("TERM");
+    let (status, said) = third.ended();
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn a_signal_starts_the_next_server() {
+    let nursery = Nursery::new("");
+    let first = nursery.server(&[]);
+    let mut client = connect(nursery.at());
+    get(&mut client, "/small");
+    nursery.until_held(1);
+    first.signal("USR2");
+    first.says("is to take over");
+    let said = first.errors();
+    let number = said.split("process ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    first.says("another server takes over");
+    assert!(get(&mut client, "/small").ends_with("0123456789"));
+    let status = Command::new("kill").args(["-TERM", &number]).status().unwrap();
+    assert!(status.success());
+    let (status, said) = first.ended();
+    assert!(status.success(), "{said}");
+    until("the second one has ended", || !PathBuf::from(format!("/proc/{number}")).exists());
+}
+
+#[test]
+fn a_long_poll_is_answered_by_the_next_server() {
+    let nursery = Nursery::new("");
+    let first = nursery.server(&[]);
+    let ask = || {
+        let mut client = connect(nursery.at());
+        client.write_all(b"GET /news HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+    };
+    let mut clients: Vec<TcpStream> = (0..20).map(|_| ask()).collect();
+    nursery.until_held(20);
+    first.signal("KILL");
+    drop(first.ended());
+    let second = nursery.server(&[]);
+    assert!(publish(nursery.at(), "from the second"));
+    for client in &mut clients {
+        let answer = response(client);
+        assert!(answer.contains("\"data\":\"from the second\""), "{answer}");
+        // The connection goes on.
+        assert!(get(client, "/small").ends_with("0123456789"));
+    }
+    second.signal("TERM");
+    assert!(second.ended().0.success());
+}
+
+#[test]
+fn a_server_that_ends_as_it_was_asked_to_leaves_nothing() {
+    let nursery = Nursery::new("");
+    let server = nursery.server(&[]);
+    let mut client = connect(nursery.at());
+    get(&mut client, "/small");
+    nursery.until_held(1);
+    server.signal("TERM");
+    let (status, said) = server.ended();
+    assert!(status.success(), "{said}");
+    until("nothing is held", || nursery.held() == 0);
+    assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap_or(0), 0);
+    assert!(TcpStream::connect(nursery.at()).is_err());
+}
+
+#[test]
+fn a_server_goes_on_without_its_babysitter_and_says_so() {
+    let nursery = Nursery::new("");
+    let server = nursery.server(&[]);
+    let mut idle: Vec<TcpStream> = (0..50).map(|_| connect(nursery.at())).collect();
+    for client in &mut idle {
+        get(client, "/small");
+    }
+    let mut subscriber = Subscriber::new(nursery.at());
+    nursery.until_held(51);
+    signal(nursery.babysitter(), "KILL");
+    server.says("the babysitter is lost");
+    for client in &mut idle {
+        assert!(get(client, "/small").ends_with("0123456789"));
+    }
+    assert!(publish(nursery.at(), "still here") && publish(nursery.at(), crate::crowd::END));
+    assert_eq!(subscriber.messages(), ["still here"]);
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}

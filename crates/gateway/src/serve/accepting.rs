@@ -1,0 +1,110 @@
+//! Accepting: the task that each listener has on each engine.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use superpoll_rt::{spawn, time};
+
+use super::home::Home;
+use super::worker::Worker;
+use crate::Address;
+use crate::exchange::Peer;
+use crate::listen::Listener;
+use crate::log::{Event, Level, Report, Seldom, others};
+use crate::seats::Seats;
+use crate::transport::Plain;
+
+/// How often it is told that connections are refused.
+const REFUSALS: Duration = Duration::from_secs(10);
+
+/// How long a listener pauses when there is no descriptor to be had, not even to shed with.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// When it is told that connections are refused.
+pub(super) fn refusals() -> Seldom {
+    Seldom::new(REFUSALS)
+}
+
+/// A listener on one engine.
+pub(super) struct Accepting {
+    pub on: Address,
+    /// The address that clients connect to, where there is only one.
+    pub local: Option<SocketAddr>,
+    pub worker: Rc<Worker>,
+    pub home: Rc<Home>,
+    pub closed: Rc<Cell<bool>>,
+    pub seats: Arc<Seats>,
+    pub report: Report,
+    pub refusals: Seldom,
+}
+
+impl Accepting {
+    pub async fn run(self, listener: Listener) {
+        let waits = self.worker.wait();
+        let counters = &self.worker.counters;
+        let mut shed = 0;
+        loop {
+            let accepted = poll_fn(|cx| {
+                waits.remember(cx.waker());
+                if self.closed.get() {
+                    return Poll::Ready(None);
+                }
+                listener.poll_accept(cx).map(Some)
+            });
+            let accepted = accepted.await;
+            if listener.shed() > shed {
+                counters.refused.add(listener.shed() - shed);
+                shed = listener.shed();
+                self.refused("no descriptor is left; raise the limit (ulimit -n) or allow fewer");
+            }
+            match accepted {
+                None => break,
+                Some(Ok((plain, client))) => self.begin(plain, client),
+                Some(Err(error)) if is_limit(&error) => time::sleep(PAUSE).await,
+                Some(Err(error)) => {
+                    let message = format!("accepting on {}: {error}", self.on);
+                    let event = Event::new(Level::Error, "accept-failed", message);
+                    return (self.report)(&event.with("listener", self.on.to_string()));
+                }
+            }
+        }
+        for (plain, client) in listener.into_accepted() {
+            self.begin(plain, client);
+        }
+    }
+
+    /// Reports that a connection was closed at once.
+    fn refused(&self, why: &str) {
+        let Some(left_out) = self.refusals.admit() else { return };
+        let (on, others) = (&self.on, others(left_out));
+        let message = format!("closing a new connection on {on}: {why}{others}");
+        let event = Event::new(Level::Warning, "connection-refused", message);
+        let event = event.with("listener", on.to_string()).with("why", why);
+        (self.report)(&event.with("left_out", left_out));
+    }
+
+    fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
+        let counters = &self.worker.counters;
+        counters.accepted.add(1);
+        // With the PROXY protocol the client is not the one who connects.
+        let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
+        let Ok(seat) = self.seats.take(counted) else {
+            counters.refused.add(1);
+            return self.refused("there are as many as the limits allow, of all or of one client");
+        };
+        let local = self.local.or_else(|| plain.local_address());
+        let peer = Peer { client, local, is_encrypted: false, seat: Some(seat) };
+        spawn(self.home.clone().begin(plain, peer)).detach();
+    }
+}
+
+fn is_limit(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
+}

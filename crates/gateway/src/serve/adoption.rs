@@ -1,0 +1,201 @@
+//! Going on with the connections of another server, and leaving them to another one.
+//!
+//! What is left with the babysitter, and why that is enough, is told in `succession`. Here is who does it: the thread
+//! that starts a server takes what there is and deals it out to the engines, each of which parks its part as if it had
+//! served those connections itself. The babysitter is told that all is settled when the last engine has left its part
+//! with it again.
+//!
+//! A server that is to yield takes no connection any more, gives those that are at work a moment to come to rest, and
+//! closes its channels to publishers; then each engine leaves what is parked, all at once, so that nothing is sent to
+//! anybody from then on. Only when the babysitter has heard that this was all are the descriptors closed here.
+
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use superpoll_rt::{AsyncFd, time};
+
+use super::{Kind, Local, Server, local};
+use crate::exchange::Peer;
+use crate::log::{Event, Level};
+use crate::park::{Parked, Resume, Waiting};
+use crate::seats::Seats;
+use crate::succession::Succession;
+use crate::succession::state::{Activity, Left};
+use crate::sys;
+use crate::transport::Socket;
+
+/// For how long connections that are at work may come to rest before the others are left.
+const REST: Duration = Duration::from_millis(50);
+
+/// How long engines may take to leave what they have.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// How long it takes until it is looked again.
+const NAP: Duration = Duration::from_millis(1);
+
+/// What is dealt out to an engine.
+type Hand = Vec<(OwnedFd, Left)>;
+
+impl Server {
+    /// Deals connections that another server has left out to the engines.
+    pub(super) fn adopt(&self, connections: Hand) {
+        let Some(succession) = &self.succession else { return };
+        let engines = self.engines.len();
+        let mut hands: Vec<Hand> = (0..engines).map(|_| Vec::new()).collect();
+        let all = connections.len();
+        for (index, connection) in connections.into_iter().enumerate() {
+            hands[index % engines].push(connection);
+        }
+        let busy = Arc::new(AtomicUsize::new(engines));
+        let closed = Arc::new(AtomicUsize::new(0));
+        for (engine, hand) in hands.into_iter().enumerate() {
+            let (number, seats) = (self.number, self.seats.clone());
+            let (succession, report) = (succession.clone(), self.report.clone());
+            let (busy, closed) = (busy.clone(), closed.clone());
+            let adopt = move || {
+                if let Some(local) = local(number) {
+                    let lost = local.adopt(hand, &seats, &succession);
+                    closed.fetch_add(lost, Ordering::Relaxed);
+                }
+                if busy.fetch_sub(1, Ordering::AcqRel) > 1 {
+                    return;
+                }
+                succession.settled();
+                if all > 0 {
+                    let closed = closed.load(Ordering::Relaxed);
+                    let kept = all - closed;
+                    let message = format!(
+                        "going on with {kept} connections of another server; {closed} could not go on"
+                    );
+                    let event = Event::new(Level::Notice, "adopted", message);
+                    report(&event.with("connections", kept as u64).with("closed", closed as u64));
+                }
+            };
+            // An engine that has ended serves nobody.
+            let _ = self.handle.call_on(engine, adopt);
+        }
+    }
+
+    /// Waits until another server wants to go on with the connections of this one; for ever, if there is no babysitter
+    /// between the two.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub async fn asked_to_yield(&self) {
+        if let Some(succession) = &self.succession
+            && let Some(ear) = succession.ear()
+        {
+            let ear = AsyncFd::nonblocking(ear);
+            while let Ok(ready) = ear.readable().await {
+                ready.clear();
+                if succession.is_to_yield() {
+                    return;
+                }
+                if succession.ear().is_none() {
+                    break;
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Leaves the listeners, the channels and all idle connections to the server that wants to go on with them, and
+    /// tells how many connections are left. Those are at work, or cannot go on elsewhere; [`stop`](Server::stop) and
+    /// [`drained`](Server::drained) are for them.
+    pub async fn hand_over(&mut self) -> u64 {
+        let Some(succession) = self.succession.clone() else { return self.connections() };
+        self.has_yielded = true;
+        for front in &mut self.fronts {
+            if let Kind::Relay(_, relay) = std::mem::replace(&mut front.kind, Kind::Closed) {
+                relay.stop();
+            }
+        }
+        self.on_engines(|local| {
+            local.closed.borrow().set(true);
+            local.worker.rest();
+        });
+        let end = Instant::now() + REST;
+        while self.engines.iter().any(|engine| engine.active.get() > 0) && Instant::now() < end {
+            time::sleep(NAP).await;
+        }
+        self.channels.hand_over();
+        let left = self.on_engines(|local| local.worker.lot.leave());
+        let end = Instant::now() + LEAVING;
+        while left.load(Ordering::Acquire) > 0 && Instant::now() < end {
+            time::sleep(NAP).await;
+        }
+        succession.yielded();
+        self.on_engines(|local| local.worker.lot.abandon());
+        self.connections()
+    }
+
+    /// Has each engine do something; the number of those that have not done it yet.
+    fn on_engines(&self, act: impl Fn(&Local) + Clone + Send + 'static) -> Arc<AtomicUsize> {
+        let busy = Arc::new(AtomicUsize::new(self.engines.len()));
+        for engine in 0..self.engines.len() {
+            let (number, act, done) = (self.number, act.clone(), busy.clone());
+            let call = move || {
+                if let Some(local) = local(number) {
+                    act(&local);
+                }
+                done.fetch_sub(1, Ordering::AcqRel);
+            };
+            if self.handle.call_on(engine, call).is_err() {
+                // It has ended, and has nothing.
+                busy.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        busy
+    }
+}
+
+impl Local {
+    /// Goes on with connections; tells how many could not.
+    fn adopt(&self, hand: Hand, seats: &Arc<Seats>, succession: &Succession) -> usize {
+        let all = hand.len();
+        let adopted = hand.into_iter().filter_map(|(descriptor, left)| {
+            self.adopt_one(TcpStream::from(descriptor), left, seats)
+        });
+        let lost = all - adopted.count();
+        if all > 0 && succession.ear().is_some() {
+            self.worker.lot.leave_all();
+        }
+        lost
+    }
+
+    /// Goes on with one, if what was written to it since it was left can be explained.
+    fn adopt_one(&self, stream: TcpStream, left: Left, seats: &Arc<Seats>) -> Option<()> {
+        let sent = sys::written(&stream).ok()?.checked_sub(left.written)?;
+        let address = stream.local_addr().ok()?;
+        let home = self.home(address)?;
+        let seat = seats.take(left.client.map(|client| client.ip())).ok()?;
+        let (client, local) = (left.client, left.local);
+        let peer = Rc::new(Peer { client, local, is_encrypted: false, seat: Some(seat) });
+        let mut parked = Parked { socket: Socket::Tcp(stream), peer, token: 0, resume: None };
+        let limit = Duration::from_secs(left.seconds.into());
+        match left.activity {
+            // Something was being said when the other server ended.
+            Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
+            Activity::Idle { requests } => {
+                parked.token = requests.into();
+                home.park(parked, limit);
+            }
+            Activity::Poll { space, last, form, requests, before } => {
+                let desk = self.worker.router().desk(space)?;
+                let before = (!before.is_empty()).then(|| Box::new(Bytes::from(before)));
+                parked.resume = Some(Resume { by: home, form, before, requests, note: None });
+                desk.park_poll(Waiting { parked }, last, limit);
+            }
+            Activity::Socket { space, last, pinged } => {
+                self.worker.router().desk(space)?.adopt_socket(parked, last, pinged, sent);
+            }
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,284 @@
+//! One server after another, with the same connections.
+//!
+//! A server that works with a babysitter process (`superpoll-sit`) leaves with it what the next one needs to go on,
+//! while it is at work and not in its last hour, so that it does not matter how it ends. Three things are left:
+//!
+//! * its listeners, so that nobody is refused meanwhile;
+//! * each parked connection, from the moment on at which it has been idle for a while, with what it is doing: between
+//!   two requests, waiting for the answer to a long-poll, or subscribing by WebSocket, and up to which message it was
+//!   served;
+//! * each message of a channel, before anybody is told of it.
+//!
+//! What a connection was left with is a little older than the moment at which the server ended: messages may have been
+//! sent to it since. Nothing is written down with each of these. The kernel knows how many bytes were ever written to a
+//! TCP connection, and still knows when the process that wrote them is gone; the difference to what that was when the
+//! connection was left is a number of whole messages and the beginning of one at most, and the messages are known. That
+//! is how the next server knows what each subscriber has, to the byte: none is lost, none comes twice. A connection for
+//! which the numbers do not fit was in the middle of something else, and is closed.
+//!
+//! Connections of which there is more than a descriptor and a few numbers end with their server: encrypted ones, whose
+//! keys are in its memory, those of HTTP/2, those of the Unix domain, of which the kernel does not count the bytes, and
+//! those in the middle of a request. An upgrade waits for these.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use superpoll_sit::{Adopted, Control, Line};
+
+use crate::channel::Message;
+use crate::config::{Config, Sitting};
+use crate::log::{Event, Level, Report};
+use ledger::{CHANNELS, ChannelRecord, Ledger, decode_message};
+use state::Left;
+
+pub(crate) mod ledger;
+pub(crate) mod state;
+
+/// What is told about the babysitter, once.
+type Told = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
+
+/// A server's side of its succession.
+pub(crate) struct Succession {
+    /// None: the babysitter is lost, and the server goes on alone.
+    control: Mutex<Option<Control>>,
+    next_space: AtomicU64,
+    told: Told,
+}
+
+/// A channel that another server had.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Channel {
+    pub space: u64,
+    pub epoch: u64,
+    /// The name of its host and its path, for each name.
+    pub names: Vec<(String, String)>,
+    /// The last of its messages, in order and without gaps.
+    pub messages: Vec<Message>,
+}
+
+/// What another server has left, as what it is.
+#[derive(Debug, Default)]
+pub(crate) struct Estate {
+    pub listeners: Vec<OwnedFd>,
+    pub connections: Vec<(OwnedFd, Left)>,
+    pub channels: Vec<Channel>,
+    /// Descriptors that are of no use any more, or that there was no room for.
+    pub lost: usize,
+}
+
+/// What the babysitter keeps with a listener.
+const LISTENER: &[u8] = b"listener";
+
+/// A number that no two servers have.
+fn session() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // The only randomness of the standard library.
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+impl Succession {
+    /// That of a server with this configuration, if it has a babysitter process.
+    pub fn of(
+        config: &Config,
+        report: &Report,
+    ) -> Result<Option<Arc<Succession>>, superpoll_sit::Error> {
+        let Some(Sitting::Process { socket }) = config.babysitter.as_ref().map(|one| &one.sitting)
+        else {
+            return Ok(None);
+        };
+        let report = report.clone();
+        let told = move |error: &superpoll_sit::Error| {
+            let message =
+                format!("{error}; nobody goes on with this server's connections after it");
+            report(&Event::new(Level::Error, "babysitter-lost", message));
+        };
+        Succession::begin(socket, Box::new(told)).map(|begun| Some(Arc::new(begun)))
+    }
+
+    /// Introduces a server to the babysitter that listens at a path.
+    pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_sit::Error> {
+        let control = Control::connect(path, session())?;
+        Ok(Succession { control: Mutex::new(Some(control)), next_space: AtomicU64::new(1), told })
+    }
+
+    fn control(&self) -> MutexGuard<'_, Option<Control>> {
+        // No code that can panic runs under the lock.
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the babysitter; if it is lost, or turns out to be, nothing.
+    fn with<R>(&self, act: impl FnOnce(&Control) -> Result<R, superpoll_sit::Error>) -> Option<R> {
+        let mut control = self.control();
+        match act(control.as_ref()?) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                *control = None;
+                drop(control);
+                (self.told)(&error);
+                None
+            }
+        }
+    }
+
+    /// Takes what others have left. One that is at work is told to yield, if `upgrades`.
+    pub fn inherit(&self, upgrades: bool) -> Result<Estate, superpoll_sit::Error> {
+        let adopted = match &*self.control() {
+            Some(control) => control.adopt(upgrades)?,
+            None => Adopted::default(),
+        };
+        let estate = Estate::of(adopted);
+        let spaces = estate.channels.iter().map(|channel| channel.space);
+        self.next_space.store(spaces.max().unwrap_or(CHANNELS) + 1, Ordering::Relaxed);
+        Ok(estate)
+    }
+
+    /// A number for the records of a channel.
+    pub fn new_space(&self) -> u64 {
+        self.next_space.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Writes a channel down, but for its messages.
+    pub fn keep_channel(&self, space: u64, record: &ChannelRecord) {
+        self.keep(CHANNELS, space, &record.encode());
+    }
+
+    /// A line for an engine.
+    pub fn line(&self) -> Result<Option<Line>, superpoll_sit::Error> {
+        self.control().as_ref().map(Control::line).transpose()
+    }
+
+    /// Leaves a listener.
+    pub fn hold(&self, key: u64, listener: impl std::os::fd::AsFd) {
+        self.with(|control| control.hold(key, listener, LISTENER));
+    }
+
+    /// Takes one back.
+    pub fn release(&self, key: u64) {
+        self.with(|control| control.release(key));
+    }
+
+    /// Where it is heard that another server wants to go on: a duplicate of the line, to be watched.
+    pub fn ear(&self) -> Option<OwnedFd> {
+        use std::os::fd::AsFd;
+        self.control().as_ref()?.as_fd().try_clone_to_owned().ok()
+    }
+
+    /// Whether another server wants to go on.
+    pub fn is_to_yield(&self) -> bool {
+        self.with(Control::is_to_yield).unwrap_or(false)
+    }
+
+    /// All that was idle has been left.
+    pub fn yielded(&self) {
+        self.with(Control::yielded);
+    }
+
+    /// What was inherited is in good hands.
+    pub fn settled(&self) {
+        self.with(Control::settled);
+    }
+
+    /// Ends it: there is to be no successor.
+    pub fn bye(&self) {
+        if let Some(control) = self.control().take() {
+            // If the babysitter has gone there is nothing to be left.
+            let _ = control.bye();
+        }
+    }
+}
+
+impl Ledger for Succession {
+    fn keep(&self, space: u64, id: u64, bytes: &[u8]) {
+        self.with(|control| control.keep(space, id, bytes));
+    }
+
+    fn trim(&self, space: u64, below: u64) {
+        self.with(|control| control.trim(space, below));
+    }
+}
+
+impl fmt::Debug for Succession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Succession").field("control", &*self.control()).finish_non_exhaustive()
+    }
+}
+
+impl Estate {
+    fn of(adopted: Adopted) -> Estate {
+        let mut estate = Estate { lost: adopted.without_room, ..Estate::default() };
+        for orphan in adopted.orphans {
+            if orphan.state == LISTENER {
+                estate.listeners.push(orphan.descriptor);
+            } else if let Some(left) = Left::decode(&orphan.state) {
+                estate.connections.push((orphan.descriptor, left));
+            } else {
+                estate.lost += 1;
+            }
+        }
+        // In the order of their spaces and ids: channels first.
+        for (space, id, bytes) in adopted.records {
+            if space == CHANNELS {
+                if let Some(ChannelRecord { names, epoch }) = ChannelRecord::decode(&bytes) {
+                    let messages = Vec::new();
+                    estate.channels.push(Channel { space: id, epoch, names, messages });
+                }
+                continue;
+            }
+            let mut channels = estate.channels.iter_mut();
+            let Some(channel) = channels.find(|channel| channel.space == space) else { continue };
+            let Some(message) = decode_message(id, &bytes) else { continue };
+            // After a gap only what follows it is of use.
+            if channel.messages.last().is_some_and(|before| before.id + 1 != id) {
+                channel.messages.clear();
+            }
+            channel.messages.push(message);
+        }
+        estate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::encode_message;
+    use superpoll_sit::Orphan;
+
+    #[test]
+    fn an_estate_is_sorted() {
+        let orphan = |state: &[u8]| {
+            let (reader, _) = std::io::pipe().unwrap();
+            Orphan { descriptor: reader.into(), state: state.to_vec() }
+        };
+        let idle = state::Activity::Idle { requests: 3 };
+        let left = Left { client: None, local: None, seconds: 1, written: 2, activity: idle };
+        let record = |name: &str| {
+            ChannelRecord { names: vec![(name.to_owned(), "/".to_owned())], epoch: 7 }.encode()
+        };
+        let message = |id, text: &'static str| {
+            let message = Message { id, data: text.into(), is_text: true };
+            encode_message(&message)
+        };
+        let estate = Estate::of(Adopted {
+            orphans: vec![orphan(LISTENER), orphan(&left.encode()), orphan(b"?")],
+            records: vec![
+                (CHANNELS, 1, record("a")),
+                (CHANNELS, 2, record("b")),
+                (1, 4, message(4, "before a gap")),
+                (1, 6, message(6, "six")),
+                (1, 7, message(7, "seven")),
+                (3, 1, message(1, "of a channel that is unknown")),
+            ],
+            without_room: 2,
+        });
+        assert_eq!((estate.listeners.len(), estate.lost), (1, 3));
+        assert_eq!(estate.connections.len(), 1);
+        assert_eq!(estate.connections[0].1, left);
+        let ids = |channel: &Channel| channel.messages.iter().map(|one| one.id).collect::<Vec<_>>();
+        assert_eq!(estate.channels.len(), 2);
+        assert_eq!((ids(&estate.channels[0]), estate.channels[0].epoch), (vec![6, 7], 7));
+        assert_eq!(estate.channels[1].messages, []);
+    }
+}

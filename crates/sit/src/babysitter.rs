@@ -1,0 +1,580 @@
+//! The babysitter's loop: one thread, one epoll set, and a line to each loop that it works for.
+//!
+//! A loop gives it descriptors and is told which of them stir, all of one wait in one packet. Such a descriptor is out
+//! of its hands then: the loop that wants it watched again says so again. That leaves nothing to agree about between
+//! two sides that do not wait for each other.
+//!
+//! Lines belong to sessions. A session is a server, with a line for each of its loops and one for itself, its
+//! *control*. When a line ends without a word its descriptors become orphans, which are watched for hang-ups only. A
+//! control may ask for them. While there is another server with a control, that one is told to yield first, and is
+//! waited for. Orphans that were handed over are kept until the successor says that it is settled or has left them
+//! here again, so that they survive it as well; what was left again is recognised by its open file.
+//!
+//! Nobody is waited for by the way but a successor that is handed something, which has nothing else to do and is given
+//! some seconds. A line that is full is caught up with when it has room.
+
+mod succession;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use slab::Slab;
+
+use crate::happening::Happening;
+use crate::line::{Line, Listener, Peer};
+use crate::protocol::{
+    Notice, PACKET, Request, Role, Sums, Watching, decode, decode_first, encode, encode_first,
+};
+use crate::records::Records;
+use crate::registrations::{Given, Registrations, Stirred};
+
+/// What the epoll set knows the listener by; lines come below it, and descriptors from zero on.
+const LISTENER: u64 = u64::MAX;
+const LINES: u64 = 1 << 63;
+
+/// How many events are taken from a wait.
+const EVENTS: usize = 1024;
+
+/// For how long a server may take to yield, and one that is handed something to receive it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many keys go into a packet.
+const KEYS: usize = PACKET / 32;
+
+/// How a babysitter behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For how long orphans are kept when there is no server.
+    pub orphans: Duration,
+    /// Whether it ends when there is no line and no orphan left; one that listens for itself, as a service, does not.
+    pub ends: bool,
+}
+
+impl Default for Options {
+    /// A minute for orphans, and an end when there is nothing left to do.
+    fn default() -> Options {
+        Options { orphans: Duration::from_secs(60), ends: true }
+    }
+}
+
+/// Who is on a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whose {
+    /// Nobody has said.
+    Unknown,
+    /// A loop in this process.
+    Thread,
+    /// A loop of another process, and its session.
+    Loop(u64),
+    /// A server, and its session.
+    Control(u64),
+}
+
+#[derive(Debug)]
+struct Member {
+    line: Line,
+    whose: Whose,
+    peer: Option<Peer>,
+    /// What there was no room for.
+    unsent: VecDeque<Vec<u8>>,
+    /// What stirred in this wait.
+    ready: Vec<(u64, u32)>,
+    sums: Sums,
+    /// It has said that it leaves nothing, or has left what it will.
+    is_through: bool,
+}
+
+/// A server that waits for another to yield.
+#[derive(Debug)]
+struct Succession {
+    successor: usize,
+    before: usize,
+    until: Instant,
+}
+
+/// Who watches what is idle.
+pub struct Babysitter {
+    options: Options,
+    listener: Option<Listener>,
+    members: Slab<Member>,
+    registrations: Registrations,
+    records: Records,
+    /// For what is received.
+    room: Vec<u8>,
+    /// The places of those that are being told.
+    told: Vec<usize>,
+    succession: Option<Succession>,
+    /// Since when there have been orphans and no server.
+    alone_since: Option<Instant>,
+    /// Who has never had anything to do ends after a while, too.
+    opened: Instant,
+    had_work: bool,
+    report: Box<dyn FnMut(&Happening) + Send>,
+}
+
+impl fmt::Debug for Babysitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Babysitter")
+            .field("lines", &self.members.len())
+            .field("orphans", &self.registrations.orphans())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether an attempt is to be made again when there is room.
+fn is_later(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+fn token(member: usize) -> EventData {
+    EventData::new_u64(LINES | member as u64)
+}
+
+impl Babysitter {
+    /// One without anybody to work for. `report` is told what is worth to be told.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_create1(2)` says.
+    pub fn new(
+        options: Options,
+        report: impl FnMut(&Happening) + Send + 'static,
+    ) -> io::Result<Babysitter> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Babysitter {
+            options,
+            listener: None,
+            members: Slab::new(),
+            registrations: Registrations::new(epoll),
+            records: Records::default(),
+            room: Vec::new(),
+            told: Vec::new(),
+            succession: None,
+            alone_since: None,
+            opened: Instant::now(),
+            had_work: false,
+            report: Box::new(report),
+        })
+    }
+
+    /// Takes lines that come in there.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl(2)` says.
+    pub fn listen(&mut self, listener: Listener) -> io::Result<()> {
+        let data = EventData::new_u64(LISTENER);
+        epoll::add(self.registrations.epoll(), &listener, data, EventFlags::IN)?;
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Works for a loop of this process, which names its descriptors by number.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl(2)` says.
+    pub fn work_for(&mut self, line: Line) -> io::Result<()> {
+        self.had_work = true;
+        self.join(line, Whose::Thread, None)
+    }
+
+    fn join(&mut self, line: Line, whose: Whose, peer: Option<Peer>) -> io::Result<()> {
+        let place = self.members.vacant_entry();
+        let data = token(place.key());
+        epoll::add(self.registrations.epoll(), &line, data, EventFlags::IN)?;
+        place.insert(Member {
+            line,
+            whose,
+            peer,
+            unsent: VecDeque::new(),
+            ready: Vec::new(),
+            sums: Sums::default(),
+            is_through: false,
+        });
+        Ok(())
+    }
+
+    /// Works until there is nobody left to work for, if that is to be its end.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_wait(2)` says.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        while !self.is_over() {
+            let timeout = self.deadline().map(|deadline| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                // Rounded up by what the kernel's clock may be early.
+                let left = left + Duration::from_millis(1);
+                Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                }
+            });
+            events.clear();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(self.registrations.epoll(), room, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.turn(&events);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let is_alone = self.members.is_empty() && self.registrations.orphans() == 0;
+        let is_in_vain = || self.opened.elapsed() >= self.options.orphans;
+        self.options.ends && is_alone && (self.had_work || is_in_vain())
+    }
+
+    /// When something is due that nobody asks for.
+    fn deadline(&self) -> Option<Instant> {
+        let orphans = self.alone_since.map(|since| since + self.options.orphans);
+        let yields = self.succession.as_ref().map(|succession| succession.until);
+        let in_vain =
+            (self.options.ends && !self.had_work).then(|| self.opened + self.options.orphans);
+        orphans.into_iter().chain(yields).chain(in_vain).min()
+    }
+
+    fn turn(&mut self, events: &[Event]) {
+        // Descriptors first: what is said on the lines may put others into their places.
+        self.stir(events);
+        for event in events.iter().filter(|event| event.data.u64() >= LINES) {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                line => {
+                    let (index, flags) = ((line & !LINES) as usize, event.flags);
+                    if flags.contains(EventFlags::OUT) {
+                        self.catch_up(index);
+                    }
+                    if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+                        self.hear(index);
+                    }
+                }
+            }
+        }
+        self.look_at_the_time();
+    }
+
+    /// Tells what has stirred, and returns how many events were of descriptors.
+    fn stir(&mut self, events: &[Event]) -> usize {
+        let mut count = 0;
+        let mut told = std::mem::take(&mut self.told);
+        for event in events.iter().filter(|event| event.data.u64() < LINES) {
+            count += 1;
+            let (index, flags) = (event.data.u64() as usize, event.flags);
+            if let Stirred::Tell(line, key) = self.registrations.stir(index, flags) {
+                told.push(index);
+                if let Some(member) = self.members.get_mut(line) {
+                    member.ready.push((key, flags.bits()));
+                }
+            }
+        }
+        for index in self.member_indices() {
+            self.tell_ready(index);
+        }
+        told.drain(..).for_each(|index| self.registrations.remove(index));
+        self.told = told;
+        count
+    }
+
+    fn member_indices(&self) -> Vec<usize> {
+        self.members.iter().map(|(index, _)| index).collect()
+    }
+
+    fn look_at_the_time(&mut self) {
+        let now = Instant::now();
+        if self.succession.as_ref().is_some_and(|succession| succession.until <= now)
+            && let Some(Succession { successor, before, .. }) = self.succession.take()
+        {
+            let peer = self.members.get(before).and_then(|member| member.peer);
+            let who = peer.map_or("the other server".to_owned(), |peer| peer.to_string());
+            self.refuse(successor, &format!("{who} does not yield; end it first"));
+        }
+        let has_server =
+            self.members.iter().any(|(_, member)| matches!(member.whose, Whose::Control(_)));
+        if has_server || self.registrations.orphans() == 0 {
+            self.alone_since = None;
+            return;
+        }
+        let since = *self.alone_since.get_or_insert(now);
+        if since + self.options.orphans <= now {
+            self.alone_since = None;
+            let orphans = self.registrations.orphans();
+            self.registrations.forget_orphans();
+            self.records.clear();
+            (self.report)(&Happening::Dropped { orphans });
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Some(accepted) = self.listener.as_ref().map(Listener::accept) {
+            let line = match accepted {
+                Ok(line) => line,
+                Err(error) if is_later(&error) => return,
+                Err(error) => {
+                    // Without a descriptor to spare nobody can be answered. The listener stays readable, so that
+                    // this is tried again as soon as something else has happened; not to spin, that is left alone
+                    // for a moment.
+                    let why = error.to_string();
+                    (self.report)(&Happening::Refused { peer: None, why });
+                    std::thread::sleep(Duration::from_millis(10));
+                    return;
+                }
+            };
+            let own = rustix::process::geteuid().as_raw();
+            match line.peer() {
+                Ok(peer) if peer.user == own || peer.user == 0 => {
+                    if let Err(error) = self.join(line, Whose::Unknown, Some(peer)) {
+                        let why = error.to_string();
+                        (self.report)(&Happening::Refused { peer: Some(peer), why });
+                    }
+                }
+                peer => {
+                    let why = format!("only user {own} may speak to this babysitter");
+                    let _ = line.send(&encode_first(&Notice::Refused(&why)), &[]);
+                    (self.report)(&Happening::Refused { peer: peer.ok(), why });
+                }
+            }
+        }
+    }
+
+    /// Says something, at once or as soon as there is room.
+    fn say(&mut self, index: usize, packet: Vec<u8>) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        if !member.unsent.is_empty() {
+            return member.unsent.push_back(packet);
+        }
+        match member.line.send(&packet, &[]) {
+            Ok(()) => {}
+            Err(error) if is_later(&error) => {
+                member.unsent.push_back(packet);
+                let flags = EventFlags::IN | EventFlags::OUT;
+                let _ =
+                    epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
+            }
+            // That it has gone is heard.
+            Err(_) => {}
+        }
+    }
+
+    fn catch_up(&mut self, index: usize) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        while let Some(packet) = member.unsent.front() {
+            match member.line.send(packet, &[]) {
+                Err(error) if is_later(&error) => return,
+                _ => drop(member.unsent.pop_front()),
+            }
+        }
+        let flags = EventFlags::IN;
+        let _ = epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
+    }
+
+    /// Tells a loop what has stirred, and counts.
+    fn tell_ready(&mut self, index: usize) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        member.sums.watched += member.sums.len;
+        let ready = std::mem::take(&mut member.ready);
+        member.sums.active += ready.len() as u64;
+        member.sums.len -= ready.len() as u64;
+        for some in ready.chunks(KEYS) {
+            self.say(index, encode(&Notice::Ready(some.to_vec())));
+        }
+    }
+
+    fn refuse(&mut self, index: usize, why: &str) {
+        let Some(member) = self.members.get(index) else { return };
+        let notice = Notice::Refused(why);
+        let is_first = member.whose == Whose::Unknown;
+        let packet = if is_first { encode_first(&notice) } else { encode(&notice) };
+        let _ = member.line.send(&packet, &[]);
+        let peer = member.peer;
+        (self.report)(&Happening::Refused { peer, why: why.to_owned() });
+        self.lose(index);
+    }
+
+    /// Takes what has come on a line.
+    fn hear(&mut self, index: usize) {
+        let mut room = std::mem::take(&mut self.room);
+        room.resize(PACKET, 0);
+        let mut descriptors = Vec::new();
+        while let Some(member) = self.members.get(index) {
+            descriptors.clear();
+            let received = match member.line.receive_into(&mut room, &mut descriptors) {
+                Ok(received) if received.length > 0 => received,
+                Err(error) if is_later(&error) => break,
+                _ => {
+                    self.lose(index);
+                    break;
+                }
+            };
+            let packet = &room[..received.length];
+            let request = match member.whose {
+                Whose::Unknown => decode_first(packet),
+                _ => decode(packet).map_err(|error| error.to_string()),
+            };
+            match request {
+                Ok(request) => self.obey(index, request, &mut descriptors, received.cut_off),
+                Err(why) => self.refuse(index, &why),
+            }
+        }
+        self.room = room;
+    }
+
+    fn obey(
+        &mut self,
+        index: usize,
+        request: Request<'_>,
+        descriptors: &mut Vec<OwnedFd>,
+        cut_off: bool,
+    ) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        match (request, member.whose) {
+            (Request::Hello { role, session }, Whose::Unknown) => self.greet(index, role, session),
+            (_, Whose::Unknown) => self.refuse(index, "a line begins with a greeting"),
+            (Request::Watch(all), _) => self.watch(index, &all, descriptors, cut_off),
+            (Request::Forget(keys), _) => {
+                let known = keys.iter().filter(|key| self.registrations.forget(index, **key));
+                member.sums.len -= known.count() as u64;
+            }
+            (Request::Sync(number), _) => self.sync(index, number),
+            (Request::Keep(record), Whose::Control(_)) if !member.is_through => {
+                self.records.keep(&record);
+            }
+            (Request::Trim { space, below }, Whose::Control(_)) if !member.is_through => {
+                self.records.trim(space, below);
+            }
+            (Request::Adopt { upgrades }, Whose::Control(session)) => {
+                self.adopt(index, session, upgrades);
+            }
+            (Request::Yielded, Whose::Control(_)) => self.yielded(index),
+            (Request::Settled, Whose::Control(_)) => self.registrations.forget_handed_over(),
+            (Request::Bye, whose) => self.part(index, whose),
+            // Of a server that has yielded.
+            (Request::Keep(_) | Request::Trim { .. }, Whose::Control(_)) => {}
+            (_, _) => self.refuse(index, "that is not for this kind of line to ask"),
+        }
+    }
+
+    fn greet(&mut self, index: usize, role: Role, session: u64) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        self.had_work = true;
+        member.whose = match role {
+            Role::Loop => Whose::Loop(session),
+            Role::Control => Whose::Control(session),
+        };
+        if let (Role::Control, Some(peer)) = (role, member.peer) {
+            (self.report)(&Happening::Came { peer });
+        }
+        let orphans = self.registrations.orphans() as u64;
+        self.say(index, encode_first(&Notice::Welcome { orphans }));
+    }
+
+    fn watch(
+        &mut self,
+        index: usize,
+        all: &[Watching<'_>],
+        descriptors: &mut Vec<OwnedFd>,
+        cut_off: bool,
+    ) {
+        let Some(member) = self.members.get(index) else { return };
+        let (whose, is_through) = (member.whose, member.is_through);
+        let session = match whose {
+            Whose::Loop(session) | Whose::Control(session) => session,
+            Whose::Thread | Whose::Unknown => 0,
+        };
+        if whose != Whose::Thread && !cut_off && descriptors.len() != all.len() {
+            return self.refuse(index, "as many descriptors have to come as are to be watched");
+        }
+        let mut files = descriptors.drain(..);
+        let mut returned = Vec::new();
+        let mut added = 0;
+        for watching in all {
+            let given = match whose {
+                Whose::Thread => Some(Given::Number(watching.number)),
+                _ => files.next().map(Given::File),
+            };
+            let known = self.registrations.forget(index, watching.key);
+            added -= i64::from(known);
+            let outcome = match given {
+                _ if is_through => Err(rustix::io::Errno::SHUTDOWN.into()),
+                None => Err(rustix::io::Errno::MFILE.into()),
+                Some(given) => self.registrations.insert(index, session, watching, given),
+            };
+            match outcome {
+                Ok(()) => added += 1,
+                Err(error) => returned.push((watching.key, error.raw_os_error().unwrap_or(0))),
+            }
+        }
+        if let Some(member) = self.members.get_mut(index) {
+            member.sums.len = member.sums.len.saturating_add_signed(added);
+        }
+        if let Some(&(_, error)) = returned.first() {
+            (self.report)(&Happening::Returned { descriptors: returned.len(), error });
+            self.say(index, encode(&Notice::Returned(returned)));
+        }
+    }
+
+    /// Looks what is ready now, and says so before it answers.
+    fn sync(&mut self, index: usize, number: u64) {
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        loop {
+            events.clear();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            let found = epoll::wait(self.registrations.epoll(), room, Some(&now)).unwrap_or(0);
+            let stirred = self.stir(&events);
+            // What is left is lines, which are level-triggered and stay in the way.
+            if found < EVENTS || stirred == 0 {
+                break;
+            }
+        }
+        let sums = self.members.get(index).map_or(Sums::default(), |member| member.sums);
+        self.say(index, encode(&Notice::Synced(number, sums)));
+    }
+
+    /// A line's end is announced: nothing of it is to be left.
+    fn part(&mut self, index: usize, whose: Whose) {
+        self.registrations.forget_line(index);
+        if let Whose::Control(session) = whose {
+            let is_through = self.members.get(index).is_some_and(|member| member.is_through);
+            if !is_through {
+                self.registrations.forget_session(session);
+                self.records.clear();
+            }
+        }
+        if let Some(member) = self.members.get_mut(index) {
+            member.is_through = true;
+        }
+        self.lose(index);
+    }
+
+    /// A line has ended.
+    fn lose(&mut self, index: usize) {
+        let Some(member) = self.members.try_remove(index) else { return };
+        let _ = epoll::delete(self.registrations.epoll(), &member.line);
+        self.registrations.orphan_line(index);
+        if self.succession.as_ref().is_some_and(|succession| succession.successor == index) {
+            self.succession = None;
+        }
+        let Whose::Control(session) = member.whose else { return };
+        self.registrations.take_back();
+        self.registrations.orphan_session(session);
+        if let Some(peer) = member.peer.filter(|_| !member.is_through) {
+            let orphans = self.registrations.orphans();
+            (self.report)(&Happening::Lost { peer, orphans });
+        }
+        if self.succession.as_ref().is_some_and(|succession| succession.before == index)
+            && let Some(Succession { successor, .. }) = self.succession.take()
+        {
+            self.hand_over(successor);
+        }
+    }
+}

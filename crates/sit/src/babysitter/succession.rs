@@ -1,0 +1,112 @@
+//! One server after another.
+
+use std::io;
+use std::time::Instant;
+
+use super::{Babysitter, PATIENCE, Succession, Whose};
+use crate::happening::Happening;
+use crate::line::Line;
+use crate::protocol::{FULL, Notice, PACKET, encode};
+use crate::records::{Records, parts};
+use crate::registrations::Registrations;
+
+impl Babysitter {
+    /// A server asks for what others have left.
+    pub(super) fn adopt(&mut self, successor: usize, session: u64, upgrades: bool) {
+        let other = self.members.iter().find(|(index, member)| {
+            let is_server = matches!(member.whose, Whose::Control(other) if other != session);
+            is_server && *index != successor && !member.is_through
+        });
+        let Some((before, member)) = other else { return self.hand_over(successor) };
+        let (peer, to) = (member.peer, self.members.get(successor).and_then(|member| member.peer));
+        if self.succession.is_some() {
+            return self.refuse(successor, "another server is about to take over");
+        }
+        if !upgrades {
+            let who = peer.map_or("another server".to_owned(), |peer| peer.to_string());
+            let why = format!(
+                "{who} is at work with this babysitter; take over from it, or end it first"
+            );
+            return self.refuse(successor, &why);
+        }
+        if let (Some(peer), Some(to)) = (peer, to) {
+            (self.report)(&Happening::Yields { peer, to });
+        }
+        let until = Instant::now() + PATIENCE;
+        self.succession = Some(Succession { successor, before, until });
+        self.say(before, encode(&Notice::Yield));
+    }
+
+    /// A server has left what it will, or has gone.
+    pub(super) fn yielded(&mut self, index: usize) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        member.is_through = true;
+        let Whose::Control(session) = member.whose else { return };
+        for (_, member) in &mut self.members {
+            if member.whose == Whose::Loop(session) {
+                (member.is_through, member.sums.len) = (true, 0);
+            }
+        }
+        self.registrations.orphan_session(session);
+        if self.succession.as_ref().is_some_and(|succession| succession.before == index)
+            && let Some(Succession { successor, .. }) = self.succession.take()
+        {
+            self.hand_over(successor);
+        }
+    }
+
+    /// Hands over what others have left. That is the one thing during which others wait.
+    pub(super) fn hand_over(&mut self, successor: usize) {
+        let Some(member) = self.members.get(successor) else { return };
+        let until = Instant::now() + PATIENCE;
+        let all = self.registrations.hand_over();
+        let outcome =
+            Babysitter::hand(&member.line, &self.registrations, &self.records, &all, until);
+        let peer = member.peer;
+        match (outcome, peer) {
+            (Ok(()), Some(peer)) => {
+                let (descriptors, records) = (all.len(), self.records.len());
+                (self.report)(&Happening::HandedOver { peer, descriptors, records });
+            }
+            (Ok(()), None) => {}
+            (Err(error), _) => {
+                self.registrations.take_back();
+                self.refuse(successor, &format!("handing over what others have left: {error}"));
+            }
+        }
+    }
+
+    fn hand(
+        line: &Line,
+        registrations: &Registrations,
+        records: &Records,
+        all: &[usize],
+        until: Instant,
+    ) -> io::Result<()> {
+        let mut rest = all;
+        while !rest.is_empty() {
+            let (mut descriptors, mut states, mut bytes, mut taken) = (vec![], vec![], 0, 0);
+            for &index in rest.iter().take(FULL) {
+                let Some((descriptor, state)) = registrations.look(index) else {
+                    taken += 1;
+                    continue;
+                };
+                bytes += state.len() + 8;
+                if bytes > PACKET / 2 && !states.is_empty() {
+                    break;
+                }
+                descriptors.push(descriptor);
+                states.push(state);
+                taken += 1;
+            }
+            rest = &rest[taken..];
+            line.send_until(until, &encode(&Notice::Left(states)), &descriptors)?;
+        }
+        for (space, id, bytes) in records.iter() {
+            for record in parts(space, id, bytes) {
+                line.send_until(until, &encode(&Notice::Kept(record)), &[])?;
+            }
+        }
+        line.send_until(until, &encode(&Notice::Done), &[])
+    }
+}

@@ -1,0 +1,382 @@
+//! A line between a loop and its babysitter.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    sockopt,
+};
+
+use crate::protocol::{FULL, PACKET};
+
+/// A socket that keeps the borders of messages, and that descriptors travel on (`unix(7)`). It never blocks.
+#[derive(Debug)]
+pub struct Line(OwnedFd);
+
+/// What came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// The length of the packet. Zero: the other side has gone.
+    pub length: usize,
+    /// Descriptors were on their way for which this process has no room (`EMFILE`). They are lost, from the first
+    /// that is missing on.
+    pub cut_off: bool,
+}
+
+/// Who is at the other end, as the kernel knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The number of the process that connected.
+    pub process: i32,
+    /// Its user.
+    pub user: u32,
+}
+
+fn new() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let kind = SocketType::SEQPACKET;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
+}
+
+impl Line {
+    /// Both ends of one, for a babysitter in the same process.
+    ///
+    /// # Errors
+    ///
+    /// What `socketpair(2)` says.
+    pub fn pair() -> io::Result<(Line, Line)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        Ok((Line(one), Line(other)))
+    }
+
+    /// One to whoever listens at a path.
+    ///
+    /// # Errors
+    ///
+    /// What `connect(2)` says; `WouldBlock` if too many others are about to connect.
+    pub fn connect(path: &Path) -> io::Result<Line> {
+        let socket = new()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Line(socket))
+    }
+
+    /// Sends a packet, and descriptors with it.
+    ///
+    /// # Errors
+    ///
+    /// What `sendmsg(2)` says: `WouldBlock` if there is no room for it now, `BrokenPipe` or `ConnectionReset` if the
+    /// other side has gone; `ETOOMANYREFS` if more descriptors of this user are under way than it may have open.
+    pub fn send(&self, packet: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FULL))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut room);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors))
+        {
+            let what = format!("{} descriptors are more than go into a packet", descriptors.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            let parts = [IoSlice::new(packet)];
+            match rustix::net::sendmsg(&self.0, &parts, &mut ancillary, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                outcome => return Ok(outcome.map(drop)?),
+            }
+        }
+    }
+
+    /// Takes a packet, and the descriptors that come with it, which are closed on exec.
+    ///
+    /// # Errors
+    ///
+    /// What `recvmsg(2)` says: `WouldBlock` if there is none; `InvalidData` if it is larger than one may be.
+    pub fn receive(
+        &self,
+        room: &mut Vec<u8>,
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> io::Result<Received> {
+        room.resize(PACKET, 0);
+        let received = self.receive_into(room, descriptors)?;
+        room.truncate(received.length);
+        Ok(received)
+    }
+
+    /// The same into memory that is there: [`PACKET`] bytes are enough for any packet.
+    ///
+    /// # Errors
+    ///
+    /// As [`receive`](Line::receive).
+    pub fn receive_into(
+        &self,
+        room: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> io::Result<Received> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FULL))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let mut is_reset = false;
+        let said = loop {
+            let mut parts = [IoSliceMut::new(room)];
+            match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                // The other side has gone and has not read everything. This is told once, before what it said last.
+                Err(rustix::io::Errno::CONNRESET) if !is_reset => is_reset = true,
+                outcome => break outcome?,
+            }
+        };
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if said.flags.contains(ReturnFlags::TRUNC) {
+            let what = "a packet is larger than one may be";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Ok(Received { length: said.bytes, cut_off: said.flags.contains(ReturnFlags::CTRUNC) })
+    }
+
+    /// Waits until there is something to be received, or with `room` until something can be sent. False if there was
+    /// nothing until then.
+    ///
+    /// # Errors
+    ///
+    /// What `poll(2)` says.
+    pub fn wait(&self, room: bool, until: Instant) -> io::Result<bool> {
+        let wanted = if room { PollFlags::OUT } else { PollFlags::IN };
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            match rustix::event::poll(&mut [PollFd::new(&self.0, wanted)], Some(&left)) {
+                Err(rustix::io::Errno::INTR) => {}
+                outcome => return Ok(outcome? > 0),
+            }
+        }
+    }
+
+    /// Sends a packet, for which there has to be room until then.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Line::send); `TimedOut` if there was no room.
+    pub fn send_until(
+        &self,
+        until: Instant,
+        packet: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        loop {
+            match self.send(packet, descriptors) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.wait(true, until)? {
+                        let what = "the babysitter's line has been full for too long";
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Who is at the other end (`SO_PEERCRED`).
+    ///
+    /// # Errors
+    ///
+    /// What `getsockopt(2)` says.
+    pub fn peer(&self) -> io::Result<Peer> {
+        let known = sockopt::socket_peercred(&self.0)?;
+        Ok(Peer { process: known.pid.as_raw_nonzero().get(), user: known.uid.as_raw() })
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Line {
+    /// One that was passed on. It is not made non-blocking: packets are sent and received so in any case.
+    fn from(socket: OwnedFd) -> Line {
+        Line(socket)
+    }
+}
+
+/// Where lines come in. Its file is removed on drop, if it made it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    file: Option<PathBuf>,
+}
+
+/// Whether it is the file of a socket that nobody listens on.
+fn is_left(path: &Path) -> bool {
+    let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && Line::connect(path).is_err_and(refused)
+}
+
+impl Listener {
+    /// Listens at a path, which only this user may connect to. A file that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// What `bind(2)` and `listen(2)` say: `AddrInUse` if somebody listens there.
+    pub fn bind(path: &Path) -> io::Result<Listener> {
+        let socket = new()?;
+        let address = SocketAddrUnix::new(path)?;
+        // The file gets the permissions of the socket, and so never has others than these (`unix_bind` in the kernel).
+        rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+        match rustix::net::bind(&socket, &address) {
+            Err(rustix::io::Errno::ADDRINUSE) if is_left(path) => {
+                std::fs::remove_file(path)?;
+                rustix::net::bind(&socket, &address)?;
+            }
+            outcome => outcome?,
+        }
+        let listener = Listener { socket, file: Some(path.to_path_buf()) };
+        rustix::net::listen(&listener.socket, 64)?;
+        Ok(listener)
+    }
+
+    /// Takes the next line that has come in.
+    ///
+    /// # Errors
+    ///
+    /// What `accept4(2)` says: `WouldBlock` if there is none.
+    pub fn accept(&self) -> io::Result<Line> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(Line(rustix::net::accept_with(&self.socket, flags)?))
+    }
+}
+
+impl From<OwnedFd> for Listener {
+    /// One that listens already, as a service manager passes it on; whose file it is knows its owner.
+    fn from(socket: OwnedFd) -> Listener {
+        Listener { socket, file: None }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            // Left behind it does no harm: who listens there next replaces it.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn descriptors_travel_with_their_packet() {
+        let (one, other) = Line::pair().unwrap();
+        let (mut room, mut descriptors) = (Vec::new(), Vec::new());
+        let none = other.receive(&mut room, &mut descriptors).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+        let (reader, mut writer) = io::pipe().unwrap();
+        let all = [reader.as_fd(); FULL];
+        one.send(b"all", &all).unwrap();
+        one.send(b"none", &[]).unwrap();
+        assert!(other.wait(false, soon()).unwrap());
+        let received = other.receive(&mut room, &mut descriptors).unwrap();
+        assert_eq!((received, &room[..]), (Received { length: 3, cut_off: false }, &b"all"[..]));
+        assert_eq!(descriptors.len(), FULL);
+        writer.write_all(b"x").unwrap();
+        let mut byte = [0];
+        std::fs::File::from(descriptors.pop().unwrap()).read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+        let before = descriptors.len();
+        other.receive(&mut room, &mut descriptors).unwrap();
+        assert_eq!((&room[..], descriptors.len()), (&b"none"[..], before));
+        let error = one.send(b"too many", &[reader.as_fd(); FULL + 1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        drop(one);
+        assert_eq!(other.receive(&mut room, &mut descriptors).unwrap().length, 0);
+        assert!(other.send(b"x", &[]).is_err());
+    }
+
+    #[test]
+    fn last_words_are_heard_of_one_who_has_not_listened() {
+        let (one, other) = Line::pair().unwrap();
+        other.send(b"unheard", &[]).unwrap();
+        one.send(b"last", &[]).unwrap();
+        drop(one);
+        let (mut room, mut descriptors) = (Vec::new(), Vec::new());
+        assert_eq!(other.receive(&mut room, &mut descriptors).unwrap().length, 4);
+        assert_eq!(other.receive(&mut room, &mut descriptors).unwrap().length, 0);
+    }
+
+    #[test]
+    fn a_line_is_full_one_day() {
+        let (one, other) = Line::pair().unwrap();
+        let mut sent = 0;
+        let error = loop {
+            match one.send(b"packet", &[]) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+            assert!(sent < 100_000);
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let error = one.send_until(Instant::now(), b"packet", &[]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let reading = std::thread::spawn(move || {
+            let (mut room, mut descriptors, mut received) = (Vec::new(), Vec::new(), 0);
+            while received < sent + 1 {
+                assert!(other.wait(false, soon()).unwrap());
+                received += usize::from(other.receive(&mut room, &mut descriptors).is_ok());
+            }
+        });
+        one.send_until(soon(), b"packet", &[]).unwrap();
+        reading.join().unwrap();
+    }
+
+    #[test]
+    fn a_listener_is_private_and_takes_the_place_of_one_that_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sit");
+        let listener = Listener::bind(&path).unwrap();
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(listener.accept().map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(Listener::bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let line = Line::connect(&path).unwrap();
+        // Who wanted to listen there as well has looked whether anybody does.
+        drop(listener.accept().unwrap());
+        let peer = listener.accept().unwrap().peer().unwrap();
+        assert_eq!(peer.process, std::process::id().cast_signed());
+        assert_eq!(peer.user, rustix::process::geteuid().as_raw());
+        drop((listener, line));
+        assert!(!path.exists());
+        std::os::unix::net::UnixListener::bind(&path).map(drop).unwrap();
+        assert!(path.exists());
+        drop(Listener::bind(&path).unwrap());
+    }
+}

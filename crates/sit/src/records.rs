@@ -1,0 +1,103 @@
+//! What servers have left that belongs to no descriptor.
+
+use std::collections::BTreeMap;
+
+use crate::protocol::{PACKET, Record};
+
+/// What a record's packet has beside its bytes, at most.
+const HEAD: usize = 64;
+
+/// Records by space and id.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    all: BTreeMap<(u64, u64), Box<[u8]>>,
+    /// One that has not come in full yet.
+    partial: Option<((u64, u64), Vec<u8>)>,
+}
+
+impl Records {
+    pub fn keep(&mut self, record: &Record<'_>) {
+        let name = (record.space, record.id);
+        let mut bytes = match self.partial.take() {
+            Some((known, bytes)) if known == name => bytes,
+            // The server that had begun it was gone before its end.
+            _ => Vec::new(),
+        };
+        bytes.extend_from_slice(record.bytes);
+        if record.more {
+            self.partial = Some((name, bytes));
+        } else {
+            self.all.insert(name, bytes.into());
+        }
+    }
+
+    pub fn trim(&mut self, space: u64, below: u64) {
+        if below == u64::MAX {
+            self.all.retain(|&(known, _), _| known != space);
+            return;
+        }
+        let mut from = self.all.split_off(&(space, 0));
+        let mut kept = from.split_off(&(space, below));
+        self.all.append(&mut kept);
+    }
+
+    pub fn clear(&mut self) {
+        *self = Records::default();
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &[u8])> {
+        self.all.iter().map(|(&(space, id), bytes)| (space, id, &bytes[..]))
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+/// A record in packets.
+pub(crate) fn parts(space: u64, id: u64, bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    let most = PACKET - HEAD;
+    let count = bytes.len().div_ceil(most).max(1);
+    (0..count).map(move |part| {
+        let bytes = &bytes[part * most..((part + 1) * most).min(bytes.len())];
+        Record { space, id, more: part + 1 < count, bytes }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(space: u64, id: u64, more: bool, bytes: &[u8]) -> Record<'_> {
+        Record { space, id, more, bytes }
+    }
+
+    fn names(records: &Records) -> Vec<(u64, u64)> {
+        records.iter().map(|(space, id, _)| (space, id)).collect()
+    }
+
+    #[test]
+    fn they_come_in_parts_are_replaced_and_trimmed() {
+        let mut records = Records::default();
+        records.keep(&record(1, 1, true, b"one "));
+        assert_eq!(records.len(), 0);
+        records.keep(&record(1, 1, false, b"two"));
+        for (space, id) in [(1, 2), (1, 3), (0, 9), (2, 1), (u64::MAX, u64::MAX)] {
+            records.keep(&record(space, id, false, b"x"));
+        }
+        assert_eq!(records.iter().nth(1), Some((1, 1, &b"one two"[..])));
+        records.keep(&record(1, 2, false, b"other"));
+        records.trim(1, 2);
+        assert_eq!(names(&records), [(0, 9), (1, 2), (1, 3), (2, 1), (u64::MAX, u64::MAX)]);
+        assert_eq!(records.iter().nth(1), Some((1, 2, &b"other"[..])));
+        records.trim(1, u64::MAX);
+        records.trim(u64::MAX, u64::MAX);
+        assert_eq!(names(&records), [(0, 9), (2, 1)]);
+        // The end of one whose server has gone never comes.
+        records.keep(&record(7, 7, true, b"half"));
+        records.keep(&record(7, 8, false, b"whole"));
+        assert_eq!(names(&records), [(0, 9), (2, 1), (7, 8)]);
+        records.clear();
+        assert_eq!(records.len(), 0);
+    }
+}

@@ -1,0 +1,276 @@
+//! The descriptors that a babysitter has.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::FileType;
+use slab::Slab;
+
+use crate::protocol::Watching;
+use crate::sys;
+
+/// What ends an orphan's stay.
+const GONE: EventFlags = EventFlags::HUP.union(EventFlags::ERR).union(EventFlags::RDHUP);
+
+/// A descriptor as it was given.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// By number; it is the loop's.
+    Number(i32),
+    /// The babysitter's own.
+    File(OwnedFd),
+}
+
+#[derive(Debug)]
+struct Registration {
+    given: Given,
+    /// The socket, where it is the babysitter's own. Other files cannot be told apart: both ends of a pipe are one
+    /// inode, and all event counters are.
+    file: Option<(u64, u64)>,
+    session: u64,
+    /// The line it came on, unless it is an orphan.
+    line: Option<usize>,
+    key: u64,
+    events: u32,
+    state: Box<[u8]>,
+    /// Whether a successor was given it, and may have made anything of it.
+    handed_over: bool,
+    /// Its line is being told of it. A file that lives on in a duplicate, after the number that a thread has named was
+    /// closed, keeps a registration of the kernel's that nobody can remove, and that may be taken for another's, once.
+    is_told: bool,
+}
+
+/// All of them, and the epoll set they are in.
+#[derive(Debug)]
+pub(crate) struct Registrations {
+    epoll: OwnedFd,
+    all: Slab<Registration>,
+    by_key: HashMap<(usize, u64), usize>,
+    by_file: HashMap<(u64, u64), usize>,
+    orphans: usize,
+}
+
+/// What an event means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stirred {
+    /// To be told on a line, under this key, and then to be [removed](Registrations::remove): who waits to hear of it
+    /// comes first.
+    Tell(usize, u64),
+    /// An orphan has hung up, and is closed.
+    Gone,
+    /// Nothing.
+    Nothing,
+}
+
+impl Given {
+    fn borrow(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Given::Number(number) => sys::by_number(*number),
+            Given::File(file) => Some(file.as_fd()),
+        }
+    }
+}
+
+impl Registrations {
+    pub fn new(epoll: OwnedFd) -> Registrations {
+        Registrations {
+            epoll,
+            all: Slab::new(),
+            by_key: HashMap::new(),
+            by_file: HashMap::new(),
+            orphans: 0,
+        }
+    }
+
+    pub fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub fn orphans(&self) -> usize {
+        self.orphans
+    }
+
+    /// Watches a descriptor for a line. It takes the place of one of the same key, and of an orphan that is the same
+    /// socket.
+    pub fn insert(
+        &mut self,
+        line: usize,
+        session: u64,
+        watching: &Watching<'_>,
+        given: Given,
+    ) -> io::Result<()> {
+        let file = match &given {
+            Given::Number(_) => None,
+            Given::File(file) => {
+                let found = rustix::fs::fstat(file)?;
+                let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+                is_socket.then_some((found.st_dev, found.st_ino))
+            }
+        };
+        self.forget(line, watching.key);
+        if let Some(&known) = file.as_ref().and_then(|file| self.by_file.get(file))
+            && self.all.get(known).is_some_and(|known| known.line.is_none())
+        {
+            self.remove(known);
+        }
+        let place = self.all.vacant_entry();
+        let index = place.key();
+        if watching.events != 0 {
+            let Some(descriptor) = given.borrow() else {
+                return Err(io::Error::from_raw_os_error(rustix::io::Errno::BADF.raw_os_error()));
+            };
+            let flags = EventFlags::from_bits_retain(watching.events)
+                | EventFlags::ONESHOT
+                | EventFlags::RDHUP;
+            epoll::add(&self.epoll, descriptor, EventData::new_u64(index as u64), flags)?;
+        }
+        place.insert(Registration {
+            given,
+            file,
+            session,
+            line: Some(line),
+            key: watching.key,
+            events: watching.events,
+            state: watching.state.into(),
+            handed_over: false,
+            is_told: false,
+        });
+        self.by_key.insert((line, watching.key), index);
+        self.by_file.extend(file.map(|file| (file, index)));
+        Ok(())
+    }
+
+    /// Forgets the one at a place.
+    pub fn remove(&mut self, index: usize) {
+        let Some(gone) = self.all.try_remove(index) else { return };
+        if gone.events != 0
+            && let Some(descriptor) = gone.given.borrow()
+        {
+            // A number may mean another file by now, which is not in the set: `ENOENT`.
+            let _ = epoll::delete(&self.epoll, descriptor);
+        }
+        match gone.line {
+            Some(line) => drop(self.by_key.remove(&(line, gone.key))),
+            None => self.orphans -= 1,
+        }
+        if let Some(file) = gone.file
+            && self.by_file.get(&file) == Some(&index)
+        {
+            self.by_file.remove(&file);
+        }
+    }
+
+    /// Forgets one; false if there is none.
+    pub fn forget(&mut self, line: usize, key: u64) -> bool {
+        let known = self.by_key.get(&(line, key)).copied();
+        known.map(|index| self.remove(index)).is_some()
+    }
+
+    fn remove_if(&mut self, is_meant: impl Fn(&Registration) -> bool) {
+        let meant = self.all.iter().filter(|(_, registration)| is_meant(registration));
+        let meant: Vec<usize> = meant.map(|(index, _)| index).collect();
+        meant.into_iter().for_each(|index| self.remove(index));
+    }
+
+    /// Forgets all that came on a line.
+    pub fn forget_line(&mut self, line: usize) {
+        self.remove_if(|registration| registration.line == Some(line));
+    }
+
+    /// Forgets all of a server's.
+    pub fn forget_session(&mut self, session: u64) {
+        self.remove_if(|registration| registration.session == session);
+    }
+
+    /// Forgets all that have nobody.
+    pub fn forget_orphans(&mut self) {
+        self.remove_if(|registration| registration.line.is_none());
+    }
+
+    /// Forgets those that a successor was given.
+    pub fn forget_handed_over(&mut self) {
+        self.remove_if(|registration| registration.line.is_none() && registration.handed_over);
+    }
+
+    /// Those that came on a line have nobody now. What was given by number cannot outlive who gave it.
+    pub fn orphan_line(&mut self, line: usize) {
+        self.remove_if(|registration| {
+            registration.line == Some(line) && matches!(registration.given, Given::Number(_))
+        });
+        self.orphan_if(|registration| registration.line == Some(line));
+    }
+
+    /// The same of a server's.
+    pub fn orphan_session(&mut self, session: u64) {
+        self.orphan_if(|registration| registration.session == session);
+    }
+
+    fn orphan_if(&mut self, is_meant: impl Fn(&Registration) -> bool) {
+        for (index, registration) in &mut self.all {
+            if is_meant(registration)
+                && let Some(line) = registration.line.take()
+            {
+                self.by_key.remove(&(line, registration.key));
+                self.by_file.extend(registration.file.map(|file| (file, index)));
+                self.orphans += 1;
+            }
+        }
+    }
+
+    /// An event of one.
+    pub fn stir(&mut self, index: usize, found: EventFlags) -> Stirred {
+        let Some(registration) = self.all.get_mut(index) else { return Stirred::Nothing };
+        if registration.is_told {
+            return Stirred::Nothing;
+        }
+        let Some(line) = registration.line else {
+            if found.intersects(GONE) {
+                self.remove(index);
+                return Stirred::Gone;
+            }
+            // It has sent something, which its next server will read. From here on only its end matters.
+            if let Some(descriptor) = registration.given.borrow() {
+                let data = EventData::new_u64(index as u64);
+                let flags = EventFlags::RDHUP | EventFlags::ONESHOT;
+                let _ = epoll::modify(&self.epoll, descriptor, data, flags);
+            }
+            return Stirred::Nothing;
+        };
+        let wanted = EventFlags::from_bits_retain(registration.events);
+        if !found.intersects(wanted | EventFlags::HUP | EventFlags::ERR) {
+            // Half a hang-up, of which an orphan ends, but which this loop has not asked for.
+            if let Some(descriptor) = registration.given.borrow() {
+                let data = EventData::new_u64(index as u64);
+                let _ = epoll::modify(&self.epoll, descriptor, data, wanted | EventFlags::ONESHOT);
+            }
+            return Stirred::Nothing;
+        }
+        registration.is_told = true;
+        Stirred::Tell(line, registration.key)
+    }
+
+    /// Those that have nobody, for a successor: their places and states.
+    pub fn hand_over(&mut self) -> Vec<usize> {
+        let orphans = self.all.iter_mut().filter(|(_, registration)| registration.line.is_none());
+        let mark = |(index, registration): (usize, &mut Registration)| {
+            registration.handed_over = true;
+            index
+        };
+        orphans.map(mark).collect()
+    }
+
+    /// The successor has gone before it was settled: they wait for another one.
+    pub fn take_back(&mut self) {
+        for (_, registration) in &mut self.all {
+            registration.handed_over = false;
+        }
+    }
+
+    /// One's descriptor and state.
+    pub fn look(&self, index: usize) -> Option<(BorrowedFd<'_>, &[u8])> {
+        let registration = self.all.get(index)?;
+        Some((registration.given.borrow()?, &registration.state))
+    }
+}

@@ -1,0 +1,392 @@
+//! A babysitter from the outside: what is left with it, what it tells, and who succeeds whom.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use superpoll_sit::{
+    Babysitter, Control, Error, FULL, Happening, Line, Listener, Notice, Options, Request, VERSION,
+    Watching,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const IN: u32 = 1;
+const OUT: u32 = 4;
+const HUP: u32 = 0x10;
+
+fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// A babysitter that listens, in a thread of its own.
+struct Sitter {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    happenings: Receiver<Happening>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+fn sitter(orphans: Duration) -> Sitter {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sit");
+    let (sender, happenings) = mpsc::channel();
+    let options = Options { orphans, ends: true };
+    let report = move |happening: &Happening| drop(sender.send(happening.clone()));
+    let mut babysitter = Babysitter::new(options, report).unwrap();
+    babysitter.listen(Listener::bind(&path).unwrap()).unwrap();
+    let thread = std::thread::spawn(|| babysitter.run());
+    Sitter { _folder: folder, path, happenings, thread }
+}
+
+impl Sitter {
+    fn until(&self, is_meant: impl Fn(&Happening) -> bool) -> Happening {
+        loop {
+            let happening = self.happenings.recv_timeout(PATIENCE).expect("it happens");
+            if is_meant(&happening) {
+                return happening;
+            }
+        }
+    }
+
+    /// It ends when there is nobody left.
+    fn end(self) {
+        let end = soon();
+        while !self.thread.is_finished() {
+            assert!(Instant::now() < end, "it goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.thread.join().unwrap().unwrap();
+        assert!(!self.path.exists());
+    }
+}
+
+fn ask(line: &Line, request: &Request<'_>, descriptors: &[&dyn AsFd]) {
+    let packet = postcard::to_stdvec(request).unwrap();
+    let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
+    line.send_until(soon(), &packet, &descriptors).unwrap();
+}
+
+/// The next notice, as it looks.
+fn hear<R>(line: &Line, look: impl FnOnce(Notice<'_>) -> R) -> R {
+    let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
+    loop {
+        assert!(line.wait(false, soon()).unwrap(), "nothing is said");
+        match line.receive(&mut packet, &mut descriptors) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => {
+                assert!(received.unwrap().length > 0, "the line has ended");
+                return look(postcard::from_bytes(&packet).unwrap());
+            }
+        }
+    }
+}
+
+fn ready(line: &Line) -> Vec<(u64, u32)> {
+    hear(line, |notice| match notice {
+        Notice::Ready(ready) => ready,
+        other => panic!("{other:?}"),
+    })
+}
+
+fn watching(key: u64, number: i32, state: &[u8]) -> Watching<'_> {
+    Watching { key, events: IN, number, state }
+}
+
+/// Until it has done what it was asked.
+fn sync(line: &Line) -> superpoll_sit::Sums {
+    ask(line, &Request::Sync(7), &[]);
+    hear(line, |notice| match notice {
+        Notice::Synced(7, sums) => sums,
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn a_thread_is_told_numbers_and_tells_what_stirs() {
+    let (line, theirs) = Line::pair().unwrap();
+    let mut babysitter = Babysitter::new(Options::default(), |_| {}).unwrap();
+    babysitter.work_for(theirs).unwrap();
+    let thread = std::thread::spawn(|| babysitter.run());
+    let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+    let all = (0..3).map(|key| watching(key as u64, pairs[key].0.as_raw_fd(), b"")).collect();
+    ask(&line, &Request::Watch(all), &[]);
+    ask(&line, &Request::Forget(vec![2, 99]), &[]);
+    assert_eq!(sync(&line).len, 2);
+    (&pairs[2].1).write_all(b"x").unwrap();
+    (&pairs[1].1).write_all(b"x").unwrap();
+    assert_eq!(ready(&line), [(1, IN)]);
+    // It is out of its hands until it is told again.
+    (&pairs[1].1).write_all(b"y").unwrap();
+    let sums = sync(&line);
+    assert_eq!((sums.len, sums.active), (1, 1));
+    assert!(sums.watched >= 2);
+    // What is ready already is told at once, and what is no descriptor is returned.
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let all = vec![
+        watching(1, pairs[1].0.as_raw_fd(), b""),
+        watching(5, -1, b""),
+        watching(6, file.as_raw_fd(), b""),
+    ];
+    ask(&line, &Request::Watch(all), &[]);
+    let returned = hear(&line, |notice| match notice {
+        Notice::Returned(returned) => returned,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(returned, [(5, 9), (6, 1)]);
+    assert_eq!(ready(&line), [(1, IN)]);
+    drop(pairs);
+    drop(line);
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn what_a_lost_server_has_left_is_handed_to_the_next() {
+    let sitter = sitter(PATIENCE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = || {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    };
+    let mut clients = Vec::new();
+    {
+        let control = Control::connect(&sitter.path, 1).unwrap();
+        let line = control.line().unwrap();
+        control.hold(9, &listener, b"listener").unwrap();
+        let servers: Vec<TcpStream> = (0..3 * FULL)
+            .map(|_| {
+                let (client, server) = connect();
+                clients.push(client);
+                server
+            })
+            .collect();
+        for (number, some) in servers.chunks(FULL).enumerate() {
+            let states: Vec<Vec<u8>> =
+                (0..some.len()).map(|at| (number * FULL + at).to_string().into()).collect();
+            let all = states.iter().enumerate();
+            let all = all.map(|(at, state)| watching((number * FULL + at) as u64, -1, state));
+            let descriptors: Vec<&dyn AsFd> = some.iter().map(|it| it as &dyn AsFd).collect();
+            ask(&line, &Request::Watch(all.collect()), &descriptors);
+        }
+        let long = vec![b'x'; 200_000];
+        for (space, id) in [(1, 1), (1, 2), (2, 1)] {
+            control.keep(space, id, &long[id as usize..]).unwrap();
+        }
+        control.trim(1, 2).unwrap();
+        assert_eq!(sync(&line).len, 3 * FULL as u64);
+        // One that stirs is the server's again, and goes with it.
+        (&clients[0]).write_all(b"x").unwrap();
+        assert_eq!(ready(&line), [(0, IN)]);
+    }
+    let lost = sitter.until(|happening| matches!(happening, Happening::Lost { .. }));
+    let Happening::Lost { orphans, .. } = lost else { unreachable!() };
+    assert_eq!(orphans, 3 * FULL);
+    assert_eq!(clients[0].read(&mut [0]).unwrap_or(0), 0);
+    // Of those that hang up meanwhile nobody hears. What the others send waits for them.
+    drop(clients.pop());
+    (&clients[1]).write_all(b"question").unwrap();
+    let control = Control::connect(&sitter.path, 2).unwrap();
+    let end = soon();
+    while Control::connect(&sitter.path, 3).unwrap().waiting() != 3 * FULL as u64 - 1 {
+        assert!(Instant::now() < end, "who has gone is not noticed");
+    }
+    let adopted = control.adopt(false).unwrap();
+    assert_eq!((adopted.orphans.len(), adopted.without_room), (3 * FULL - 1, 0));
+    let names: Vec<_> = adopted.records.iter().map(|(space, id, _)| (*space, *id)).collect();
+    assert_eq!(names, [(1, 2), (2, 1)]);
+    assert!(adopted.records[0].2.len() == 199_998 && adopted.records[1].2.len() == 199_999);
+    for orphan in adopted.orphans {
+        if orphan.state == b"listener" {
+            continue;
+        }
+        let number: usize = String::from_utf8(orphan.state).unwrap().parse().unwrap();
+        let server = TcpStream::from(orphan.descriptor);
+        assert_eq!(server.peer_addr().unwrap(), clients[number].local_addr().unwrap());
+        if number == 1 {
+            let mut question = [0; 8];
+            (&server).read_exact(&mut question).unwrap();
+            assert_eq!(&question, b"question");
+        }
+    }
+    control.settled().unwrap();
+    control.bye().unwrap();
+    // All copies of them are closed now.
+    for client in &mut clients[1..] {
+        assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
+    }
+    sitter.end();
+}
+
+#[test]
+fn a_server_at_work_yields_to_one_that_upgrades() {
+    let sitter = sitter(PATIENCE);
+    let old = Control::connect(&sitter.path, 1).unwrap();
+    let line = old.line().unwrap();
+    let (kept, _peer) = UnixStream::pair().unwrap();
+    ask(&line, &Request::Watch(vec![watching(1, -1, b"kept")]), &[&kept]);
+    old.keep(1, 1, b"first").unwrap();
+    sync(&line);
+    match Control::connect(&sitter.path, 2).unwrap().adopt(false) {
+        Err(Error::Refused { why, .. }) => assert!(why.contains("is at work"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let path = sitter.path.clone();
+    let successor = std::thread::spawn(move || {
+        let new = Control::connect(&path, 3).unwrap();
+        let adopted = new.adopt(true).unwrap();
+        (new, adopted)
+    });
+    let end = soon();
+    while !old.is_to_yield().unwrap() {
+        assert!(Instant::now() < end, "it is not told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // What it leaves before it yields is handed over as well.
+    let (late, _peer) = UnixStream::pair().unwrap();
+    ask(&line, &Request::Watch(vec![watching(2, -1, b"late")]), &[&late]);
+    sync(&line);
+    old.keep(1, 2, b"second").unwrap();
+    old.yielded().unwrap();
+    let (new, adopted) = successor.join().unwrap();
+    let mut states: Vec<_> = adopted.orphans.iter().map(|orphan| &orphan.state[..]).collect();
+    states.sort_unstable();
+    assert_eq!(states, [&b"kept"[..], b"late"]);
+    assert_eq!(adopted.records.len(), 2);
+    // What it would leave afterwards stays with it, and its end takes nothing away.
+    ask(&line, &Request::Watch(vec![watching(3, -1, b"")]), &[&late]);
+    let returned = hear(&line, |notice| matches!(notice, Notice::Returned(all) if all.len() == 1));
+    assert!(returned);
+    old.keep(1, 3, b"third").unwrap();
+    old.bye().unwrap();
+    drop(line);
+    // The successor ends before it is settled: another one is given the same.
+    drop(new);
+    sitter.until(|happening| matches!(happening, Happening::Lost { .. }));
+    let third = Control::connect(&sitter.path, 4).unwrap();
+    let adopted = third.adopt(false).unwrap();
+    assert_eq!((adopted.orphans.len(), adopted.records.len()), (2, 2));
+    // What is left again replaces what was handed over.
+    let line = third.line().unwrap();
+    let again = &adopted.orphans[0].descriptor;
+    ask(&line, &Request::Watch(vec![watching(1, -1, b"again")]), &[again]);
+    sync(&line);
+    third.settled().unwrap();
+    drop((line, third));
+    sitter.until(|happening| matches!(happening, Happening::Lost { orphans: 1, .. }));
+    let last = Control::connect(&sitter.path, 5).unwrap();
+    let adopted = last.adopt(true).unwrap();
+    assert_eq!(adopted.orphans.len(), 1);
+    assert_eq!(adopted.orphans[0].state, b"again");
+    last.bye().unwrap();
+    // What it has handed over is still an orphan, which nobody has settled.
+    drop(adopted);
+}
+
+#[test]
+fn nobody_comes_for_orphans_in_time() {
+    let sitter = sitter(Duration::from_millis(50));
+    let (kept, mut peer) = UnixStream::pair().unwrap();
+    let control = Control::connect(&sitter.path, 1).unwrap();
+    let line = control.line().unwrap();
+    ask(&line, &Request::Watch(vec![watching(1, -1, b"")]), &[&kept]);
+    sync(&line);
+    drop((line, control, kept));
+    sitter.until(|happening| *happening == Happening::Dropped { orphans: 1 });
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    sitter.end();
+}
+
+#[test]
+fn who_does_not_speak_as_it_does_is_told_so() {
+    let sitter = sitter(PATIENCE);
+    let refused = |packet: &[u8]| {
+        let line = Line::connect(&sitter.path).unwrap();
+        line.send(packet, &[]).unwrap();
+        let happening = sitter.until(|happening| matches!(happening, Happening::Refused { .. }));
+        let Happening::Refused { why, .. } = happening else { unreachable!() };
+        let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
+        assert!(line.wait(false, soon()).unwrap());
+        assert!(line.receive(&mut packet, &mut descriptors).unwrap().length > 0);
+        assert!(String::from_utf8_lossy(&packet).contains(&why));
+        assert!(line.wait(false, soon()).unwrap());
+        assert_eq!(line.receive(&mut packet, &mut descriptors).unwrap().length, 0);
+        why
+    };
+    let why = refused(b"GET / HTTP/1.1\r\n\r\n");
+    assert!(why.contains("spoken to in another way"), "{why}");
+    let mut other = b"superpollsit".to_vec();
+    other.extend((VERSION + 1).to_le_bytes());
+    let why = refused(&other);
+    assert!(why.contains("the same release of both"), "{why}");
+
+    let control = Control::connect(&sitter.path, 1).unwrap();
+    let line = control.line().unwrap();
+    let (one, _peer) = UnixStream::pair().unwrap();
+    let all = vec![watching(1, -1, b""), watching(2, -1, b"")];
+    ask(&line, &Request::Watch(all), &[&one]);
+    let why = hear(&line, |notice| match notice {
+        Notice::Refused(why) => why.to_owned(),
+        other => panic!("{other:?}"),
+    });
+    assert!(why.contains("as many descriptors"), "{why}");
+    control.bye().unwrap();
+    sitter.end();
+}
+
+#[test]
+fn what_shares_an_inode_is_watched_apart() {
+    let sitter = sitter(PATIENCE);
+    let control = Control::connect(&sitter.path, 1).unwrap();
+    let line = control.line().unwrap();
+    // Both ends of a pipe, and a socket twice.
+    let (reader, writer) = io::pipe().unwrap();
+    let (socket, peer) = UnixStream::pair().unwrap();
+    let twin = socket.try_clone().unwrap();
+    let all = (0..4).map(|key| watching(key, -1, b"")).collect();
+    ask(&line, &Request::Watch(all), &[&reader, &writer, &socket, &twin]);
+    assert_eq!(sync(&line).len, 4);
+    (&writer).write_all(b"x").unwrap();
+    assert_eq!(ready(&line), [(0, IN)]);
+    (&peer).write_all(b"x").unwrap();
+    let mut both = ready(&line);
+    if both.len() == 1 {
+        both.extend(ready(&line));
+    }
+    both.sort_unstable();
+    assert_eq!(both, [(2, IN), (3, IN)]);
+    assert_eq!(sync(&line).len, 1);
+    control.bye().unwrap();
+    drop(line);
+    sitter.end();
+}
+
+#[test]
+fn a_hang_up_is_told_like_anything_else() {
+    let (line, theirs) = Line::pair().unwrap();
+    let mut babysitter = Babysitter::new(Options::default(), |_| {}).unwrap();
+    babysitter.work_for(theirs).unwrap();
+    let thread = std::thread::spawn(|| babysitter.run());
+    let (one, other) = UnixStream::pair().unwrap();
+    let writable = Watching { events: OUT, ..watching(1, one.as_raw_fd(), b"") };
+    one.set_nonblocking(true).unwrap();
+    while (&one).write(&[0; 4096]).is_ok() {}
+    ask(&line, &Request::Watch(vec![writable]), &[]);
+    sync(&line);
+    // Half of one only if it was asked for.
+    other.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(sync(&line).len, 1);
+    drop(other);
+    let ready = ready(&line);
+    assert!(ready.len() == 1 && ready[0].1 & HUP != 0, "{ready:?}");
+    ask(&line, &Request::Bye, &[]);
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn one_that_nobody_ever_needs_ends() {
+    sitter(Duration::from_millis(20)).end();
+}

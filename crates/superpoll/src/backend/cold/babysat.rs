@@ -1,0 +1,487 @@
+//! An epoll set of the poller's own, and a babysitter for what has been idle in it.
+//!
+//! After each wait a hand goes over a part of the table, so that it has been round once in a quarter of the idle time,
+//! and picks who has been idle for long enough. They leave together: first the babysitter is told, then each is deleted
+//! from the poller's own set, and its slot is marked *away*. In between both watch it, so nothing is lost. Only what
+//! has been looked at in this wait leaves, so a poller that has caught up with its babysitter
+//! ([`Backend::catch_up`](crate::backend::Backend::catch_up)) sees with its next wait all that was ready. Nobody
+//! leaves after a wait that a limit has cut off, which would cost those their turn that it did not report.
+//!
+//! The babysitter's line is in the poller's own set. When it says that somebody stirs, that one is added to the set
+//! again, and the kernel looks at its state: whether there is an event, and what becomes of a one-shot registration,
+//! is the kernel's decision as ever, and the same wait delivers it. So only registrations that may be reported by
+//! their state leave: level-triggered ones, one-shot ones that are armed, and those that leave the trigger to us. An
+//! edge that was reported would be reported again on the way back.
+//!
+//! A change of one that is away, or its end, calls it back without asking: the babysitter is told to forget it, with
+//! the next wait or [`settle`](Cold::settle), and for the rest it is as if the kernel had never known it. What the
+//! babysitter has said of it meanwhile goes by the number of a stay that is over, and is dropped.
+//!
+//! A loop that sleeps wakes up for the hand as long as there is anybody who may leave one day.
+//!
+//! When the line ends, everything that is away comes back at once, and it goes on as without a babysitter.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use superpoll_sit::{FULL, Line, Request, STATE};
+
+use super::Cold;
+use super::stays::{Stays, ticks};
+use super::tuning::Tuning;
+use crate::backend::{Babysitting, Backend, Context, Deadline, Epoll, Memory, Question, Synced};
+use crate::error::Result;
+use crate::interest::{Interest, Mode};
+use crate::key::Key;
+
+mod talk;
+
+/// For how long a babysitter may leave its line full, or a question unanswered, before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many slots the hand looks at after a wait.
+const LOOKS: u32 = 4096;
+
+/// The shortest time between two rounds of the hand while the loop sleeps.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// How a babysitter is run.
+pub(crate) trait Sitter: Send {
+    /// Whether it is another process, which has to be given the files.
+    const TAKES_FILES: bool;
+
+    /// Waits for its end. The line has ended.
+    fn end(&mut self);
+
+    /// It is another process's, whose child this is.
+    fn abandon(&mut self);
+}
+
+/// A state that is to leave with its registration.
+#[derive(Debug)]
+struct State {
+    generation: u32,
+    bytes: Box<[u8]>,
+}
+
+/// A cold set with a babysitter behind it.
+#[derive(Debug)]
+pub(crate) struct Babysat<S: Sitter> {
+    epoll: Epoll,
+    sitter: S,
+    line: Option<Line>,
+    lost: Option<io::Error>,
+    stays: Stays,
+    idle: Duration,
+    batch: usize,
+    stated_only: bool,
+    away: usize,
+    began: Instant,
+    /// Whose it is: a child of a fork has a copy, but neither the thread nor a line of its own.
+    process: u32,
+    /// When the hand begins its next round; it does not as long as there is nobody who may leave.
+    due: Option<Instant>,
+    /// Where the hand is; zero between two rounds.
+    hand: u32,
+    /// Whether there is anybody for the next round.
+    has_more: bool,
+    candidates: Vec<u32>,
+    /// Stays that are over, of which the babysitter has to be told.
+    over: Vec<u64>,
+    states: HashMap<u32, State>,
+    packet: Vec<u8>,
+    room: Vec<u8>,
+    questions: u64,
+    /// Whether it has been told something since the last answer.
+    has_told: bool,
+}
+
+impl<S: Sitter> Babysat<S> {
+    pub fn new(sitter: S, line: Line, tuning: Tuning) -> Result<Babysat<S>> {
+        let mut epoll = Epoll::new()?;
+        epoll.watch_line(line.as_fd())?;
+        Ok(Babysat {
+            epoll,
+            sitter,
+            line: Some(line),
+            lost: None,
+            stays: Stays::new(tuning.idle, tuning.rule),
+            idle: tuning.idle,
+            batch: tuning.batch.clamp(1, FULL),
+            stated_only: tuning.stated_only,
+            away: 0,
+            began: Instant::now(),
+            process: std::process::id(),
+            due: None,
+            hand: 0,
+            has_more: false,
+            candidates: Vec::new(),
+            over: Vec::new(),
+            states: HashMap::new(),
+            packet: Vec::new(),
+            room: Vec::new(),
+            questions: 0,
+            has_told: false,
+        })
+    }
+
+    fn set_time(&mut self) -> Instant {
+        let now = Instant::now();
+        self.stays.set_time(ticks(now.duration_since(self.began)));
+        now
+    }
+
+    /// A registration is in the poller's own set, and something about it is new.
+    fn settle_in(&mut self, cx: &Context<'_>, index: u32) {
+        if self.line.is_none() {
+            return;
+        }
+        self.expect_more();
+        self.stays.touch(index, cx.table.key(index).generation(), false);
+    }
+
+    /// There is somebody who may leave one day.
+    fn expect_more(&mut self) {
+        if self.due.is_none() {
+            let now = self.set_time();
+            self.due = Some(self.next_round(now));
+        }
+    }
+
+    fn next_round(&self, now: Instant) -> Instant {
+        let period = self.idle / 4;
+        if self.idle.is_zero() { now } else { now + period.max(SHORTEST) }
+    }
+
+    /// Whether it may be given away at all.
+    fn may_leave(&self, cx: &Context<'_>, index: u32) -> bool {
+        let slot = cx.table.slot(index);
+        let watch = slot.watch();
+        let told = slot.told();
+        slot.is_live()
+            && !watch.interest.is_empty()
+            && matches!(watch.mode, Mode::Level | Mode::Auto | Mode::OneShot)
+            && told.is_some_and(|(interest, mode)| {
+                // A direction that is disabled lazily is not even asked for there.
+                interest.contains(watch.interest)
+                    && (mode == watch.mode || watch.mode == Mode::Auto)
+            })
+            && slot.place().is_none()
+            && !slot.is_in_motion()
+            && (!self.stated_only || self.state(cx, index).is_some())
+    }
+
+    fn state(&self, cx: &Context<'_>, index: u32) -> Option<&[u8]> {
+        let state = self.states.get(&index)?;
+        (state.generation == cx.table.key(index).generation()).then_some(&state.bytes)
+    }
+
+    /// Looks at a part of the table, and has those leave who are due.
+    fn turn_hand(&mut self, cx: &mut Context<'_>) {
+        let Some(due) = self.due else { return };
+        let now = self.set_time();
+        if self.hand == 0 {
+            if now < due && !self.idle.is_zero() {
+                return;
+            }
+            self.stays.end_period();
+            // Who waited for others has waited for long enough.
+            self.leave(cx, None);
+            self.has_more = false;
+        }
+        if self.line.is_none() {
+            return;
+        }
+        let slots = cx.table.slots();
+        let end = self.hand.saturating_add(LOOKS).min(slots);
+        while self.hand < end && self.candidates.len() < FULL {
+            let index = self.hand;
+            self.hand += 1;
+            if !self.may_leave(cx, index) {
+                // One that waits for its turn may leave after it.
+                self.has_more |= cx.table.slot(index).is_queued();
+                continue;
+            }
+            if self.stays.is_due(index) {
+                self.candidates.push(index);
+            } else {
+                self.has_more = true;
+            }
+        }
+        if self.candidates.len() >= self.batch {
+            self.leave(cx, None);
+            if self.line.is_none() {
+                return;
+            }
+        }
+        if self.hand < slots {
+            // The round goes on with the next wait, which is not to sleep before.
+            self.due = Some(now);
+            return;
+        }
+        self.hand = 0;
+        self.has_more |= !self.candidates.is_empty();
+        self.due = self.has_more.then(|| {
+            let next = self.next_round(now);
+            next.max(now + SHORTEST)
+        });
+    }
+
+    /// Has the candidates leave; with a time, waits for room until then.
+    fn leave(&mut self, cx: &mut Context<'_>, until: Option<Instant>) {
+        let mut all = std::mem::take(&mut self.candidates);
+        if until.is_none() {
+            all.retain(|&index| self.may_leave(cx, index) && self.stays.is_due(index));
+        }
+        // What is over has to be known before its number may come again.
+        let mut left = 0;
+        while left < all.len() && self.tell_over(cx, until) {
+            match self.send(cx, &all[left..], until) {
+                Some(sent) => left += sent,
+                None => break,
+            }
+        }
+        self.has_more |= left < all.len();
+        all.clear();
+        self.candidates = all;
+    }
+
+    /// Takes a registration back that something is to be changed about, or that has ended.
+    fn recall(&mut self, cx: &mut Context<'_>, index: u32) {
+        let slot = cx.table.slot_mut(index);
+        if !slot.is_away() {
+            return;
+        }
+        slot.come_back();
+        self.away -= 1;
+        if self.line.is_some() {
+            self.over.push(self.stays.key(index));
+        }
+    }
+}
+
+impl<S: Sitter> Cold for Babysat<S> {
+    fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        self.recall(cx, index);
+        self.epoll.park(cx, index)
+    }
+
+    fn tell(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        watch: (Interest, Mode),
+    ) -> Result<Synced> {
+        self.recall(cx, index);
+        let outcome = self.epoll.tell(cx, index, watch);
+        self.settle_in(cx, index);
+        outcome
+    }
+
+    fn forget(&mut self, cx: &mut Context<'_>, index: u32) {
+        self.recall(cx, index);
+        self.epoll.forget(cx, index);
+    }
+
+    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        let slot = cx.table.slot(index);
+        if !slot.is_live() {
+            self.states.remove(&index);
+        } else if slot.is_away() && slot.is_left_as_wanted() {
+            return Ok(Synced::Saved);
+        }
+        self.recall(cx, index);
+        let outcome = Backend::sync(&mut self.epoll, cx, index);
+        if cx.table.slot(index).told().is_some() {
+            self.settle_in(cx, index);
+        }
+        outcome
+    }
+
+    fn question<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        alone: bool,
+    ) -> Question<'a> {
+        self.epoll.question(cx, deadline, alone)
+    }
+
+    fn report(
+        &mut self,
+        cx: &mut Context<'_>,
+        alone: bool,
+        answer: io::Result<usize>,
+        mut on_active: impl FnMut(&mut Context<'_>, u32),
+    ) -> io::Result<usize> {
+        if self.line.is_some() {
+            self.set_time();
+        }
+        let (mut all, mut answer) = (0, answer);
+        loop {
+            let watched = self.epoll.armed();
+            let stays = &mut self.stays;
+            let active = self.epoll.report(cx, alone, answer, |cx, index| {
+                stays.touch(index, cx.table.key(index).generation(), true);
+                on_active(cx, index);
+            })?;
+            all += active;
+            self.stays.end_pass(watched, active);
+            if !self.epoll.take_stirred_line() {
+                return Ok(all);
+            }
+            match self.listen(cx) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(all),
+                Err(error) => self.lose(cx, error),
+            }
+            // Whatever was delivered already may come up again.
+            if !cx.events.list.is_empty() || !cx.delivery.backlog.is_empty() {
+                cx.collect_all();
+            }
+            answer = self.epoll.question(cx, Deadline::Now, alone).put();
+        }
+    }
+
+    fn armed(&self) -> usize {
+        self.epoll.armed()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.epoll.is_idle()
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        Backend::attach_waker(&mut self.epoll, cx, fd)
+    }
+
+    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        // The parent goes on with its babysitter; here it is as if there had never been one.
+        self.sitter.abandon();
+        self.line = None;
+        self.epoll.drop_line();
+        self.away = 0;
+        for index in 0..cx.table.slots() {
+            cx.table.slot_mut(index).come_back();
+        }
+        self.stop();
+        Backend::after_fork(&mut self.epoll, cx)
+    }
+
+    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
+        Backend::nest(&mut self.epoll, cx)
+    }
+
+    fn memory(&self) -> Memory {
+        let own = Backend::memory(&self.epoll);
+        let states: usize = self.states.values().map(|state| state.bytes.len()).sum();
+        let states = states + self.states.capacity() * size_of::<(u32, State)>();
+        let lists = 4 * self.candidates.capacity() + 8 * self.over.capacity();
+        Memory {
+            own: own.own + self.stays.memory() + states + lists,
+            mirrors: own.mirrors + self.packet.capacity() + self.room.capacity(),
+        }
+    }
+
+    fn away(&self) -> usize {
+        self.away
+    }
+
+    fn until(&self, deadline: Deadline) -> Deadline {
+        match (deadline, self.due) {
+            (Deadline::Now, _) | (_, None) => deadline,
+            (Deadline::At(moment), Some(due)) => Deadline::At(moment.min(due)),
+            (Deadline::Never, Some(due)) => Deadline::At(due),
+        }
+    }
+
+    fn begin(&mut self, cx: &mut Context<'_>) {
+        self.stays.begin_pass();
+        if !self.over.is_empty() {
+            self.tell_over(cx, None);
+        }
+    }
+
+    fn rest(&mut self, cx: &mut Context<'_>) {
+        // A wait that was cut off says nothing of those that it does not report.
+        if self.line.is_some() && !cx.is_cut_off() {
+            self.turn_hand(cx);
+        }
+    }
+
+    fn holds_files(&self) -> bool {
+        S::TAKES_FILES
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        if S::TAKES_FILES && !self.over.is_empty() {
+            self.tell_over(cx, Some(Instant::now() + PATIENCE));
+        }
+    }
+
+    fn catch_up(&mut self, cx: &mut Context<'_>) {
+        let is_through = self.away == 0 && self.over.is_empty() && !self.has_told;
+        if self.line.is_none() || is_through {
+            return;
+        }
+        let until = Instant::now() + PATIENCE;
+        self.set_time();
+        self.tell_over(cx, Some(until));
+        if let Err(error) = self.ask_and_hear(cx, until) {
+            self.lose(cx, error);
+        }
+    }
+
+    fn hand_over_all(&mut self, cx: &mut Context<'_>) {
+        let mut before = usize::MAX;
+        while self.line.is_some() {
+            let all: Vec<u32> =
+                (0..cx.table.slots()).filter(|&index| self.may_leave(cx, index)).collect();
+            // What is under way arrives before more is sent, and who stirs comes back. Once there is nobody left, or
+            // nobody could leave, that is it.
+            if all.is_empty() || all.len() >= before {
+                break;
+            }
+            before = all.len();
+            self.candidates = all;
+            self.leave(cx, Some(Instant::now() + PATIENCE));
+            self.catch_up(cx);
+        }
+    }
+
+    fn leave_state(&mut self, key: Key, state: &[u8]) {
+        if self.line.is_some() && S::TAKES_FILES {
+            let bytes = state[..state.len().min(STATE)].into();
+            self.states.insert(key.index(), State { generation: key.generation(), bytes });
+            self.expect_more();
+        }
+    }
+
+    fn babysitting(&self) -> Babysitting<'_> {
+        match &self.lost {
+            Some(why) => Babysitting::Lost(why),
+            None if self.line.is_some() => Babysitting::Present,
+            None => Babysitting::None,
+        }
+    }
+}
+
+impl<S: Sitter> Drop for Babysat<S> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return self.sitter.abandon();
+        }
+        if let Some(line) = self.line.take() {
+            Request::Bye.encode_into(&mut self.packet);
+            // One that does not take it will hear the end of the line, and keep what it has for a while.
+            let _ = line.send_until(Instant::now() + PATIENCE, &self.packet, &[]);
+        }
+        self.sitter.end();
+    }
+}

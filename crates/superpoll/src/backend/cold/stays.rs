@@ -1,0 +1,266 @@
+//! How long each descriptor has been where it is, and whether it is to leave: arithmetic, no system calls.
+//!
+//! Time goes in ticks of 65 microseconds, of which 32 bits last for three days. For each slot of the table there are
+//! twelve bytes: since when it has been idle or away, the number of its present stay with the babysitter, and by how
+//! much it has become harder to get out. A stay has a number of its own, and not the registration's generation,
+//! because one registration may leave, be called back and leave again, and a late word about the first stay must not
+//! be taken for one about the second.
+
+use std::time::Duration;
+
+use super::tuning::Rule;
+
+/// The longest time to be idle for, in ticks: a quarter of the range, so that differences stay in order.
+const LONGEST: u32 = 1 << 30;
+
+/// A descriptor that the babysitter could not take is not offered again for so long.
+const BARRED: Duration = Duration::from_secs(1);
+
+pub(super) fn ticks(time: Duration) -> u32 {
+    // The low half, on purpose: it wraps.
+    (time.as_nanos() >> 16) as u32
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stay {
+    /// Idle, or away, since then.
+    since: u32,
+    /// Which stay with the babysitter it is in.
+    number: u32,
+    /// The last wait that reported it.
+    pass: u16,
+    /// A part of the registration's generation: a new registration begins anew.
+    owner: u8,
+    doublings: u8,
+}
+
+#[derive(Debug)]
+pub(super) struct Stays {
+    all: Vec<Stay>,
+    idle: u32,
+    rule: Rule,
+    now: u32,
+    pass: u16,
+    numbers: u32,
+    watched: u64,
+    active: u64,
+    /// By the ratio of the last period.
+    is_quiet: bool,
+}
+
+impl Stays {
+    pub fn new(idle: Duration, rule: Rule) -> Stays {
+        let idle = u32::try_from(idle.as_nanos().div_ceil(1 << 16)).unwrap_or(LONGEST);
+        Stays {
+            all: Vec::new(),
+            idle: idle.min(LONGEST),
+            rule,
+            now: 0,
+            pass: 0,
+            numbers: 0,
+            watched: 0,
+            active: 0,
+            is_quiet: true,
+        }
+    }
+
+    pub fn memory(&self) -> usize {
+        self.all.capacity() * size_of::<Stay>()
+    }
+
+    pub fn set_time(&mut self, now: u32) {
+        self.now = now;
+    }
+
+    pub fn begin_pass(&mut self) {
+        self.pass = self.pass.wrapping_add(1);
+    }
+
+    /// What a wait has found in the poller's own set.
+    pub fn end_pass(&mut self, watched: usize, active: usize) {
+        self.watched += watched as u64;
+        self.active += active as u64;
+    }
+
+    /// A period is over.
+    pub fn end_period(&mut self) {
+        if let Rule::Threshold { idle_atr } = self.rule {
+            let limit = f64::from(idle_atr) * self.watched as f64;
+            self.is_quiet = self.active as f64 <= limit;
+        }
+        (self.watched, self.active) = (0, 0);
+    }
+
+    fn at(&mut self, index: u32) -> &mut Stay {
+        let place = index as usize;
+        if self.all.len() <= place {
+            crate::table::grow_to(&mut self.all, place + 1);
+        }
+        &mut self.all[place]
+    }
+
+    /// There is something new about it: an event, or a change.
+    pub fn touch(&mut self, index: u32, generation: u32, is_event: bool) {
+        let (now, pass, owner) = (self.now, self.pass, generation as u8);
+        let stay = self.at(index);
+        stay.since = now;
+        if is_event {
+            stay.pass = pass;
+        }
+        if stay.owner != owner {
+            (stay.owner, stay.doublings) = (owner, 0);
+        }
+    }
+
+    /// Whether it has been idle for long enough.
+    pub fn is_due(&self, index: u32) -> bool {
+        let Some(stay) = self.all.get(index as usize) else { return false };
+        let elapsed = self.now.wrapping_sub(stay.since).cast_signed();
+        let wanted = u64::from(self.idle) << stay.doublings.min(16);
+        self.is_quiet
+            && stay.pass != self.pass
+            && u32::try_from(elapsed)
+                .is_ok_and(|elapsed| u64::from(elapsed) >= wanted.min(LONGEST.into()))
+    }
+
+    /// The name of the stay that it would leave for next.
+    pub fn next_key(&mut self, index: u32) -> u64 {
+        self.numbers = self.numbers.wrapping_add(1);
+        self.at(index).number = self.numbers;
+        self.key(index)
+    }
+
+    /// The name of its present stay.
+    pub fn key(&self, index: u32) -> u64 {
+        let number = self.all.get(index as usize).map_or(0, |stay| stay.number);
+        u64::from(number) << 32 | u64::from(index)
+    }
+
+    /// It has left.
+    pub fn leave(&mut self, index: u32) {
+        self.at(index).since = self.now;
+    }
+
+    /// It is back; whether that was soon is remembered.
+    pub fn come_back(&mut self, index: u32) {
+        let (now, idle, rule) = (self.now, self.idle, self.rule);
+        let stay = self.at(index);
+        if let Rule::Regret { within, doublings } = rule {
+            let away = now.wrapping_sub(stay.since);
+            if u64::from(away) < u64::from(idle) * u64::from(within) {
+                stay.doublings = (stay.doublings + 1).min(doublings.min(16));
+            } else {
+                stay.doublings = stay.doublings.saturating_sub(1);
+            }
+        }
+        stay.since = now;
+    }
+
+    /// It could not leave: not again for a while.
+    pub fn bar(&mut self, index: u32) {
+        let later = self.now.wrapping_add(ticks(BARRED));
+        self.at(index).since = later;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const REGRET: Rule = Rule::Regret { within: 4, doublings: 2 };
+
+    fn stays(rule: Rule) -> Stays {
+        let mut stays = Stays::new(SECOND, rule);
+        stays.begin_pass();
+        stays.touch(0, 1, true);
+        stays.begin_pass();
+        stays
+    }
+
+    fn at(stays: &mut Stays, milliseconds: u64) {
+        stays.set_time(ticks(Duration::from_millis(milliseconds)));
+    }
+
+    #[test]
+    fn who_is_idle_for_long_enough_is_to_leave() {
+        let mut stays = stays(REGRET);
+        at(&mut stays, 990);
+        assert!(!stays.is_due(0) && !stays.is_due(1));
+        at(&mut stays, 1001);
+        assert!(stays.is_due(0));
+        stays.touch(0, 1, false);
+        assert!(!stays.is_due(0));
+    }
+
+    #[test]
+    fn without_an_idle_time_only_what_was_just_reported_stays() {
+        let mut stays = Stays::new(Duration::ZERO, REGRET);
+        stays.begin_pass();
+        stays.touch(0, 1, true);
+        stays.touch(1, 1, false);
+        assert!(!stays.is_due(0) && stays.is_due(1));
+        stays.begin_pass();
+        assert!(stays.is_due(0));
+    }
+
+    #[test]
+    fn who_comes_back_too_soon_has_to_be_idle_for_longer() {
+        let mut stays = stays(REGRET);
+        let mut now = 0;
+        // So long it had to be idle for, and then was away for so long.
+        for (idle, away) in [(1, 1), (2, 1), (4, 1), (4, 5), (2, 5), (1, 5), (1, 3), (2, 3)] {
+            now += 1000 * idle - 10;
+            at(&mut stays, now);
+            assert!(!stays.is_due(0), "{idle} {away}");
+            now += 20;
+            at(&mut stays, now);
+            assert!(stays.is_due(0), "{idle} {away}");
+            stays.leave(0);
+            now += 1000 * away;
+            at(&mut stays, now);
+            stays.come_back(0);
+        }
+        // Somebody else in its slot begins anew.
+        stays.touch(0, 2, false);
+        now += 1001;
+        at(&mut stays, now);
+        assert!(stays.is_due(0));
+    }
+
+    #[test]
+    fn a_busy_set_lets_nobody_go() {
+        let mut stays = stays(Rule::Threshold { idle_atr: 0.1 });
+        at(&mut stays, 2000);
+        assert!(stays.is_due(0));
+        for (active, leaves) in [(11, false), (10, true), (100, false), (0, true)] {
+            stays.end_pass(100, active);
+            stays.end_period();
+            assert_eq!(stays.is_due(0), leaves, "{active} of 100");
+        }
+        stays.come_back(0);
+        at(&mut stays, 3001);
+        assert!(stays.is_due(0), "there is no regret");
+    }
+
+    #[test]
+    fn each_stay_has_a_name_of_its_own() {
+        let mut stays = stays(REGRET);
+        let first = stays.next_key(7);
+        assert_eq!((first, first as u32), (stays.key(7), 7));
+        assert_ne!(stays.next_key(7), first);
+    }
+
+    #[test]
+    fn who_is_barred_waits_and_time_may_wrap() {
+        let mut stays = Stays::new(Duration::ZERO, REGRET);
+        stays.begin_pass();
+        stays.set_time(u32::MAX - 3);
+        stays.bar(0);
+        assert!(!stays.is_due(0));
+        stays.set_time(ticks(BARRED).wrapping_sub(3));
+        assert!(stays.is_due(0));
+        let forever = Stays::new(Duration::MAX, REGRET);
+        assert_eq!(forever.idle, LONGEST);
+    }
+}

@@ -1,0 +1,51 @@
+//! A babysitter in a second thread of this process, which watches the same descriptors by their numbers.
+
+use std::io;
+use std::thread::JoinHandle;
+
+use superpoll_sit::{Babysitter, Line, Options};
+
+use super::babysat::{Babysat, Sitter};
+use super::tuning::Tuning;
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// The thread that it runs in.
+#[derive(Debug)]
+pub(crate) struct Thread(Option<JoinHandle<()>>);
+
+impl Sitter for Thread {
+    const TAKES_FILES: bool = false;
+
+    fn end(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // It has nothing to tell: who loses it sees the end of the line.
+            let _ = thread.join();
+        }
+    }
+
+    fn abandon(&mut self) {
+        // In a child process there is no such thread to be waited for.
+        std::mem::forget(self.0.take());
+    }
+}
+
+fn start() -> io::Result<(Line, Thread)> {
+    let (line, theirs) = Line::pair()?;
+    let mut babysitter = Babysitter::new(Options::default(), |_| {})?;
+    babysitter.work_for(theirs)?;
+    let thread = std::thread::Builder::new().name("superpoll-sit".into()).spawn(move || {
+        // Signals are for those who expect them.
+        sys::block_signals();
+        // It fails only with its epoll set, and then the line ends.
+        let _ = babysitter.run();
+    })?;
+    Ok((line, Thread(Some(thread))))
+}
+
+/// A cold set with a babysitter in a thread of its own.
+pub(crate) fn thread(tuning: Tuning) -> Result<Babysat<Thread>> {
+    let (line, thread) =
+        start().map_err(|source| Error::system("starting a babysitter", None, source))?;
+    Babysat::new(thread, line, tuning)
+}

@@ -1,0 +1,135 @@
+//! Where idle descriptors are watched, and when they go there.
+
+use std::fmt;
+use std::time::Duration;
+
+use superpoll_sit::Line;
+
+/// Who watches the descriptors on which nothing happens.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub enum Topology {
+    /// The poller's own epoll set, which is nested in the poll array.
+    #[default]
+    Nested,
+    /// A second thread, which the poller starts, and ends when it is dropped.
+    Thread(Tuning),
+    /// Another process, at the other end of the line ([`Control::line`](superpoll_sit::Control::line)). It holds the
+    /// open files, which live on there if this process ends without a word.
+    Process(Line, Tuning),
+}
+
+/// When descriptors leave for the babysitter.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Tuning {
+    /// Without an event for so long, a descriptor leaves. Zero: after the first wait that does not report it.
+    pub idle: Duration,
+    /// Fewer than this wait for others to leave with them, for at most a quarter of `idle`. A message takes 253.
+    pub batch: usize,
+    /// What it is to be learnt from.
+    pub rule: Rule,
+    /// Only those leave that were given a state ([`Poller::leave_state`](crate::Poller::leave_state)): for a process,
+    /// where a successor can do nothing with the others.
+    pub stated_only: bool,
+}
+
+/// How hard it is to get out of the poller's own epoll set.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Rule {
+    /// Each time that a descriptor comes back before it has been away for `within` times as long as it had to be idle
+    /// for, it has to be idle for twice as long the next time, up to `doublings` times; and for half as long again each
+    /// time that it stays away.
+    Regret {
+        /// How long a stay has to be, in idle times, to have been right.
+        within: u32,
+        /// The most doublings; 16 are more than enough.
+        doublings: u8,
+    },
+    /// Descriptors leave only while the active/total ratio of the poller's own epoll set, over the last quarter of an
+    /// idle time, is at or below this.
+    Threshold {
+        /// The ratio, from 0 to 1.
+        idle_atr: f32,
+    },
+}
+
+/// A load with a tuning of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Profile {
+    /// Most connections are silent most of the time: they leave soon, and who comes back too soon waits longer.
+    Chat,
+    /// Most connections are at work: only who has been silent for long leaves, and only while the set is quiet.
+    Media,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Profile; 2] = [Profile::Chat, Profile::Media];
+
+    /// Its name, as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Profile::Chat => "chat",
+            Profile::Media => "media",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Profile {
+    type Err = crate::Error;
+    fn from_str(name: &str) -> crate::Result<Profile> {
+        let named = Profile::ALL.into_iter().find(|profile| profile.name() == name);
+        named.ok_or_else(|| crate::Error::UnknownProfile { name: name.to_owned() })
+    }
+}
+
+impl From<Profile> for Tuning {
+    fn from(profile: Profile) -> Tuning {
+        match profile {
+            Profile::Chat => Tuning {
+                idle: Duration::from_secs(1),
+                batch: 16,
+                rule: Rule::Regret { within: 4, doublings: 6 },
+                stated_only: false,
+            },
+            Profile::Media => Tuning {
+                idle: Duration::from_secs(30),
+                batch: 64,
+                rule: Rule::Threshold { idle_atr: 0.01 },
+                stated_only: false,
+            },
+        }
+    }
+}
+
+impl Default for Tuning {
+    /// That of [`Profile::Chat`].
+    fn default() -> Tuning {
+        Profile::Chat.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_have_names_and_opposite_tunings() {
+        for profile in Profile::ALL {
+            assert_eq!(profile.to_string().parse::<Profile>().unwrap(), profile);
+        }
+        let error = "opera".parse::<Profile>().unwrap_err().to_string();
+        assert!(error.contains("opera") && error.contains("chat, media"), "{error}");
+        let (chat, media) = (Tuning::default(), Tuning::from(Profile::Media));
+        assert!(chat.idle < media.idle && chat.batch < media.batch);
+        assert!(matches!(chat.rule, Rule::Regret { .. }));
+        assert!(matches!(media.rule, Rule::Threshold { .. }));
+    }
+}
