@@ -9,6 +9,7 @@
 //! closes its channels to publishers; then each engine leaves what is parked, all at once, so that nothing is sent to
 //! anybody from then on. Only when the babysitter has heard that this was all are the descriptors closed here.
 
+use std::fmt;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -17,12 +18,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use superpoll::backend::Topology;
 use superpoll_rt::{AsyncFd, time};
 
-use super::{Kind, Local, Server, local};
+use super::{Error, Front, Kind, Local, Server, failed, local};
+use crate::config::{Babysitter, Config};
 use crate::exchange::Peer;
+use crate::listen::Bound;
 use crate::log::{Event, Level};
-use crate::park::{Parked, Resume, Waiting};
+use crate::park::{Lot, Parked, Prepared, Resume, Waiting};
 use crate::seats::Seats;
 use crate::succession::Succession;
 use crate::succession::state::{Activity, Left};
@@ -42,6 +46,42 @@ const NAP: Duration = Duration::from_millis(1);
 type Hand = Vec<(OwnedFd, Left)>;
 
 impl Server {
+    /// What an engine parks connections in.
+    pub(super) fn lot(&self, config: &Config) -> Result<Prepared, Error> {
+        let cannot = |error: &dyn fmt::Display| {
+            failed(format!("making what watches idle connections: {error}"))
+        };
+        let tuning = config.babysitter.as_ref().map(Babysitter::tuning);
+        let topology = match (&self.succession, tuning) {
+            (_, None) => Topology::Nested,
+            (None, Some(tuning)) => Topology::Thread(tuning),
+            (Some(succession), Some(tuning)) => match succession.line() {
+                Ok(Some(line)) => Topology::Process(line, tuning),
+                // It is lost already, which was told.
+                Ok(None) => Topology::Nested,
+                Err(error) => return Err(cannot(&error)),
+            },
+        };
+        Lot::prepare(topology).map_err(|error| cannot(&error))
+    }
+
+    /// Leaves the listeners with the babysitter, so that nobody is refused whatever becomes of this server.
+    pub(super) fn hold(&self, fronts: &[Front]) {
+        let Some(succession) = &self.succession else { return };
+        // A key for each place in the configuration.
+        for key in fronts.len()..self.fronts.len() {
+            succession.release(key as u64);
+        }
+        for (key, front) in fronts.iter().enumerate() {
+            match front.kind.bound() {
+                Some(bound) if matches!(**bound, Bound::Tcp(_)) => {
+                    succession.hold(key as u64, bound);
+                }
+                _ => succession.release(key as u64),
+            }
+        }
+    }
+
     /// Deals connections that another server has left out to the engines.
     pub(super) fn adopt(&self, connections: Hand) {
         let Some(succession) = &self.succession else { return };

@@ -30,7 +30,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_rustls::TlsAcceptor;
-use superpoll::backend::Topology;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
@@ -39,7 +38,7 @@ use crate::config::{self, Config};
 use crate::listen::{Bound, Inherited, Listener};
 use crate::log::{Event, Level, Log, LogFailure, Pad, Report};
 use crate::metrics::Engine;
-use crate::park::{Lot, Prepared};
+use crate::park::Lot;
 use crate::relay::{self, Relay};
 use crate::seats::Seats;
 use crate::status::Overview;
@@ -362,42 +361,6 @@ impl Server {
             }
         }
         Ok(())
-    }
-
-    /// What an engine parks connections in.
-    fn lot(&self, config: &Config) -> Result<Prepared, Error> {
-        let cannot = |error: &dyn fmt::Display| {
-            failed(format!("making what watches idle connections: {error}"))
-        };
-        let tuning = config.babysitter.as_ref().map(config::Babysitter::tuning);
-        let topology = match (&self.succession, tuning) {
-            (_, None) => Topology::Nested,
-            (None, Some(tuning)) => Topology::Thread(tuning),
-            (Some(succession), Some(tuning)) => match succession.line() {
-                Ok(Some(line)) => Topology::Process(line, tuning),
-                // It is lost already, which was told.
-                Ok(None) => Topology::Nested,
-                Err(error) => return Err(cannot(&error)),
-            },
-        };
-        Lot::prepare(topology).map_err(|error| cannot(&error))
-    }
-
-    /// Leaves the listeners with the babysitter, so that nobody is refused whatever becomes of this server.
-    fn hold(&self, fronts: &[Front]) {
-        let Some(succession) = &self.succession else { return };
-        // A key for each place in the configuration.
-        for key in fronts.len()..self.fronts.len() {
-            succession.release(key as u64);
-        }
-        for (key, front) in fronts.iter().enumerate() {
-            match front.kind.bound() {
-                Some(bound) if matches!(**bound, Bound::Tcp(_)) => {
-                    succession.hold(key as u64, bound);
-                }
-                _ => succession.release(key as u64),
-            }
-        }
     }
 
     /// The groups of servers: those that there are, where nothing has changed, and new ones.
