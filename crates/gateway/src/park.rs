@@ -421,10 +421,12 @@ impl Lot {
         loop {
             for part in 1..=PARTS {
                 time::sleep(Duration::from_secs(1) / PARTS).await;
-                let Some(lot) = lot.upgrade() else { return };
-                if lot.is_babysat {
-                    lot.look_after_babysitter();
+                // Not more than a packet of them leaves at a time, so that others have their turn in between.
+                while lot.upgrade().is_some_and(|lot| lot.is_babysat && lot.look_after_babysitter())
+                {
+                    superpoll_rt::yield_now().await;
                 }
+                let Some(lot) = lot.upgrade() else { return };
                 if part == PARTS {
                     lot.save_memory();
                     lot.end_stays();
@@ -433,8 +435,9 @@ impl Lot {
         }
     }
 
-    /// Has those leave whose time has come, and tells if there is nobody to leave them with any more.
-    fn look_after_babysitter(&self) {
+    /// Has some of those leave whose time has come, and tells if there is nobody to leave them with any more. Returns
+    /// whether any have left, and so others may.
+    fn look_after_babysitter(&self) -> bool {
         let poller = self.poller.borrow_mut();
         if let Babysitting::Lost(why) = poller.babysitting()
             && !self.told_lost.replace(true)
@@ -446,7 +449,9 @@ impl Lot {
         }
         drop(poller);
         // The hand that picks who leaves goes on with each wait.
+        let before = self.counters.leavings.get();
         self.stir(&mut Events::with_limit(BATCH));
+        self.counters.leavings.get() > before
     }
 
     /// Calls back who has something to tell. Returns how many there were.
