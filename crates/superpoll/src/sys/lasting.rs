@@ -10,7 +10,8 @@
 //! of a linked pair, and how often the place was used before. Polls are armed under numbers below the mark.
 //!
 //! What is done again and again may be ended by the kernel for reasons of its own, or because it has no buffer;
-//! then it is told again, and the caller does not notice.
+//! then it is told again, and the caller does not notice. What the kernel may forget to say is the end of a stream
+//! (`ends.rs`).
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -25,10 +26,12 @@ use crate::sys::buffers::Buffers;
 use crate::sys::uring::{Completion, Ring};
 
 mod address;
+mod ends;
 mod entry;
 
 use address::Room;
-use entry::{Entry, opcodes};
+use ends::Ends;
+use entry::{End, Entry, opcodes};
 
 /// The low half of the name of an operation begins with this, and polls are armed below it.
 pub const MARK: u32 = 0x7000_0000;
@@ -75,6 +78,7 @@ pub struct Lasting {
     starved: Vec<Ticket>,
     done: Vec<(Ticket, Progress)>,
     buffers: Option<Buffers>,
+    ends: Ends,
     /// The opcodes that the kernel knows, one bit each.
     known: Option<u64>,
 }
@@ -181,6 +185,9 @@ impl Lasting {
     /// Tells the kernel what waits, to be begun with the next call.
     #[inline]
     pub fn tell(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+        if !self.ends.is_certain() {
+            self.look_for_ends(calls, ring)?;
+        }
         if self.buffers.is_some() {
             self.feed();
         }
@@ -264,6 +271,15 @@ impl Lasting {
                 return self.end(ticket, Err(canceled()));
             }
             return self.starved.push(ticket);
+        }
+        if answer == -libc::ECANCELED && entry.end == End::There && !entry.cancelled {
+            // So that the end is found.
+            return self.waiting.push(ticket);
+        }
+        let emptied = answer > 0 && completion.armed && !completion.more;
+        if emptied && entry.end == End::Ahead {
+            entry.end = End::Doubted;
+            self.ends.doubt(ticket);
         }
         let buffers = self.buffers.as_mut().zip(completion.buffer);
         // One without a byte goes back at once.
@@ -482,6 +498,7 @@ impl Lasting {
             + self.heads.capacity() * size_of::<u32>()
             + (self.waiting.capacity() + self.starved.capacity()) * size_of::<Ticket>()
             + self.done.capacity() * size_of::<(Ticket, Progress)>()
+            + self.ends.memory()
             + self.buffers.as_ref().map_or(0, Buffers::memory)
     }
 }

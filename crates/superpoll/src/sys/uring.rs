@@ -92,11 +92,26 @@ pub struct Completion {
     pub armed: bool,
     /// The provided buffer that the kernel has taken for it.
     pub buffer: Option<u16>,
+    /// Whether the socket had more when it was received from.
+    pub more: bool,
 }
 
 impl Completion {
     /// Room for one.
-    pub const NONE: Completion = Completion { data: 0, answer: 0, armed: false, buffer: None };
+    pub const NONE: Completion =
+        Completion { data: 0, answer: 0, armed: false, buffer: None, more: false };
+
+    #[inline]
+    fn of(entry: &cqueue::Entry) -> Completion {
+        let flags = entry.flags();
+        Completion {
+            data: entry.user_data(),
+            answer: entry.result(),
+            armed: cqueue::more(flags),
+            buffer: cqueue::buffer_select(flags),
+            more: cqueue::sock_nonempty(flags),
+        }
+    }
 }
 
 /// The ring.
@@ -413,9 +428,7 @@ impl Ring {
         loop {
             let entry = self.ring.completion().next()?;
             if entry.user_data() != IGNORED {
-                let (answer, flags) = (entry.result(), entry.flags());
-                let (armed, buffer) = (cqueue::more(flags), cqueue::buffer_select(flags));
-                return Some(Completion { data: entry.user_data(), answer, armed, buffer });
+                return Some(Completion::of(&entry));
             }
         }
     }
@@ -426,10 +439,8 @@ impl Ring {
         let mut count = 0;
         while let Some(place) = room.get_mut(count) {
             let Some(entry) = queue.next() else { break };
-            let (data, answer, flags) = (entry.user_data(), entry.result(), entry.flags());
-            let (armed, buffer) = (cqueue::more(flags), cqueue::buffer_select(flags));
-            *place = Completion { data, answer, armed, buffer };
-            count += usize::from(data != IGNORED);
+            *place = Completion::of(&entry);
+            count += usize::from(place.data != IGNORED);
         }
         count
     }

@@ -266,7 +266,7 @@ fn what_the_kernel_would_not_watch_is_refused_and_what_passes_is_tried_again() {
         let data = name(key.index(), arming as u32);
         uring.collect(
             &mut stage.cx(),
-            Completion { data, answer: -error, armed: false, buffer: None },
+            Completion { data, answer: -error, armed: false, buffer: None, more: false },
         );
         let refused: &[(Key, i32)] = if again { &[] } else { &[(key, error)] };
         assert_eq!(stage.delivery.unwatched, refused);

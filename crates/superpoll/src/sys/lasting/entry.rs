@@ -12,6 +12,17 @@ use crate::sys::buffers::GROUP;
 /// As much as one call moves at most (`MAX_RW_COUNT` of the kernel).
 const MOST: usize = 0x7fff_f000;
 
+/// What is known of the end of a stream that is received from again and again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It will be told, as far as is known.
+    Ahead,
+    /// It may have come and is to be looked for.
+    Doubted,
+    /// It has. What is left is received bit by bit.
+    There,
+}
+
 /// An operation under way, or about to be.
 pub struct Entry {
     /// Whose it is; nobody's after the registration has ended.
@@ -27,6 +38,8 @@ pub struct Entry {
     /// So many completions are to come that are the last of their part.
     pub due: u8,
     pub cancelled: bool,
+    /// Of a receive that goes on by itself: where it is with the end of the stream.
+    pub end: End,
     /// What the first part of a linked pair was answered.
     pub first: Option<i32>,
 }
@@ -62,8 +75,14 @@ impl Entry {
             room,
             due: 0,
             cancelled: false,
+            end: End::Ahead,
             first: None,
         }
+    }
+
+    /// The number of its descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.fd
     }
 
     /// How many bytes are to be sent.
@@ -107,6 +126,10 @@ impl Entry {
             }
             Operation::Receive(memory) => {
                 opcode::Recv::new(fd, memory.as_mut_ptr(), most(memory.capacity())).build()
+            }
+            Operation::ReceiveMany if self.end == End::There => {
+                let receive = opcode::Recv::new(fd, std::ptr::null_mut(), 0).buf_group(GROUP);
+                receive.build().flags(squeue::Flags::BUFFER_SELECT)
             }
             Operation::ReceiveMany => opcode::RecvMulti::new(fd, GROUP).build(),
             Operation::Send { bytes, from } => send(bytes, *from, 0),
