@@ -203,6 +203,7 @@ fn serve(
     let left = runtime.block_on(async {
         // The service manager may know another process, which this one has taken over from.
         notify(journal, &[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
+        let (mut successor, mut has_yielded) = (None, false);
         loop {
             let ends = async {
                 or(terminate.recv(), interrupt.recv()).await?;
@@ -238,6 +239,7 @@ fn serve(
                     Ok(child) => {
                         let message = format!("upgrading: process {} is to take over", child.id());
                         journal.write(&Event::new(Level::Notice, "upgrading", message));
+                        successor = Some(child.id());
                         await_end(child, journal.clone());
                     }
                     Err(error) => {
@@ -246,6 +248,11 @@ fn serve(
                     }
                 },
                 Asked::Yield => {
+                    has_yielded = true;
+                    // It might look for its process before the successor has said who it is.
+                    if let Some(number) = successor {
+                        notify(journal, &[NotifyState::MainPid(number)]);
+                    }
                     let left = server.hand_over().await;
                     let message = format!("another server takes over; {left} connections end here");
                     let event = Event::new(Level::Notice, "handed-over", message);
@@ -254,7 +261,10 @@ fn serve(
                 }
             }
         }
-        notify(journal, &[NotifyState::Stopping]);
+        // To a service manager a server that another goes on for has not stopped.
+        if !has_yielded {
+            notify(journal, &[NotifyState::Stopping]);
+        }
         let open = server.connections();
         let message = format!("draining: asked to end, {open} connections are open");
         journal.write(&Event::new(Level::Info, "draining", message).with("connections", open));

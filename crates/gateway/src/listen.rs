@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use listenfd::ListenFd;
 use socket2::SockRef;
@@ -15,6 +16,9 @@ use superpoll_rt::net::{ListenOptions, TcpListener};
 
 use crate::Address;
 use crate::transport::{Plain, Socket};
+
+/// How long a listener that has ended is kept open, in which its engine's poller waits at least once.
+pub(crate) const CLOSING: Duration = Duration::from_millis(1);
 
 /// An address that is bound, for all engines.
 #[derive(Debug)]
@@ -253,22 +257,24 @@ impl Listener {
         }
     }
 
-    /// Ends it, and tells what it has accepted that nobody has asked for yet.
-    pub(crate) fn into_accepted(self) -> Vec<(Plain, Option<SocketAddr>)> {
+    /// Ends it, and tells what it has accepted that nobody has asked for yet. The socket is to be closed only after the
+    /// poller has waited once more: where others have it as well, closing does not end what the kernel knows of it, and
+    /// it would go on to wake this engine in the place of another.
+    pub(crate) fn into_accepted(self) -> (OwnedFd, Vec<(Plain, Option<SocketAddr>)>) {
         let plain = |socket| Plain::new(socket).ok();
         match self {
             Listener::Tcp(listener) => {
-                let (_, kept) = listener.into_parts();
+                let (socket, kept) = listener.into_parts();
                 let with_address = |stream: std::net::TcpStream| {
                     let address = stream.peer_addr().ok();
                     Some((plain(Socket::Tcp(stream))?, address))
                 };
-                kept.into_iter().filter_map(with_address).collect()
+                (socket.into(), kept.into_iter().filter_map(with_address).collect())
             }
             Listener::Unix(listener) => {
-                let (_, kept) = listener.into_parts();
+                let (socket, kept) = listener.into_parts();
                 let streams = kept.into_iter().filter_map(|stream| plain(Socket::Unix(stream)));
-                streams.map(|stream| (stream, None)).collect()
+                (socket.into(), streams.map(|stream| (stream, None)).collect())
             }
         }
     }

@@ -372,22 +372,34 @@ impl Lot {
     pub(crate) fn leave(&self) {
         self.draining.set(true);
         self.leave_all();
-        let mut remain = Vec::new();
-        let poller = self.poller.borrow();
-        for place in self.places.borrow().iter().flatten() {
-            if !poller.is_away(place.key) {
-                remain.push(place.key);
-            }
-        }
-        drop(poller);
-        remain.into_iter().for_each(|key| self.call(key, Why::Draining));
-        let left = self.places.take();
+        let left = self.places.take().into_iter().flatten().collect();
         self.count(0);
-        self.left.replace(left.into_iter().flatten().collect());
+        self.left.replace(left);
+        self.keep_what_stays();
     }
 
-    /// Closes what was left.
+    /// Gives back what was to be left and is not: most of it has something to tell.
+    fn keep_what_stays(&self) {
+        let poller = self.poller.borrow();
+        let all = self.left.take();
+        let (left, stays): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|place| poller.is_away(place.key));
+        drop(poller);
+        self.left.replace(left);
+        for place in stays {
+            // Cannot fail: the key is one of a place.
+            let _ = self.poller.borrow_mut().deregister(place.key);
+            // A request that waits for an answer is told that there is none; another may have come with a new one.
+            let why = if place.resume.is_some() { Why::Draining } else { Why::Ready };
+            place.guest.clone().called(place.into_parked(), why);
+        }
+    }
+
+    /// Closes what was left, but for what the babysitter has given back since.
     pub(crate) fn abandon(&self) {
+        // Whoever stirred before the babysitter heard that they are another's is known to this.
+        let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
+        self.keep_what_stays();
         for place in self.left.take() {
             // Cannot fail: the key is one of a place.
             let _ = self.poller.borrow_mut().deregister(place.key);

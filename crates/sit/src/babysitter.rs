@@ -109,6 +109,8 @@ pub struct Babysitter {
     /// The places of those that are being told.
     told: Vec<usize>,
     succession: Option<Succession>,
+    /// The server that was handed something and has not settled yet.
+    handed_to: Option<usize>,
     /// Since when there have been orphans and no server.
     alone_since: Option<Instant>,
     /// Who has never had anything to do ends after a while, too.
@@ -155,6 +157,7 @@ impl Babysitter {
             room: Vec::new(),
             told: Vec::new(),
             succession: None,
+            handed_to: None,
             alone_since: None,
             opened: Instant::now(),
             had_work: false,
@@ -244,7 +247,14 @@ impl Babysitter {
     }
 
     fn turn(&mut self, events: &[Event]) {
-        // Descriptors first: what is said on the lines may put others into their places.
+        // Nobody is told anything who has gone.
+        for event in events.iter().filter(|event| event.data.u64() >= LINES) {
+            let (line, flags) = (event.data.u64(), event.flags);
+            if line != LISTENER && flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                self.hear((line & !LINES) as usize);
+            }
+        }
+        // Descriptors before the lines: what is said there may put others into their places.
         self.stir(events);
         for event in events.iter().filter(|event| event.data.u64() >= LINES) {
             match event.data.u64() {
@@ -277,10 +287,19 @@ impl Babysitter {
                 }
             }
         }
+        let mut lost = Vec::new();
         for index in self.member_indices() {
-            self.tell_ready(index);
+            if !self.tell_ready(index) {
+                lost.push(index);
+            }
         }
-        told.drain(..).for_each(|index| self.registrations.remove(index));
+        for index in told.drain(..) {
+            // Who has gone without hearing of it leaves it to the next.
+            match self.registrations.line(index) {
+                Some(line) if lost.contains(&line) => self.registrations.keep(index),
+                _ => self.registrations.remove(index),
+            }
+        }
         self.told = told;
         count
     }
@@ -346,22 +365,24 @@ impl Babysitter {
         }
     }
 
-    /// Says something, at once or as soon as there is room.
-    fn say(&mut self, index: usize, packet: Vec<u8>) {
-        let Some(member) = self.members.get_mut(index) else { return };
+    /// Says something, at once or as soon as there is room; false if there is nobody to hear it.
+    fn say(&mut self, index: usize, packet: Vec<u8>) -> bool {
+        let Some(member) = self.members.get_mut(index) else { return false };
         if !member.unsent.is_empty() {
-            return member.unsent.push_back(packet);
+            member.unsent.push_back(packet);
+            return true;
         }
         match member.line.send(&packet, &[]) {
-            Ok(()) => {}
+            Ok(()) => true,
             Err(error) if is_later(&error) => {
                 member.unsent.push_back(packet);
                 let flags = EventFlags::IN | EventFlags::OUT;
                 let _ =
                     epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
+                true
             }
             // That it has gone is heard.
-            Err(_) => {}
+            Err(_) => false,
         }
     }
 
@@ -378,15 +399,14 @@ impl Babysitter {
     }
 
     /// Tells a loop what has stirred, and counts.
-    fn tell_ready(&mut self, index: usize) {
-        let Some(member) = self.members.get_mut(index) else { return };
+    fn tell_ready(&mut self, index: usize) -> bool {
+        let Some(member) = self.members.get_mut(index) else { return false };
         member.sums.watched += member.sums.len;
         let ready = std::mem::take(&mut member.ready);
         member.sums.active += ready.len() as u64;
         member.sums.len -= ready.len() as u64;
-        for some in ready.chunks(KEYS) {
-            self.say(index, encode(&Notice::Ready(some.to_vec())));
-        }
+        let mut some = ready.chunks(KEYS);
+        some.all(|some| self.say(index, encode(&Notice::Ready(some.to_vec()))))
     }
 
     fn refuse(&mut self, index: usize, why: &str) {
@@ -455,7 +475,10 @@ impl Babysitter {
                 self.adopt(index, session, upgrades);
             }
             (Request::Yielded, Whose::Control(_)) => self.yielded(index),
-            (Request::Settled, Whose::Control(_)) => self.registrations.forget_handed_over(),
+            (Request::Settled, Whose::Control(_)) => {
+                self.handed_to = None;
+                self.registrations.forget_handed_over();
+            }
             (Request::Bye, whose) => self.part(index, whose),
             // Of a server that has yielded.
             (Request::Keep(_) | Request::Trim { .. }, Whose::Control(_)) => {}
@@ -565,7 +588,9 @@ impl Babysitter {
             self.succession = None;
         }
         let Whose::Control(session) = member.whose else { return };
-        self.registrations.take_back();
+        if self.handed_to.take_if(|successor| *successor == index).is_some() {
+            self.registrations.take_back();
+        }
         self.registrations.orphan_session(session);
         if let Some(peer) = member.peer.filter(|_| !member.is_through) {
             let orphans = self.registrations.orphans();

@@ -115,6 +115,14 @@ fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
         }
     };
     let lost = |source| Error::Lost { path: path.to_path_buf(), doing: "greeting", source };
+    // Whoever listens there first would be given every connection.
+    let (peer, own) = (line.peer().map_err(lost)?, rustix::process::geteuid().as_raw());
+    if peer.user != own && peer.user != 0 {
+        let why = format!(
+            "it is another user's ({peer}); choose a path that only user {own} can write to"
+        );
+        return Err(Error::Refused { path: path.to_path_buf(), why });
+    }
     let hello = encode_first(&Request::Hello { role, session });
     // One who refuses has gone by then, but what it said is there.
     let sent = line.send_until(until, &hello, &[]);

@@ -12,7 +12,7 @@ use crate::protocol::Watching;
 use crate::sys;
 
 /// What ends an orphan's stay.
-const GONE: EventFlags = EventFlags::HUP.union(EventFlags::ERR).union(EventFlags::RDHUP);
+const GONE: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 
 /// A descriptor as it was given.
 #[derive(Debug)]
@@ -226,29 +226,46 @@ impl Registrations {
             return Stirred::Nothing;
         }
         let Some(line) = registration.line else {
-            if found.intersects(GONE) {
+            let half = found.contains(EventFlags::RDHUP);
+            let unread = registration.given.borrow().map(rustix::io::ioctl_fionread);
+            let has_asked = unread.is_some_and(|unread| unread.is_ok_and(|unread| unread > 0));
+            if found.intersects(GONE) || (half && !has_asked) {
                 self.remove(index);
                 return Stirred::Gone;
             }
-            // It has sent something, which its next server will read. From here on only its end matters.
-            if let Some(descriptor) = registration.given.borrow() {
-                let data = EventData::new_u64(index as u64);
-                let flags = EventFlags::RDHUP | EventFlags::ONESHOT;
-                let _ = epoll::modify(&self.epoll, descriptor, data, flags);
-            }
+            // It has sent something, which its next server will read. From here on only its end matters, and if it has
+            // said that nothing more comes, only its end in both directions.
+            self.arm(index, if half { EventFlags::empty() } else { EventFlags::RDHUP });
             return Stirred::Nothing;
         };
         let wanted = EventFlags::from_bits_retain(registration.events);
         if !found.intersects(wanted | EventFlags::HUP | EventFlags::ERR) {
             // Half a hang-up, of which an orphan ends, but which this loop has not asked for.
-            if let Some(descriptor) = registration.given.borrow() {
-                let data = EventData::new_u64(index as u64);
-                let _ = epoll::modify(&self.epoll, descriptor, data, wanted | EventFlags::ONESHOT);
-            }
+            self.arm(index, wanted);
             return Stirred::Nothing;
         }
         registration.is_told = true;
         Stirred::Tell(line, registration.key)
+    }
+
+    fn arm(&self, index: usize, flags: EventFlags) {
+        if let Some(descriptor) = self.all.get(index).and_then(|one| one.given.borrow()) {
+            let data = EventData::new_u64(index as u64);
+            let _ = epoll::modify(&self.epoll, descriptor, data, flags | EventFlags::ONESHOT);
+        }
+    }
+
+    /// The line that one came on.
+    pub fn line(&self, index: usize) -> Option<usize> {
+        self.all.get(index)?.line
+    }
+
+    /// One that stirred stays: who was to be told of it has gone.
+    pub fn keep(&mut self, index: usize) {
+        if let Some(registration) = self.all.get_mut(index) {
+            registration.is_told = false;
+            self.arm(index, EventFlags::RDHUP);
+        }
     }
 
     /// Those that have nobody, for a successor: their places and states.

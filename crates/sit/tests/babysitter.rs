@@ -390,3 +390,66 @@ fn a_hang_up_is_told_like_anything_else() {
 fn one_that_nobody_ever_needs_ends() {
     sitter(Duration::from_millis(20)).end();
 }
+
+#[test]
+fn no_packet_stops_it() {
+    let sitter = sitter(PATIENCE);
+    let control = Control::connect(&sitter.path, 1).unwrap();
+    let (one, mut other) = UnixStream::pair().unwrap();
+    let keeper = control.line().unwrap();
+    ask(&keeper, &Request::Watch(vec![watching(1, -1, b"kept")]), &[&one]);
+    sync(&keeper);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let valid: Vec<Vec<u8>> = [
+        Request::Watch(vec![watching(1, -1, b"state"), watching(2, 0, b"")]),
+        Request::Forget(vec![1, 2, 3]),
+        Request::Sync(7),
+        Request::Trim { space: 1, below: 2 },
+        Request::Yielded,
+        Request::Settled,
+        Request::Bye,
+    ]
+    .iter()
+    .map(|request| postcard::to_stdvec(request).unwrap())
+    .collect();
+    for round in 0..400 {
+        // Of a stranger, or of somebody who has introduced itself.
+        let stranger;
+        let known;
+        let line = if round % 4 == 0 {
+            stranger = Line::connect(&sitter.path).unwrap();
+            &stranger
+        } else {
+            known = control.line().unwrap();
+            &known
+        };
+        for _ in 0..1 + random(4) {
+            let mut packet = valid[random(valid.len())].clone();
+            for _ in 0..random(4) {
+                let at = random(packet.len());
+                packet[at] = random(256) as u8;
+            }
+            packet.truncate(1 + random(packet.len()));
+            packet.resize(packet.len() + random(3) * random(40_000), 0xff);
+            let descriptors = [one.as_fd()];
+            let some = random(2);
+            if line.send_until(soon(), &packet, &descriptors[..some]).is_err() {
+                // It has been refused.
+                break;
+            }
+        }
+    }
+    // Its own line is unharmed, and so is what it holds.
+    assert_eq!(sync(&keeper).len, 1);
+    other.write_all(b"x").unwrap();
+    assert_eq!(ready(&keeper), [(1, IN)]);
+    drop(keeper);
+    control.bye().unwrap();
+    sitter.end();
+}

@@ -1,5 +1,9 @@
 //! What is refused, in one readable line.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::stage::{Site, connect, get};
@@ -41,6 +45,36 @@ fn a_server_whose_successor_cannot_begin_goes_on_and_says_so() {
     });
     std::fs::rename(nursery.site.path("elsewhere"), nursery.site.www()).unwrap();
     assert!(get(&mut client, "/small").ends_with("0123456789"));
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+#[test]
+fn another_user_is_refused_by_permissions_and_by_name() {
+    const NOBODY: u32 = 65534;
+    let nursery = Nursery::new("");
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    open(&nursery.site.path(""), 0o755);
+    let superpoll = PathBuf::from(env!("CARGO_BIN_EXE_superpoll"));
+    let serve = || {
+        let mut command = Command::new(&superpoll);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--sit"]).arg(nursery.site.path("sit"));
+        command.uid(NOBODY).current_dir("/");
+        command
+    };
+    match Command::new(&superpoll).arg("--version").uid(NOBODY).output() {
+        Ok(output) if output.status.success() => {}
+        other => return eprintln!("skipped: cannot be run as another user: {other:?}"),
+    }
+    // It takes it for one that is not there, and may not make one in its place.
+    let said = refused(&mut serve());
+    assert!(said.contains("ermission denied") || said.contains("has ended at once"), "{said}");
+    open(&nursery.site.path("sit"), 0o666);
+    let said = refused(&mut serve());
+    assert!(said.contains("may speak to this babysitter"), "{said}");
+    let server = nursery.server(&[]);
     server.signal("TERM");
     assert!(server.ended().0.success());
 }

@@ -1,11 +1,16 @@
 //! One server after another, with the same connections.
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::crowd::{Publisher, Subscriber, publish};
 use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
@@ -18,7 +23,12 @@ pub struct Nursery {
 }
 
 impl Nursery {
+    /// With connections that come to rest soon.
     pub fn new(options: &str) -> Nursery {
+        Nursery::with(&format!("[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n{options}"))
+    }
+
+    pub fn with(options: &str) -> Nursery {
         let site = Site::new();
         let port = free_port();
         let socket = site.path("sit");
@@ -49,9 +59,6 @@ impl Nursery {
                 [[hosts.routes]]
                 path = \"/news\"
                 channel = {{ history = 1000 }}
-                [timeouts]
-                park = \"50ms\"
-                idle = \"10m\"
                 {options}"
             ),
         );
@@ -150,6 +157,8 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
     assert!(status.success() && said.contains("another server takes over"), "{status}: {said}");
     until("something is published", || publish(nursery.at(), "between"));
     second.says("going on with");
+    // What was given a message it had missed is left with the babysitter when it is idle again.
+    nursery.until_held(9000);
 
     second.signal("KILL");
     drop(second.ended());
@@ -222,7 +231,7 @@ fn a_server_that_ends_as_it_was_asked_to_leaves_nothing() {
     let (status, said) = server.ended();
     assert!(status.success(), "{said}");
     until("nothing is held", || nursery.held() == 0);
-    assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap_or(0), 0);
+    assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
     assert!(TcpStream::connect(nursery.at()).is_err());
 }
 
@@ -245,4 +254,62 @@ fn a_server_goes_on_without_its_babysitter_and_says_so() {
     assert_eq!(subscriber.messages(), ["still here"]);
     server.signal("TERM");
     assert!(server.ended().0.success());
+}
+
+/// Asks again and again; what becomes of one request. Who is told that the connection ends comes again.
+fn ask_on(at: SocketAddr, ends: &AtomicBool, pause: Duration) -> Result<usize, String> {
+    let mut stream = connect(at);
+    let mut count = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let request = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n";
+        let failed = |what: &dyn Debug| format!("{what:?} after {count} answers");
+        stream.write_all(request.as_bytes()).map_err(|error| failed(&error))?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"0123456789") {
+            let mut room = [0; 4096];
+            match stream.read(&mut room) {
+                Ok(0) => return Err(failed(&"the end")),
+                Ok(read) => answer.extend_from_slice(&room[..read]),
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        count += 1;
+        if answer.to_ascii_lowercase().contains("connection: close") {
+            stream = connect(at);
+        }
+        thread::sleep(pause);
+    }
+    Ok(count)
+}
+
+#[test]
+fn who_asks_while_servers_change_is_answered() {
+    // With the time-outs that a server has by default.
+    let nursery = Nursery::with("");
+    let first = nursery.server(&[]);
+    let (at, ends) = (nursery.at(), Arc::new(AtomicBool::new(false)));
+    let clients: Vec<_> = (0..60)
+        .map(|number| {
+            let ends = ends.clone();
+            // Some come again at once, others have been left with the babysitter by then.
+            let pause = Duration::from_millis([1, 7, 40, 300, 1700][number % 5]);
+            thread::spawn(move || ask_on(at, &ends, pause))
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(2));
+    let second = nursery.server(&["--upgrade"]);
+    thread::sleep(Duration::from_secs(1));
+    let third = nursery.server(&["--upgrade"]);
+    thread::sleep(Duration::from_secs(1));
+    ends.store(true, Ordering::Relaxed);
+    let outcomes: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let failed: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{} of {}: {failed:?}", failed.len(), outcomes.len());
+    for server in [first, second] {
+        assert!(server.ended().0.success());
+    }
+    third.signal("TERM");
+    assert!(third.ended().0.success());
 }

@@ -301,9 +301,12 @@ impl Accepting {
             }
         }
         let local = self.local();
-        for (client, address) in self.listener.into_accepted() {
+        let (socket, accepted) = self.listener.into_accepted();
+        for (client, address) in accepted {
             begin(local.clone(), client, address, self.gate.enter_late());
         }
+        time::sleep(crate::listen::CLOSING).await;
+        drop(socket);
     }
 
     /// With the settings of now.

@@ -15,7 +15,7 @@ use super::home::Home;
 use super::worker::Worker;
 use crate::Address;
 use crate::exchange::Peer;
-use crate::listen::Listener;
+use crate::listen::{self, Listener};
 use crate::log::{Event, Level, Report, Seldom, others};
 use crate::seats::Seats;
 use crate::transport::Plain;
@@ -74,9 +74,12 @@ impl Accepting {
                 }
             }
         }
-        for (plain, client) in listener.into_accepted() {
+        let (socket, accepted) = listener.into_accepted();
+        for (plain, client) in accepted {
             self.begin(plain, client);
         }
+        time::sleep(listen::CLOSING).await;
+        drop(socket);
     }
 
     /// Reports that a connection was closed at once.

@@ -165,7 +165,7 @@ impl Server {
             time::sleep(NAP).await;
         }
         self.channels.hand_over();
-        let left = self.on_engines(|local| local.worker.lot.leave());
+        let left = self.on_engines(|local| local.worker.leave());
         let end = Instant::now() + LEAVING;
         while left.load(Ordering::Acquire) > 0 && Instant::now() < end {
             time::sleep(NAP).await;

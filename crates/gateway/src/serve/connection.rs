@@ -107,8 +107,10 @@ impl Line {
             entry.record.status = response.status().as_u16();
         }
         let most = worker.limits.get().requests_per_connection;
+        let is_last =
+            worker.is_draining() || most.is_some_and(|most| self.requests() >= most.get());
         // HTTP/2 has no such field; its connection is told to go away.
-        if version < Version::HTTP_2 && most.is_some_and(|most| self.requests() >= most.get()) {
+        if version < Version::HTTP_2 && is_last {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
@@ -389,13 +391,15 @@ pub(super) struct Past {
     pub before: Bytes,
     /// Requests so far.
     pub requests: u32,
+    /// The client has said something, which is to be answered even if the server is about to end.
+    pub speaks: bool,
     /// The answer to the first request that comes, and what is to be written down with it.
     pub first: Option<(Response<Body>, Option<Box<Entry>>)>,
 }
 
 /// Speaks HTTP/1 with a client.
 pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Peer>, past: Past) {
-    let Past { mut before, requests, first } = past;
+    let Past { mut before, requests, speaks, first } = past;
     let working = home.worker.begin();
     let can_park = matches!(transport, Transport::Plain(_));
     let line = Rc::new(Line::new(home.clone(), peer, (can_park, true)));
@@ -419,8 +423,10 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         let mut drains = false;
         let end = poll_fn(|cx| {
             let is_draining = home.worker.is_draining();
-            // hyper would end without the answer that there is for a request which it has not been given yet.
-            if is_draining && !drains && line.first.borrow().is_none() {
+            // hyper would end without an answer to a request which it has not been given yet.
+            let has_first =
+                line.first.borrow().is_some() || (speaks && line.requests() == requests);
+            if is_draining && !drains && !has_first {
                 drains = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
@@ -436,7 +442,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
                 });
             }
             working.remember(cx.waker());
-            if is_draining && !drains {
+            if is_draining && !drains && line.first.borrow().is_some() {
                 cx.waker().wake_by_ref();
             }
             let tally = &line.tally;
@@ -444,6 +450,14 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
             // A request that can wait was read to its end, and hyper gives back what follows it.
             if waits && !tally.unflushed.get() && !tally.stuck.get() {
                 return Poll::Ready(End::Waits);
+            }
+            if home.worker.is_resting() {
+                let now = Instant::now();
+                // The first look notes what has moved since the last.
+                let end = clock.tick(&line, now).or_else(|| clock.tick(&line, now));
+                if let Some(end) = end {
+                    return Poll::Ready(end);
+                }
             }
             while timer.as_mut().poll(cx).is_ready() {
                 let now = Instant::now();
@@ -577,7 +591,7 @@ impl Resumes for Home {
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
         let transport = Transport::Plain(plain);
         let first = Some((response, note.and_then(|note| note.downcast().ok())));
-        let past = Past { before, requests, first };
+        let past = Past { before, requests, speaks: false, first };
         superpoll_rt::spawn(serve(self, transport, peer, past)).detach();
     }
 }

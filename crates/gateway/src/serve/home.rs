@@ -122,7 +122,7 @@ impl Guest for Home {
                 let Ok(plain) = Plain::new(parked.socket) else { return };
                 let transport = Transport::Plain(plain);
                 let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
-                let past = Past { requests, ..Past::default() };
+                let past = Past { requests, speaks: true, ..Past::default() };
                 spawn(connection::serve(self, transport, parked.peer, past)).detach();
             }
             Why::TimedOut => counters.timed_out.add(1),

@@ -26,6 +26,8 @@ pub(super) struct Worker {
     pub timeouts: Cell<Timeouts>,
     pub limits: Cell<Limits>,
     draining: Cell<bool>,
+    /// Connections are to come to rest at once.
+    resting: Cell<bool>,
     /// The tasks of connections and listeners, to be told when the server changes or is about to end.
     tasks: RefCell<Slab<Waker>>,
     /// How many of them are connections.
@@ -58,6 +60,7 @@ impl Worker {
             timeouts: Cell::new(timeouts),
             limits: Cell::new(limits),
             draining: Cell::new(false),
+            resting: Cell::new(false),
             tasks: RefCell::default(),
             active: Cell::new(0),
         }
@@ -105,7 +108,19 @@ impl Worker {
     pub fn rest(&self) {
         let timeouts = self.timeouts.get();
         self.timeouts.set(Timeouts { park: Duration::ZERO, ..timeouts });
+        self.resting.set(true);
         self.wake();
+    }
+
+    /// Leaves what is idle to another server; whoever is answered from here on is told to come again.
+    pub fn leave(&self) {
+        self.lot.leave();
+        self.draining.set(true);
+        self.wake();
+    }
+
+    pub fn is_resting(&self) -> bool {
+        self.resting.get()
     }
 
     /// Has all tasks look what has changed.

@@ -65,6 +65,7 @@ impl Babysitter {
         let peer = member.peer;
         match (outcome, peer) {
             (Ok(()), Some(peer)) => {
+                self.handed_to = Some(successor);
                 let (descriptors, records) = (all.len(), self.records.len());
                 (self.report)(&Happening::HandedOver { peer, descriptors, records });
             }
