@@ -192,7 +192,8 @@ pub fn babysat(is_process: bool) -> Bench {
         moves_at_random: true,
         registers_with_epoll: false,
         babysat: true,
-        holds_files: is_process,
+        // A thread, too, for as long as it takes to forget a descriptor.
+        holds_files: true,
         ..Capabilities::ADAPTIVE
     };
     let builder = || Poller::builder().costs(Costs::ASSUMED).backend(BackendKind::Adaptive);

@@ -164,8 +164,7 @@ fn without_descriptors(bench: &Bench) -> Result {
     rig.close(owned);
     let (spare, spared) = (hoard.len(), exhaust(0)?);
     // A babysitter that is given files has them in this process here, and closes what has stirred.
-    let capabilities = bench.capabilities();
-    let most = if capabilities.babysat && capabilities.holds_files { 3 } else { 1 };
+    let most = if bench.capabilities().babysat { 3 } else { 1 };
     assert!(spare > 0 && spared.len() <= most, "{}: {}", bench.name(), spared.len());
     doomed_writer.write_all(b"x")?;
     for _ in 0..8 {

@@ -122,10 +122,13 @@ impl Line {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FULL))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let mut is_reset = false;
         let said = loop {
             let mut parts = [IoSliceMut::new(room)];
             match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, flags) {
                 Err(rustix::io::Errno::INTR) => {}
+                // The other side has gone and has not read everything. This is told once, before what it said last.
+                Err(rustix::io::Errno::CONNRESET) if !is_reset => is_reset = true,
                 outcome => break outcome?,
             }
         };
@@ -317,6 +320,17 @@ mod tests {
         drop(one);
         assert_eq!(other.receive(&mut room, &mut descriptors).unwrap().length, 0);
         assert!(other.send(b"x", &[]).is_err());
+    }
+
+    #[test]
+    fn last_words_are_heard_of_one_who_has_not_listened() {
+        let (one, other) = Line::pair().unwrap();
+        other.send(b"unheard", &[]).unwrap();
+        one.send(b"last", &[]).unwrap();
+        drop(one);
+        let (mut room, mut descriptors) = (Vec::new(), Vec::new());
+        assert_eq!(other.receive(&mut room, &mut descriptors).unwrap().length, 4);
+        assert_eq!(other.receive(&mut room, &mut descriptors).unwrap().length, 0);
     }
 
     #[test]

@@ -37,6 +37,9 @@ struct Registration {
     state: Box<[u8]>,
     /// Whether a successor was given it, and may have made anything of it.
     handed_over: bool,
+    /// Its line is being told of it. A file that lives on in a duplicate, after the number that a thread has named was
+    /// closed, keeps a registration of the kernel's that nobody can remove, and that may be taken for another's, once.
+    is_told: bool,
 }
 
 /// All of them, and the epoll set they are in.
@@ -132,6 +135,7 @@ impl Registrations {
             events: watching.events,
             state: watching.state.into(),
             handed_over: false,
+            is_told: false,
         });
         self.by_key.insert((line, watching.key), index);
         self.by_file.extend(file.map(|file| (file, index)));
@@ -217,7 +221,10 @@ impl Registrations {
 
     /// An event of one.
     pub fn stir(&mut self, index: usize, found: EventFlags) -> Stirred {
-        let Some(registration) = self.all.get(index) else { return Stirred::Nothing };
+        let Some(registration) = self.all.get_mut(index) else { return Stirred::Nothing };
+        if registration.is_told {
+            return Stirred::Nothing;
+        }
         let Some(line) = registration.line else {
             if found.intersects(GONE) {
                 self.remove(index);
@@ -240,6 +247,7 @@ impl Registrations {
             }
             return Stirred::Nothing;
         }
+        registration.is_told = true;
         Stirred::Tell(line, registration.key)
     }
 
