@@ -100,7 +100,9 @@ impl Sitter {
 }
 
 fn sit(path: &Path) -> std::io::Result<()> {
-    let mut babysitter = Babysitter::new(superpoll_sit::Options::default(), |_| {})?;
+    // It serves one poller after another.
+    let options = superpoll_sit::Options { ends: false, ..superpoll_sit::Options::default() };
+    let mut babysitter = Babysitter::new(options, |_| {})?;
     babysitter.listen(Listener::bind(path)?)?;
     babysitter.run()
 }
