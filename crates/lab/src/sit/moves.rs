@@ -21,7 +21,7 @@ use crate::statistics;
 use crate::sys::{descriptor, process};
 use crate::wake::Writer;
 
-/// Descriptors of the part `wake`; a batch has no more than a packet takes.
+/// Descriptors of the part `wake`, if the limit allows as many; batches are a part of them.
 pub const WATCHED: usize = 1000;
 
 /// How long a descriptor is idle before it leaves: longer than it takes for a batch to come back.
@@ -62,7 +62,7 @@ pub enum Order {
     },
 }
 
-/// A loop in a process of its own.
+/// A loop with so many descriptors in a process of its own. It keeps to the processor `main`, its peer to `writers`.
 ///
 /// # Errors
 ///
@@ -72,13 +72,14 @@ pub fn start(
     sitter: Option<&Sitter>,
     main: Option<usize>,
     writers: Option<usize>,
+    watched: usize,
 ) -> Result<Clients> {
     let mut station = Station::new(kind, sitter, main);
     let mut state: Option<(Pairs, Writer)> = None;
     Clients::start(kind.name(), move |order: Order| {
         if state.is_none() {
             // The writer is forked while this process has one thread.
-            let pairs = Pairs::open(Descriptors::Unix, WATCHED)?;
+            let pairs = Pairs::open(Descriptors::Unix, watched)?;
             let writer = Writer::start(&pairs, writers.as_slice())?;
             state = Some((pairs, writer));
         }

@@ -86,6 +86,8 @@ struct Plan {
     topologies: Vec<Kind>,
     batches: Vec<usize>,
     idle: usize,
+    /// Descriptors of the loops that are woken up.
+    watched: usize,
     note: Option<String>,
 }
 
@@ -114,25 +116,23 @@ fn plan(options: &Options) -> Result<Plan> {
         }
     }
     let asked = options.idle.unwrap_or(if options.output.quick { 1000 } else { 9000 });
-    // The parent has both ends of all for a moment.
-    let most = channel::most_pairs().saturating_sub(RESERVE);
-    let most = if parts.iter().any(|part| *part != Part::Restart) {
-        let needed = WATCHED.min(MOST + 1);
-        if most < needed {
-            return Err(Error::usage(format!(
-                "the limit of {} descriptors is too low for a measurement: raise it (ulimit -n)",
-                superpoll::limits::descriptors().1
-            )));
-        }
-        most
-    } else {
-        2 * most
-    };
+    // The parent has both ends of all for a moment; of the server's connections nobody has.
+    let pairs = channel::most_pairs();
+    let watched = WATCHED.min(pairs);
+    if batches.iter().any(|&batch| batch > watched) {
+        let limit = superpoll::limits::descriptors().1;
+        return Err(Error::usage(format!(
+            "--batch {} is not possible: give at most {watched}, which is what the limit of {limit} descriptors leaves",
+            options.batch
+        )));
+    }
+    let is_shared = parts.contains(&Part::Busy);
+    let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
     let limit = superpoll::limits::descriptors().1;
     let note = (asked > most).then(|| {
         format!("{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more")
     });
-    Ok(Plan { parts, topologies, batches, idle: asked.min(most), note })
+    Ok(Plan { parts, topologies, batches, idle: asked.min(most), watched, note })
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
@@ -202,7 +202,7 @@ fn move_and_wake(
     let mut loops: Vec<(Kind, Clients, Option<Sitter>)> = Vec::new();
     for &kind in &plan.topologies {
         let sitter = sitter_for(kind)?;
-        let clients = moves::start(kind, sitter.as_ref(), place.main, place.other)?;
+        let clients = moves::start(kind, sitter.as_ref(), place.main, place.other, plan.watched)?;
         loops.push((kind, clients, sitter));
     }
     for round in 0..rounds {
@@ -223,7 +223,7 @@ fn move_and_wake(
                 let all: Vec<f64> = one.ask(&Order::Wake { times: options.samples, seed })?;
                 let of = |share| statistics::quantile(&all, share);
                 let figures = [("p50", of(0.5)), ("p99", of(0.99))];
-                findings.note((Part::Wake, subject, WATCHED), "ns", &figures);
+                findings.note((Part::Wake, subject, plan.watched), "ns", &figures);
             }
         }
         loops.rotate_right(first);
