@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, echo, files, herd, http, idle, mix, models, output, registrations, relay, ring, targets,
-    timers, wake, zombies,
+    atr, echo, files, herd, http, idle, mix, models, output, registrations, relay, ring,
+    sit as babysitting, targets, timers, wake, zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -78,6 +78,8 @@ enum Lab {
     Zombies(zombies::Options),
     /// Connections that do nothing: the memory of each kind
     Idle(idle::Options),
+    /// Idle connections with a babysitter: what moving and waking cost, what outlives an upgrade and a crash
+    Sit(babysitting::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
 }
@@ -186,6 +188,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Idle(options) => {
             let record = idle::run(&options)?;
             output::idle(&record, &options.output)
+        }
+        Lab::Sit(options) => {
+            let record = babysitting::run(&options)?;
+            output::sit(&record, &options.output)
         }
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;

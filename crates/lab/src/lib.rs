@@ -7,7 +7,7 @@
 //! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`files`] servers of static files,
 //! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`zombies`] what
 //! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
-//! end watching. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured.
+//! end watching, [`sit`] what a babysitter costs and keeps. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured.
 //! [`simulator`] judges placement policies without a kernel.
 
 pub mod atr;
@@ -45,6 +45,7 @@ pub mod ring;
 mod second_thread;
 mod server;
 pub mod simulator;
+pub mod sit;
 pub mod statistics;
 pub mod subject;
 mod sweep;

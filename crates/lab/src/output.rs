@@ -271,6 +271,21 @@ pub fn zombies(record: &Record<crate::zombies::Row>, output: &Output) -> Result<
     say_where(report)
 }
 
+/// Prints and writes the results of `lab sit`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn sit(record: &Record<crate::sit::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}", record.environment.summary())?;
+    for (heading, table) in crate::sit::table::parts(&record.rows) {
+        crate::say!("\n{heading}\n\n{table}")?;
+    }
+    targets(&targets::of_sit(&record.rows))?;
+    say_where(report)
+}
+
 /// Says what differs from what was asked for, on standard error.
 pub fn note(text: &str) {
     eprintln!("superpoll: {text}");

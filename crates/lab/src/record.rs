@@ -25,7 +25,7 @@ pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
-    /// `models`, `registrations`, `zombies`, `idle`, `targets`.
+    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

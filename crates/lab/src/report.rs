@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::targets::{self, Target};
 use crate::{
     atr, atr_plot, atr_table, echo, files, herd, http, idle, mix, mix_plot, mix_table, models,
-    plot, registrations, relay, ring, timers, wake, zombies,
+    plot, registrations, relay, ring, sit, timers, wake, zombies,
 };
 
 const STYLE: &str = "\
@@ -77,6 +77,9 @@ pub fn write(folder: &Path) -> Result<()> {
     }
     if let Some(record) = Record::<idle::Row>::load(&folder.join("idle.json")) {
         body += &idle_section(folder, &record)?;
+    }
+    if let Some(record) = Record::<sit::Row>::load(&folder.join("sit.json")) {
+        body += &sit_section(folder, &record)?;
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -362,6 +365,25 @@ fn idle_section(folder: &Path, record: &Record<idle::Row>) -> Result<String> {
     let _ = writeln!(text, "<figure>{bars}</figure>");
     text += &table(&idle::table::connections(&record.rows));
     text += &kept(&targets::of_idle(&record.rows));
+    Ok(text)
+}
+
+fn sit_section(folder: &Path, record: &Record<sit::Row>) -> Result<String> {
+    let mut text = "<h2>sit: idle connections and their babysitter</h2>\n".to_owned();
+    text += "<p>Idle descriptors are watched by the loop's own epoll set (nested), a second thread or another \
+             process. Of each figure there is that of the middle round, and the spread of all. “Main” is the \
+             processor time of the main loop's thread, “sitter” that of the babysitter's thread or process.</p>\n";
+    text += &environment(&record.environment, &record.parameters);
+    if let Some(plot) = sit::plot::over_batches(&record.rows) {
+        let svg = plot.svg()?;
+        record::write(&folder.join("sit.svg"), &plot::standalone(&svg))?;
+        let _ = writeln!(text, "<figure>{svg}</figure>");
+    }
+    for (heading, rows) in sit::table::parts(&record.rows) {
+        let _ = writeln!(text, "<h3>{}</h3>", escaped(heading));
+        text += &table(&rows);
+    }
+    text += &kept(&targets::of_sit(&record.rows));
     Ok(text)
 }
 

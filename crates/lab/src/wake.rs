@@ -220,14 +220,15 @@ fn leave_out_refused(entries: &mut Vec<Entry>, rings: bool) -> Vec<String> {
 }
 
 /// The child that writes on command.
-struct Writer {
+pub(crate) struct Writer {
     _child: process::Child,
     commands: std::os::fd::OwnedFd,
     written_at: SharedNumbers,
 }
 
 impl Writer {
-    fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
+    /// Forks it. It keeps to these processors, if any are given.
+    pub(crate) fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
         let failed = |source| Error::system("starting the writing process", source);
         let written_at = SharedNumbers::new(1).map_err(failed)?;
         let (receiver, commands) = descriptor::pipe().map_err(failed)?;
@@ -251,12 +252,18 @@ impl Writer {
         Ok(Writer { _child: child, commands, written_at })
     }
 
-    fn order(&self, pair: usize, delay: u64, byte: u8) -> Result<()> {
+    /// Has it write a byte to a pair, after so many nanoseconds.
+    pub(crate) fn order(&self, pair: usize, delay: u64, byte: u8) -> Result<()> {
         if descriptor::write_word(self.commands.as_raw_fd(), pack(pair, delay, byte)) {
             Ok(())
         } else {
             Err(Error::last("giving the writing process a command"))
         }
+    }
+
+    /// When it last wrote, by the monotonic clock; the byte that it wrote has been read.
+    pub(crate) fn written_at(&self) -> u64 {
+        self.written_at[0].load(Ordering::Acquire)
     }
 }
 
@@ -296,8 +303,7 @@ fn wake_up(
         let woken_at = process::now();
         ledger.close(entry.name, &active, number as u8)?;
         pairs.answer(&active)?;
-        let written_at = writer.written_at[0].load(Ordering::Acquire);
-        times.push(woken_at.saturating_sub(written_at) as f64);
+        times.push(woken_at.saturating_sub(writer.written_at()) as f64);
     }
     process::unwatch();
     Ok(())

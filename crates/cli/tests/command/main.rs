@@ -14,6 +14,7 @@ mod refusals;
 mod registrations;
 mod relay;
 mod ring;
+mod sit;
 mod start;
 mod timers;
 mod wake;

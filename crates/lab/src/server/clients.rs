@@ -4,7 +4,7 @@
 //! ends live here. What a client is and which orders it takes is the experiment's to know.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use serde::Serialize;
@@ -28,14 +28,28 @@ impl Clients {
     /// # Errors
     ///
     /// [`Error::System`] if no child can be had.
-    pub fn start<Order: DeserializeOwned>(
+    pub fn start<Order: DeserializeOwned, Answer: Serialize>(
         subject: &'static str,
-        mut out: impl FnMut(Order) -> Result<()>,
+        out: impl FnMut(Order) -> Result<Answer>,
+    ) -> Result<Clients> {
+        Clients::keeping(subject, Vec::new(), out)
+    }
+
+    /// As [`start`](Clients::start), with these descriptors of the parent's, which the child owns.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Clients::start).
+    pub fn keeping<Order: DeserializeOwned, Answer: Serialize>(
+        subject: &'static str,
+        mut keeps: Vec<RawFd>,
+        mut out: impl FnMut(Order) -> Result<Answer>,
     ) -> Result<Clients> {
         let failed = |source| Error::system("starting a process for clients", source);
         let (line, theirs) = UnixStream::pair().map_err(failed)?;
+        keeps.push(theirs.as_raw_fd());
         let child = process::fork(|| {
-            descriptor::close_all_but(&mut [theirs.as_raw_fd()]);
+            descriptor::close_all_but(&mut keeps);
             process::survive_broken_pipes();
             let mut line = BufReader::new(theirs);
             let mut order = String::new();
@@ -74,10 +88,19 @@ impl Clients {
     ///
     /// Why it could not be.
     pub fn done(&mut self) -> Result<()> {
+        self.answer()
+    }
+
+    /// Waits until the last order was carried out, and returns what came of it.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not be.
+    pub fn answer<Answer: DeserializeOwned>(&mut self) -> Result<Answer> {
         let mut text = String::new();
         let read = self.line.read_line(&mut text);
-        match (read, serde_json::from_str::<Result<(), String>>(&text)) {
-            (Ok(1..), Ok(Ok(()))) => Ok(()),
+        match (read, serde_json::from_str::<Result<Answer, String>>(&text)) {
+            (Ok(1..), Ok(Ok(answer))) => Ok(answer),
             (Ok(1..), Ok(Err(reason))) => Err(Error::Usage(reason)),
             _ => {
                 let found = "the process of its clients ended by itself".to_owned();
@@ -92,8 +115,20 @@ impl Clients {
     ///
     /// As [`order`](Clients::order) and [`done`](Clients::done).
     pub fn tell<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
+        self.ask(order)
+    }
+
+    /// Gives an order and waits for what comes of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`order`](Clients::order) and [`answer`](Clients::answer).
+    pub fn ask<Order: Serialize, Answer: DeserializeOwned>(
+        &mut self,
+        order: &Order,
+    ) -> Result<Answer> {
         self.order(order)?;
-        self.done()
+        self.answer()
     }
 }
 
@@ -118,7 +153,8 @@ mod tests {
 
     #[test]
     fn clients_that_end_by_themselves_are_noticed() {
-        let mut clients = Clients::start("nobody", |(): ()| panic!("no more")).unwrap();
+        let mut clients =
+            Clients::start("nobody", |(): ()| -> Result<()> { panic!("no more") }).unwrap();
         let error = clients.tell(&()).unwrap_err().to_string();
         assert!(error.contains("nobody") && error.contains("ended by itself"), "{error}");
     }

@@ -102,19 +102,7 @@ impl Child {
 
     /// The processor time that all its threads have used, in nanoseconds.
     pub fn processor_time(&self) -> io::Result<u64> {
-        let mut clock: libc::clockid_t = 0;
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes one number and one timespec, which outlive the calls.
-        unsafe {
-            match libc::clock_getcpuclockid(self.pid, &raw mut clock) {
-                0 => {}
-                code => return Err(io::Error::from_raw_os_error(code)),
-            }
-            if libc::clock_gettime(clock, &raw mut time) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+        processor_time_of(self.pid)
     }
 
     /// Whether it has ended by itself.
@@ -151,6 +139,23 @@ pub fn processor_time() -> u64 {
     // SAFETY: the kernel writes one timespec, which outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The processor time that all threads of another process have used, in nanoseconds.
+pub fn processor_time_of(pid: i32) -> io::Result<u64> {
+    let mut clock: libc::clockid_t = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one number and one timespec, which outlive the calls.
+    unsafe {
+        match libc::clock_getcpuclockid(pid, &raw mut clock) {
+            0 => {}
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+        if libc::clock_gettime(clock, &raw mut time) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// The processor time that this thread has used, in nanoseconds.

@@ -112,6 +112,9 @@ impl Delivery {
             let fresh = self.backlog.iter().filter(|event| age(event) > 0).count();
             self.again.clear();
             for event in self.backlog.drain(fresh..) {
+                if let Some(slot) = table.get_mut(event.key()) {
+                    slot.set_queued(false);
+                }
                 self.again.insert(event.key(), event.readiness());
             }
             for event in &mut events.list {
@@ -122,6 +125,7 @@ impl Delivery {
             let room = events.limit - events.list.len();
             for event in self.backlog.drain(..room.min(fresh)) {
                 if let Some(slot) = table.get_mut(event.key()) {
+                    slot.set_queued(false);
                     if slot.watch().mode == Mode::OneShot {
                         slot.disarm();
                         table.mark(event.key().index());
@@ -279,6 +283,24 @@ mod tests {
         assert!(!stage.table.slot(keys[1].index()).is_queued());
         assert!(stage.table.slot(keys[3].index()).is_queued());
         assert!(!stage.table.has_changes());
+    }
+
+    #[test]
+    fn who_was_sorted_and_served_is_not_queued_any_more() {
+        let mut stage = Stage::new(2);
+        let pipes = backlog(&mut stage, 3, Mode::Level);
+        let keys: Vec<_> = pipes.iter().map(|pipe| pipe.2).collect();
+        stage.delivery.begin_wait();
+        stage.delivery.all = true;
+        stage.delivery.end_collection(&mut stage.events, &mut stage.table);
+        assert_eq!(stage.keys(), (vec![keys[0], keys[1]], vec![keys[2]]));
+        let queued = |key: &Key| stage.table.slot(key.index()).is_queued();
+        assert_eq!(keys.iter().map(queued).collect::<Vec<_>>(), [false, false, true]);
+        // Found once more in the wait that has served it.
+        stage.delivery.all = true;
+        assert_eq!(stage.cx().report(keys[0], Readiness::READABLE), crate::backend::Report::Later);
+        stage.delivery.end_collection(&mut stage.events, &mut stage.table);
+        assert!(!stage.table.slot(keys[0].index()).is_queued());
     }
 
     #[test]

@@ -1,0 +1,252 @@
+//! The clients of a server that is started again: subscribers by WebSocket, keep-alive connections, and who publishes.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::server::clients::Clients;
+use crate::sys::{descriptor, process, socket};
+
+/// How long an answer may take, and all messages to arrive.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where messages are published.
+pub const CHANNEL: &str = "/news";
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+/// What a process of clients is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// So many subscribe, and so many ask once and keep their connection. The answer: none.
+    Connect(usize, usize),
+    /// Publish so many messages from this number on, with a pause of so many nanoseconds after each. The answer: for
+    /// each whether it was confirmed.
+    Publish(u64, usize, u64),
+    /// Publish this one until it is confirmed, which ends what subscribers hear.
+    End(u64),
+    /// Hear up to that message, and ask on the other connections. Given are the messages that were confirmed. The
+    /// answer: connections that have ended, messages missed, and messages heard twice, over all subscribers.
+    Hear(u64, Vec<u64>),
+}
+
+/// Clients of the server at a port, in a process of their own; from an address of their own, which has all ports to
+/// itself.
+///
+/// # Errors
+///
+/// [`Error::System`] if there is no process to be had.
+pub fn start(subject: &'static str, port: u16, from: Ipv4Addr) -> Result<Clients> {
+    let (mut subscribers, mut idle) = (Vec::new(), Vec::new());
+    Clients::start(subject, move |order: Order| {
+        let wrong = |e: io::Error| Error::Work { subject, found: e.to_string() };
+        match order {
+            Order::Connect(sockets, kept) => {
+                for _ in 0..sockets {
+                    subscribers.push(Subscriber::new(from, port).map_err(wrong)?);
+                }
+                for _ in 0..kept {
+                    let mut stream = connect(from, port).map_err(wrong)?;
+                    get(&mut stream).map_err(wrong)?;
+                    idle.push(stream);
+                }
+                Ok(Vec::new())
+            }
+            Order::Publish(first, count, pause) => {
+                let one = |number| {
+                    let confirmed = publish(port, number);
+                    process::sleep(pause);
+                    u64::from(confirmed)
+                };
+                Ok((first..first + count as u64).map(one).collect())
+            }
+            Order::End(number) => {
+                let begun = Instant::now();
+                while !publish(port, number) {
+                    if begun.elapsed() > PATIENCE {
+                        return Err(wrong(other("the last message was not confirmed in 20 s")));
+                    }
+                    process::sleep(1_000_000);
+                }
+                Ok(Vec::new())
+            }
+            Order::Hear(last, confirmed) => {
+                let end = Instant::now() + PATIENCE;
+                let (mut dropped, mut lost, mut doubled) = (0, 0, 0);
+                for subscriber in &mut subscribers {
+                    let (heard, is_over) = subscriber.hear(last, end);
+                    dropped += u64::from(is_over);
+                    let missed = confirmed.iter().filter(|number| !heard.contains_key(number));
+                    lost += missed.count() as u64 + u64::from(!heard.contains_key(&last));
+                    doubled += heard.values().map(|times| times - 1).sum::<u64>();
+                }
+                dropped += idle.iter_mut().map(|one| u64::from(get(one).is_err())).sum::<u64>();
+                Ok(vec![dropped, lost, doubled])
+            }
+        }
+    })
+}
+
+fn other(what: impl Into<String>) -> io::Error {
+    io::Error::other(what.into())
+}
+
+fn connect(from: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
+    let socket = socket::connect_from(from, port)?;
+    // No port is to stay occupied after the run.
+    descriptor::reset_on_close(&socket)?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Asks on a connection that stays open, and reads the answer.
+fn get(stream: &mut TcpStream) -> io::Result<String> {
+    stream.write_all(GET)?;
+    let head = head(stream)?;
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    match length {
+        Some(length) if head.starts_with("HTTP/1.1 200 ") => {
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body)?;
+            Ok(String::from_utf8_lossy(&body).into_owned())
+        }
+        _ => Err(other(format!("an answer was {head:?}"))),
+    }
+}
+
+/// Reads to the end of an answer's head, and no further.
+fn head(stream: &mut impl Read) -> io::Result<String> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+        if head.len() > 8192 {
+            return Err(other("the head of an answer does not end"));
+        }
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// What a new connection is answered.
+///
+/// # Errors
+///
+/// Why it is not.
+pub fn ask(port: u16) -> io::Result<String> {
+    get(&mut connect(Ipv4Addr::LOCALHOST, port)?)
+}
+
+/// Publishes a message on a connection of its own; tells whether that was confirmed.
+fn publish(port: u16, number: u64) -> bool {
+    let message = number.to_string();
+    let request = format!(
+        "POST {CHANNEL} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{message}",
+        message.len()
+    );
+    let answer = connect(Ipv4Addr::LOCALHOST, port).and_then(|mut stream| {
+        stream.write_all(request.as_bytes())?;
+        head(&mut stream)
+    });
+    answer.is_ok_and(|head| head.starts_with("HTTP/1.1 201 "))
+}
+
+/// A subscriber by WebSocket, which reads messages when it is told to.
+struct Subscriber {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Subscriber {
+    fn new(from: Ipv4Addr, port: u16) -> io::Result<Subscriber> {
+        let mut stream = connect(from, port)?;
+        let request = format!(
+            "GET {CHANNEL} HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes())?;
+        let head = head(&mut stream)?;
+        if head.starts_with("HTTP/1.1 101 ") {
+            Ok(Subscriber { stream, unread: Vec::new() })
+        } else {
+            Err(other(format!("a WebSocket's handshake was answered {head:?}")))
+        }
+    }
+
+    /// How often each message came, up to the last one or the end of patience, and whether the connection is over.
+    fn hear(&mut self, last: u64, end: Instant) -> (HashMap<u64, u64>, bool) {
+        let mut heard = HashMap::new();
+        loop {
+            while let Some((kind, data)) = next_frame(&mut self.unread) {
+                let number = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
+                match (kind, number) {
+                    (0x81, Some(number)) => {
+                        *heard.entry(number).or_default() += 1;
+                        if number == last {
+                            return (heard, false);
+                        }
+                    }
+                    // A ping, which nobody has to answer in so short a time.
+                    (0x89, _) => {}
+                    _ => return (heard, true),
+                }
+            }
+            // One that was heard from just now may be in the middle of something.
+            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let mut room = [0; 4096];
+            let read = self.stream.set_read_timeout(Some(left));
+            match read.and_then(|()| self.stream.read(&mut room)) {
+                Ok(0) => return (heard, true),
+                Ok(count) => self.unread.extend_from_slice(&room[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (heard, false),
+                Err(_) => return (heard, true),
+            }
+        }
+    }
+}
+
+/// Takes a whole frame of a server's off the front: what it is, and its data.
+fn next_frame(unread: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
+    let (start, length) = match *unread.get(1)? {
+        126 => (4, usize::from(u16::from_be_bytes([*unread.get(2)?, *unread.get(3)?]))),
+        length => (2, usize::from(length)),
+    };
+    if unread.len() < start + length {
+        return None;
+    }
+    let frame: Vec<u8> = unread.drain(..start + length).collect();
+    Some((frame[0], frame[start..].to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_taken_whole() {
+        let mut unread = vec![0x81, 2, b'1'];
+        assert_eq!(next_frame(&mut unread), None);
+        unread.extend([b'7', 0x89, 0, 0x81, 126, 0, 3, b'a', b'b', b'c', 0x88]);
+        assert_eq!(next_frame(&mut unread), Some((0x81, b"17".to_vec())));
+        assert_eq!(next_frame(&mut unread), Some((0x89, Vec::new())));
+        assert_eq!(next_frame(&mut unread), Some((0x81, b"abc".to_vec())));
+        assert_eq!((next_frame(&mut unread), unread.len()), (None, 1));
+    }
+
+    #[test]
+    fn a_head_ends_where_its_body_begins() {
+        let mut answer = &b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"[..];
+        assert!(head(&mut answer).unwrap().starts_with("HTTP/1.1 200 OK"));
+        assert_eq!(answer, b"ok");
+        assert!(head(&mut &b"HTTP/1.1 200"[..]).is_err());
+        assert!(head(&mut io::repeat(b'x')).unwrap_err().to_string().contains("does not end"));
+    }
+}

@@ -1,0 +1,222 @@
+//! A server that is started again: upgraded, and then killed.
+//!
+//! `superpoll serve`, as a user would start it, with a babysitter process. Half of the connections are subscribers by
+//! WebSocket, half have asked once and are kept. When all are with the babysitter, messages are published one after
+//! another; meanwhile the next server is started, with `--upgrade`, or without after `kill -9`. Each serves a page that
+//! says which one it is: the time is that from before its process is made until a new connection has got its page. Then
+//! every subscriber is asked what it has heard, and every kept connection asks again. A message whose publisher got no
+//! confirmation may be heard or not, but not twice.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+use crate::server::clients::Clients;
+use crate::server::{Place, Server, program};
+use crate::sit::crowd::{self, CHANNEL, Order};
+use crate::sit::topology::Sitter;
+use crate::sys::process;
+
+/// How long connections may take to be left with the babysitter, and a server to end or to begin.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Messages while the server is started again, and the pause after each.
+const MESSAGES: usize = 20;
+const PAUSE_NS: u64 = 25_000_000;
+
+/// What has been published by then, when the next one is started.
+const BEFORE_NS: u64 = 100_000_000;
+
+/// How a server follows another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It is told to take over from the other.
+    Upgrade,
+    /// The other has been killed.
+    Crash,
+}
+
+impl Way {
+    /// Both, in the order in which they are measured.
+    pub const ALL: [Way; 2] = [Way::Upgrade, Way::Crash];
+
+    /// Its name in tables and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Way::Upgrade => "upgrade",
+            Way::Crash => "crash",
+        }
+    }
+}
+
+/// What one has found.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Nanoseconds until the new process answers.
+    pub answer_ns: f64,
+    /// Connections that have ended.
+    pub dropped: f64,
+    /// Messages that a subscriber has missed.
+    pub lost: f64,
+    /// Messages that a subscriber has heard twice.
+    pub doubled: f64,
+    /// Messages that were confirmed.
+    pub confirmed: f64,
+}
+
+/// A server, its babysitter and its clients.
+#[derive(Debug)]
+pub struct Site {
+    connections: usize,
+    port: u16,
+    sitter: Sitter,
+    crowd: Clients,
+    publisher: Clients,
+    server: Option<Server>,
+    /// How many descriptors the babysitter has without connections.
+    own: usize,
+    number: usize,
+    messages: u64,
+    folder: TempDir,
+}
+
+const PLACE: Place = Place { processor: None, second_thread: false };
+
+impl Site {
+    /// Starts all of them, and has the clients connect.
+    ///
+    /// # Errors
+    ///
+    /// What the server says, or a client.
+    pub fn start(connections: usize) -> Result<Site> {
+        let failed = |e| Error::system("making a folder to be served", e);
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let port = program::free_port()?;
+        let sitter = Sitter::start()?;
+        let crowd = crowd::start("superpoll serve", port, Ipv4Addr::new(127, 0, 0, 2))?;
+        let publisher = crowd::start("superpoll serve", port, Ipv4Addr::new(127, 0, 0, 3))?;
+        let mut site = Site {
+            connections,
+            port,
+            sitter,
+            crowd,
+            publisher,
+            server: None,
+            own: 0,
+            number: 0,
+            messages: 0,
+            folder,
+        };
+        let server = site.begin(&[])?;
+        site.server = Some(server);
+        site.own = site.sitter.descriptors()?;
+        let subscribers = connections / 2;
+        site.crowd.ask::<_, Vec<u64>>(&Order::Connect(subscribers, connections - subscribers))?;
+        Ok(site)
+    }
+
+    fn wrong(found: impl Into<String>) -> Error {
+        Error::Work { subject: "superpoll serve", found: found.into() }
+    }
+
+    /// The next server, whose page is its number.
+    fn begin(&mut self, arguments: &[&str]) -> Result<Server> {
+        self.number += 1;
+        let page = page(self.number);
+        let file = write(self.folder.path(), self.port, self.number, &page)
+            .map_err(|e| Error::system("writing what a server is told", e))?;
+        let (file, sit) = (file.to_string_lossy(), self.sitter.path());
+        let sit = sit.to_string_lossy();
+        let all = [&["serve", "-c", &*file, "--sit", &*sit][..], arguments].concat();
+        program::superpoll("superpoll serve", PLACE, &all).map(|(server, _)| server)
+    }
+
+    fn until_held(&self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let held = self.sitter.descriptors()?.saturating_sub(self.own);
+            if held >= self.connections {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                let all = self.connections;
+                let found =
+                    format!("{held} of {all} idle connections were left with the babysitter");
+                return Err(Site::wrong(found));
+            }
+            process::sleep(10_000_000);
+        }
+    }
+
+    /// Has the next server follow the present one.
+    ///
+    /// # Errors
+    ///
+    /// What a server says, or if it never answers. What is lost is found, and no error.
+    pub fn follow(&mut self, way: Way) -> Result<Found> {
+        self.until_held()?;
+        let first = self.messages + 1;
+        self.publisher.order(&Order::Publish(first, MESSAGES, PAUSE_NS))?;
+        process::sleep(BEFORE_NS);
+        let before = self.server.take();
+        if way == Way::Crash {
+            // It is killed, and waited for.
+            drop(before);
+        } else {
+            self.server = before;
+        }
+        let begun = process::now();
+        let server = self.begin(if way == Way::Upgrade { &["--upgrade"] } else { &[] })?;
+        let page = page(self.number);
+        let mut said = String::new();
+        while said != page {
+            said = crowd::ask(self.port).unwrap_or_default();
+            if process::now() - begun > PATIENCE.as_nanos() as u64 {
+                return Err(Site::wrong(format!("a new server does not answer, but {said:?}")));
+            }
+        }
+        let answer_ns = (process::now() - begun) as f64;
+        if let Some(before) = self.server.replace(server) {
+            let begun = Instant::now();
+            while !before.has_ended() {
+                if begun.elapsed() > PATIENCE {
+                    return Err(Site::wrong("a server that was replaced does not end"));
+                }
+                process::sleep(1_000_000);
+            }
+        }
+        let outcome: Vec<u64> = self.publisher.answer()?;
+        let numbers = (first..).zip(outcome);
+        let confirmed: Vec<u64> =
+            numbers.filter(|(_, confirmed)| *confirmed == 1).map(|(number, _)| number).collect();
+        self.messages += MESSAGES as u64 + 1;
+        self.publisher.ask::<_, Vec<u64>>(&Order::End(self.messages))?;
+        let count = confirmed.len() as f64;
+        let found: Vec<u64> = self.crowd.ask(&Order::Hear(self.messages, confirmed))?;
+        let of = |place: usize| found.get(place).map_or(f64::NAN, |&number| number as f64);
+        Ok(Found { answer_ns, dropped: of(0), lost: of(1), doubled: of(2), confirmed: count })
+    }
+}
+
+fn page(number: usize) -> String {
+    format!("server {number}\n")
+}
+
+/// A folder to be served, and a configuration.
+fn write(folder: &Path, port: u16, number: usize, page: &str) -> std::io::Result<PathBuf> {
+    let root = folder.join(format!("root-{number}"));
+    std::fs::create_dir(&root)?;
+    std::fs::write(root.join("index.html"), page)?;
+    let file = folder.join(format!("server-{number}.toml"));
+    let config = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n[[hosts]]\n[[hosts.routes]]\n\
+         files = {{ root = {:?} }}\n[[hosts.routes]]\npath = \"{CHANNEL}\"\n\
+         channel = {{ history = 1000 }}\n[timeouts]\npark = \"50ms\"\nidle = \"24h\"\nheader = \"24h\"\n",
+        root.to_string_lossy()
+    );
+    std::fs::write(&file, config)?;
+    Ok(file)
+}

@@ -1,0 +1,207 @@
+//! The topologies by name, the babysitter's process, and pollers with their babysitters.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use superpoll::backend::{Topology, Tuning};
+use superpoll::policy::Policy;
+use superpoll::{BackendKind, Poller};
+use superpoll_sit::{Babysitter, Control, Line, Listener};
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+use crate::sys::{descriptor, process};
+
+/// How long a babysitter may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who watches what is idle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The poller's own epoll set.
+    Nested,
+    /// A second thread.
+    Thread,
+    /// Another process.
+    Process,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Nested, Kind::Thread, Kind::Process];
+
+    /// Its name in tables and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Nested => "nested",
+            Kind::Thread => "thread",
+            Kind::Process => "process",
+        }
+    }
+}
+
+/// A babysitter's process, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Sitter {
+    child: process::Child,
+    folder: TempDir,
+}
+
+impl Sitter {
+    /// Forks it, and waits until it listens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if there is no process or no socket to be had.
+    pub fn start() -> Result<Sitter> {
+        let failed = |e| Error::system("starting a babysitter's process", e);
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let path = folder.path().join("sit");
+        let child = process::fork(|| {
+            descriptor::close_all_but(&mut []);
+            process::survive_broken_pipes();
+            // The parent sees that nobody listens, and says so.
+            let _ = sit(&path);
+        })
+        .map_err(failed)?;
+        let begun = Instant::now();
+        loop {
+            match Line::connect(&path) {
+                Ok(_) => return Ok(Sitter { child, folder }),
+                Err(error) if begun.elapsed() > PATIENCE || child.has_ended() => {
+                    return Err(failed(error));
+                }
+                Err(_) => process::sleep(1_000_000),
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("sit")
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> i32 {
+        self.child.pid()
+    }
+
+    /// How many descriptors it has open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if it is no more.
+    pub fn descriptors(&self) -> Result<usize> {
+        let folder = format!("/proc/{}/fd", self.pid());
+        std::fs::read_dir(&folder)
+            .map(Iterator::count)
+            .map_err(|e| Error::system(format!("reading {folder}"), e))
+    }
+}
+
+fn sit(path: &Path) -> std::io::Result<()> {
+    // It serves one poller after another.
+    let options = superpoll_sit::Options { ends: false, ..superpoll_sit::Options::default() };
+    let mut babysitter = Babysitter::new(options, |_| {})?;
+    babysitter.listen(Listener::bind(path)?)?;
+    babysitter.run()
+}
+
+/// Where pollers of a topology are made.
+#[derive(Debug)]
+pub struct Station {
+    /// Their topology.
+    pub kind: Kind,
+    /// Where the babysitter's process listens, and its number.
+    sitter: Option<(PathBuf, i32)>,
+    /// The main loop's only processor, if it is to have one.
+    processor: Option<usize>,
+    /// All that there are.
+    all: Vec<usize>,
+    sessions: u64,
+}
+
+impl Station {
+    /// Of a topology; it has to be given a babysitter's process if that is [`Kind::Process`].
+    pub fn new(kind: Kind, sitter: Option<&Sitter>, processor: Option<usize>) -> Station {
+        let sitter = sitter.map(|sitter| (sitter.path(), sitter.pid()));
+        Station { kind, sitter, processor, all: process::processors(), sessions: 0 }
+    }
+
+    /// An adaptive poller, with a policy for its poll array if not the default one. From here on this thread keeps to
+    /// the main loop's processor; a babysitter goes where the scheduler sends it.
+    ///
+    /// # Errors
+    ///
+    /// What the poller or the babysitter says.
+    pub fn poller(
+        &mut self,
+        tuning: Tuning,
+        policy: Option<impl Policy + 'static>,
+    ) -> Result<Watcher> {
+        let moving = |e| Error::system("moving a loop to its processor", e);
+        process::pin(&self.all).map_err(moving)?;
+        let (topology, session) = match (self.kind, &self.sitter) {
+            (Kind::Nested, _) => (Topology::Nested, None),
+            (Kind::Thread, _) => (Topology::Thread(tuning), None),
+            (Kind::Process, None) => {
+                return Err(Error::usage("the topology process needs a babysitter"));
+            }
+            (Kind::Process, Some((path, _))) => {
+                let refused = |error: superpoll_sit::Error| Error::usage(error.to_string());
+                self.sessions += 1;
+                let session = u64::from(std::process::id()) << 32 | self.sessions;
+                let control = Control::connect(path, session).map_err(refused)?;
+                let line = control.line().map_err(refused)?;
+                (Topology::Process(line, tuning), Some(Session(Some(control))))
+            }
+        };
+        let builder = Poller::builder().backend(BackendKind::Adaptive).topology(topology);
+        let poller = match policy {
+            Some(policy) => builder.policy(policy).build()?,
+            None => builder.build()?,
+        };
+        if let Some(processor) = self.processor {
+            process::pin(&[processor]).map_err(moving)?;
+        }
+        Ok(Watcher { poller, _session: session })
+    }
+
+    /// The processor time that the babysitter has used, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if its process is no more.
+    pub fn sitter_time(&self) -> Result<u64> {
+        match (self.kind, &self.sitter) {
+            (Kind::Nested, _) | (Kind::Process, None) => Ok(0),
+            // There are these two threads. Their clocks are read one after the other, so a difference may be off by that.
+            (Kind::Thread, _) => {
+                Ok(process::processor_time().saturating_sub(process::thread_time()))
+            }
+            (Kind::Process, Some((_, pid))) => process::processor_time_of(*pid)
+                .map_err(|e| Error::system("reading the processor time of a babysitter", e)),
+        }
+    }
+}
+
+/// A poller with its babysitter.
+#[derive(Debug)]
+pub struct Watcher {
+    /// The poller. It goes before the session does that its line belongs to.
+    pub poller: Poller,
+    _session: Option<Session>,
+}
+
+/// A session with a babysitter's process.
+#[derive(Debug)]
+struct Session(Option<Control>);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(control) = self.0.take() {
+            // One that has gone needs no farewell.
+            let _ = control.bye();
+        }
+    }
+}
