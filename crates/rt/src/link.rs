@@ -66,16 +66,20 @@ impl Registration {
     }
 }
 
+/// Of several engines that wait for the same file, only one is to be woken.
+const EXCLUSIVE: u8 = 1;
+
+/// [`has_all`](Link::has_all) is going to be asked.
+const TELLS_ALL: u8 = 2;
+
 /// The tie between a descriptor and an engine.
 #[derive(Default)]
 pub(crate) struct Link {
     registration: RefCell<Option<Registration>>,
     drained: Cell<u8>,
     end: Option<End>,
-    /// Of several engines that wait for the same file, only one is to be woken.
-    exclusive: bool,
-    /// Whether [`has_all`](Link::has_all) is going to be asked.
-    tells_all: bool,
+    /// [`EXCLUSIVE`] and [`TELLS_ALL`]; in one byte, as there is one of these for each idle connection.
+    flags: u8,
     /// Who waits next.
     waiter: Cell<u32>,
     /// How many bytes who waits next wants, if the engine may read them.
@@ -108,23 +112,27 @@ impl Link {
         link
     }
 
+    fn is_exclusive(&self) -> bool {
+        self.flags & EXCLUSIVE != 0
+    }
+
     /// For a file that several engines wait for, of which one is to be woken
     /// ([`Mode::Exclusive`]).
     pub fn exclusive() -> Link {
         let mut link = Link::default();
-        link.exclusive = true;
+        link.flags |= EXCLUSIVE;
         link
     }
 
     /// Has it known from now on when there is [all that there will ever be](Link::has_all) to read.
     pub fn tell_all(&mut self) {
-        self.tells_all = true;
+        self.flags |= TELLS_ALL;
     }
 
     /// What is watched together with a direction.
     fn more(&self, direction: Direction) -> Interest {
         match direction {
-            Direction::Read if self.tells_all => Interest::PRIORITY,
+            Direction::Read if self.flags & TELLS_ALL != 0 => Interest::PRIORITY,
             _ => Interest::NONE,
         }
     }
@@ -304,7 +312,7 @@ impl Link {
     /// The key under which operations of the descriptor are started; it need not be watched for that. `None` if
     /// there is none to be had, and the next wait says why.
     pub fn key_for_operations(&self, engine: &Engine, fd: BorrowedFd<'_>) -> Option<Key> {
-        if self.exclusive {
+        if self.is_exclusive() {
             return None;
         }
         if let Some(key) = self.key_on(engine) {
@@ -320,7 +328,7 @@ impl Link {
     }
 
     fn mode(&self, engine: &Engine) -> Mode {
-        match self.exclusive {
+        match self.is_exclusive() {
             true => Mode::Exclusive,
             // Most arrivals have been handed over and read by the next wait, which a ring sees with
             // this mode only.
