@@ -201,8 +201,11 @@ fn serve(
     announce(journal, &server)?;
     let mut drain = config.timeouts.drain;
     let left = runtime.block_on(async {
-        // The service manager may know another process, which this one has taken over from.
-        notify(journal, &[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
+        notify(journal, &[NotifyState::Ready]);
+        if options.upgrade {
+            // The service manager knows another process, which this one has taken over from.
+            notify(journal, &[NotifyState::MainPid(std::process::id())]);
+        }
         let (mut successor, mut has_yielded) = (None, false);
         loop {
             let ends = async {
