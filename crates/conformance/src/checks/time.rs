@@ -43,20 +43,27 @@ pub fn a_timeout_is_never_early(bench: &Bench) -> Outcome {
 }
 
 pub fn short_timeouts_are_not_rounded_up(bench: &Bench) -> Outcome {
+    /// On a busy machine the time may be over before the poller comes to wait; not so often in a row.
+    const TRIES: u32 = 100;
     for count in SIZES {
         let (mut rig, _pipes) = idle(bench, count)?;
-        let before = rig.stats().calls;
-        rig.wait(8, Some(Duration::from_micros(100)))?;
-        let calls = rig.stats().calls.since(&before);
-        ensure!(
-            calls.ppoll + calls.epoll_pwait2 + calls.select + calls.io_uring_enter > 0,
-            "{count} descriptors: 100 us need a call with nanoseconds, not {calls}"
-        );
-        // Calls in whole milliseconds only look, without blocking; at most one of each does.
-        ensure!(
-            calls.poll <= 2 && calls.epoll_wait <= 2,
-            "{count} descriptors: {calls} for one short timeout"
-        );
+        for tries in 1.. {
+            let before = rig.stats().calls;
+            rig.wait(8, Some(Duration::from_micros(100)))?;
+            let calls = rig.stats().calls.since(&before);
+            // Calls in whole milliseconds only look, without blocking; at most one of each does.
+            ensure!(
+                calls.poll <= 2 && calls.epoll_wait <= 2,
+                "{count} descriptors: {calls} for one short timeout"
+            );
+            if calls.ppoll + calls.epoll_pwait2 + calls.select + calls.io_uring_enter > 0 {
+                break;
+            }
+            ensure!(
+                tries < TRIES,
+                "{count} descriptors: 100 us need a call with nanoseconds, not {calls}"
+            );
+        }
     }
     Ok(())
 }
