@@ -1,0 +1,258 @@
+use super::*;
+use superpoll::{Events, Poller};
+
+fn waker() -> Waker {
+    Waker::noop().clone()
+}
+
+/// A source that waits to be read, as a first wait makes it.
+fn source(mode: Mode) -> Source {
+    let mut poller = Poller::new().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let watch = Watch::new(Direction::Read.interest() & allowed(mode)).mode(mode);
+    let key = poller.register(&reader, watch).unwrap();
+    let mut sources = Sources::default();
+    sources.add(key, 7, watch, ALL_READY & !Direction::Read.bit());
+    assert_eq!(sources.len(), 1);
+    *sources.remove(key).unwrap()
+}
+
+const READ: Direction = Direction::Read;
+const WRITE: Direction = Direction::Write;
+
+#[test]
+fn a_report_makes_ready_and_wakes_who_waits_for_it() {
+    let mut source = source(Mode::Auto);
+    assert_eq!(source.try_now(READ), None);
+    assert_eq!(source.wait(READ, NOBODY, &waker()), None, "it is watched already");
+    let wider = Interest::READABLE | Interest::READ_CLOSED | Interest::WRITABLE;
+    assert_eq!(source.wait(WRITE, NOBODY, &waker()), Some(wider));
+    let outcome = source.report(Readiness::READABLE);
+    assert!(outcome.woken.first.is_some() && outcome.woken.more.is_empty());
+    assert!(source.waiters[READ as usize].is_none() && source.waiters[WRITE as usize].is_some());
+    assert_eq!(outcome.narrow, None);
+    assert_eq!(source.try_now(READ), Some(1));
+    source.clear(READ, 1);
+    assert_eq!(source.try_now(READ), None);
+}
+
+#[test]
+fn a_clear_that_is_older_than_the_last_report_has_no_effect() {
+    let mut source = source(Mode::Auto);
+    source.report(Readiness::READABLE);
+    let tick = source.try_now(READ).unwrap();
+    source.report(Readiness::READABLE);
+    source.clear(READ, tick);
+    source.drained(READ, tick);
+    let now = source.try_now(READ).unwrap();
+    assert_ne!(now, tick);
+    source.drained(READ, now);
+    assert_eq!(source.try_now(READ), None);
+}
+
+#[test]
+fn the_end_outlasts_a_short_count_but_not_a_refused_operation() {
+    for (readiness, directions) in [
+        (Readiness::READ_CLOSED, vec![READ]),
+        (Readiness::HANG_UP, vec![READ, WRITE]),
+        (Readiness::ERROR, vec![READ, WRITE]),
+    ] {
+        let mut source = source(Mode::Auto);
+        source.report(readiness);
+        for direction in directions {
+            let tick = source.try_now(direction).unwrap();
+            source.drained(direction, tick);
+            assert_eq!(source.try_now(direction), Some(tick), "{readiness:?}");
+            source.clear(direction, tick);
+            assert_eq!(source.try_now(direction), None, "{readiness:?}");
+        }
+    }
+}
+
+#[test]
+fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
+    let end = Readiness::READABLE | Readiness::READ_CLOSED;
+    let mut plain = source(Mode::Auto);
+    plain.report(end);
+    assert!(!plain.has_all(), "nobody has looked for urgent bytes");
+    let asking = || {
+        let mut source = source(Mode::Auto);
+        assert!(source.ask(Interest::PRIORITY).contains(Interest::PRIORITY | Interest::READABLE));
+        source
+    };
+    for (readiness, has_all) in [
+        (Readiness::READABLE, false),
+        (end, true),
+        (end | Readiness::WRITABLE, true),
+        (end | Readiness::PRIORITY, false),
+        (end | Readiness::ERROR, false),
+        (end | Readiness::HANG_UP, false),
+    ] {
+        let mut source = asking();
+        source.report(readiness);
+        assert_eq!(source.has_all(), has_all, "{readiness:?}");
+    }
+    let mut source = asking();
+    source.report(end);
+    source.drained(READ, 1);
+    assert!(source.has_all(), "an end stays");
+    source.clear(READ, 1);
+    assert!(!source.has_all(), "it was none");
+    // What is urgent and nobody's is not watched for ever, and from then on nothing is sure.
+    let mut source = asking();
+    source.wait(READ, NOBODY, &waker());
+    source.report(Readiness::PRIORITY);
+    let narrow = source.report(Readiness::PRIORITY).narrow;
+    assert_eq!(narrow, Some(Interest::READABLE | Interest::READ_CLOSED));
+    source.report(end);
+    assert!(!source.has_all());
+}
+
+#[test]
+fn a_direction_is_given_up_when_it_was_reported_twice_to_nobody() {
+    let mut source = source(Mode::Auto);
+    source.wait(READ, NOBODY, &waker());
+    let read = Interest::READABLE | Interest::READ_CLOSED;
+    source.wait(WRITE, NOBODY, &waker());
+    source.report(Readiness::WRITABLE);
+    assert_eq!(source.report(Readiness::WRITABLE).narrow, Some(read));
+    assert_eq!(source.wait(WRITE, NOBODY, &waker()), Some(read | Interest::WRITABLE));
+    // Tried in between: somebody takes care of it.
+    source.report(Readiness::READABLE);
+    source.try_now(READ);
+    assert_eq!(source.report(Readiness::READABLE).narrow, None);
+    assert_eq!(source.report(Readiness::READABLE).narrow, Some(Interest::WRITABLE));
+    source.report(Readiness::HANG_UP);
+    assert_eq!(source.report(Readiness::HANG_UP).narrow, Some(Interest::NONE));
+}
+
+#[test]
+fn an_exclusive_registration_asks_for_nothing_the_kernel_refuses() {
+    let mut source = source(Mode::Exclusive);
+    assert_eq!(source.wait(READ, NOBODY, &waker()), None);
+    let both = Interest::READABLE | Interest::WRITABLE;
+    assert_eq!(source.wait(WRITE, NOBODY, &waker()), Some(both));
+    source.report(Readiness::READABLE);
+    assert_eq!(source.report(Readiness::READABLE).narrow, Some(Interest::WRITABLE));
+}
+
+#[test]
+fn a_refusal_is_told_once_and_wakes_all() {
+    let mut source = source(Mode::Auto);
+    source.wait(READ, NOBODY, &waker());
+    source.wait(WRITE, NOBODY, &waker());
+    let woken = source.refuse(io::ErrorKind::StorageFull.into());
+    assert_eq!((woken.first.is_some(), woken.more.len()), (true, 1));
+    assert!(source.try_now(READ).is_some() && source.try_now(WRITE).is_some());
+    assert_eq!(source.take_refusal().unwrap().kind(), io::ErrorKind::StorageFull);
+    assert!(source.take_refusal().is_none());
+}
+
+#[test]
+fn a_hand_over_wakes_who_waits_and_is_remembered_for_who_does_not() {
+    let mut source = source(Mode::Auto);
+    assert!(source.hand_over(READ).is_none());
+    let tick = source.try_now(READ).unwrap();
+    source.clear(READ, tick);
+    source.wait(READ, NOBODY, &waker());
+    assert!(source.hand_over(READ).unwrap().first.is_some());
+    assert!(source.hand_over(READ).is_none(), "nobody is left");
+}
+
+#[test]
+fn who_gives_up_leaves_the_others_waiting() {
+    for (gone, left) in [(1, 2), (2, 1)] {
+        let mut source = source(Mode::Auto);
+        // Two waits of one task, and somebody by hand, twice.
+        for name in [1, 2, NOBODY] {
+            source.wait(READ, name, &waker());
+            source.wait(READ, name, &waker());
+        }
+        source.wait(WRITE, gone, &waker());
+        assert_eq!(source.more.len(), 2);
+        assert!(source.give_up(READ, gone).is_some());
+        assert!(source.give_up(READ, gone).is_none());
+        let mut names: Vec<_> = source.more.iter().map(|(_, who)| who.name).collect();
+        names.extend(source.waiters[READ as usize].as_ref().map(|who| who.name));
+        names.sort_unstable();
+        assert_eq!(names, [NOBODY, left]);
+        let woken = source.report(Readiness::READABLE).woken;
+        assert_eq!((woken.first.is_some(), woken.more.len()), (true, 1));
+        assert!(source.waiters[WRITE as usize].is_some());
+        assert!(source.give_up(WRITE, gone).is_some());
+        assert!(source.waiters[WRITE as usize].is_none());
+    }
+}
+
+/// A source whose reader wants ten bytes and has them read.
+fn wanting(name: u32) -> (Source, Arc<Fetched>) {
+    let mut source = source(Mode::Auto);
+    let fetched = Arc::default();
+    source.wait(READ, name, &waker());
+    source.want(10, &fetched);
+    (source, fetched)
+}
+
+#[test]
+fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
+    let blocked = || Err(io::ErrorKind::WouldBlock.into());
+    for (bytes, is_ready) in [(10, true), (9, false)] {
+        let (mut source, fetched) = wanting(NOBODY);
+        let outcome = source.report(Readiness::READABLE);
+        assert!(outcome.is_fetchable && outcome.woken.first.is_none());
+        assert!(!source.report(Readiness::READABLE).is_fetchable, "it is noted already");
+        assert_eq!(source.fetch().ok(), Some(10));
+        assert!(source.put(Ok(vec![0; bytes])).first.is_some());
+        assert_eq!(fetched.take_all().len(), bytes);
+        assert_eq!(source.try_now(READ).is_some(), is_ready, "{bytes}");
+    }
+    // Read by somebody else meanwhile: there is nothing to be woken for.
+    let (mut source, fetched) = wanting(NOBODY);
+    source.report(Readiness::READABLE);
+    assert_eq!(source.fetch().ok(), Some(10));
+    assert!(source.put(blocked()).first.is_none() && !fetched.is_full());
+    assert!(source.try_now(READ).is_none() && source.waiters[READ as usize].is_some());
+    assert!(source.report(Readiness::READABLE).is_fetchable, "the next arrival is heard of");
+    // The end is found by who waits, and so is what is more than bytes.
+    assert_eq!(source.fetch().ok(), Some(10));
+    assert!(source.put(Ok(Vec::new())).first.is_some() && !fetched.is_full());
+    let (mut source, _) = wanting(NOBODY);
+    let both = Readiness::READABLE | Readiness::HANG_UP;
+    source.report(Readiness::READABLE);
+    assert!(source.report(both).woken.first.is_some(), "woken at once");
+    assert!(source.fetch().is_err_and(|woken| woken.first.is_none()), "nobody is left");
+}
+
+#[test]
+fn who_waits_for_less_than_bytes_is_woken_instead() {
+    let (mut source, _) = wanting(1);
+    source.report(Readiness::READABLE);
+    source.wait(READ, 2, &waker());
+    assert!(source.fetch().is_err_and(|woken| woken.more.len() == 1), "both");
+    let (mut source, _) = wanting(1);
+    source.report(Readiness::READABLE);
+    source.wait(READ, 2, &waker());
+    source.want(5, &Arc::default());
+    source.give_up(READ, 1);
+    assert!(source.fetch().is_err_and(|woken| woken.first.is_some()), "who is left");
+}
+
+#[test]
+fn a_key_of_another_generation_finds_nothing() {
+    let mut poller = Poller::new().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let mut sources = Sources::default();
+    let old = poller.register(&reader, Interest::READABLE).unwrap();
+    sources.add(old, 1, Watch::new(Interest::READABLE), 0);
+    assert!(sources.remove(old).is_some() && sources.remove(old).is_none());
+    poller.deregister(old).unwrap();
+    let mut events = Events::with_limit(1);
+    poller.wait(&mut events, Some(std::time::Duration::ZERO)).unwrap();
+    let new = poller.register(&reader, Interest::READABLE).unwrap();
+    assert!(new != old && new.index() == old.index());
+    sources.add(new, 1, Watch::new(Interest::READABLE), 0);
+    assert!(sources.get(old).is_none() && sources.remove(old).is_none());
+    assert!(sources.get(new).is_some() && sources.len() == 1);
+    assert_eq!(sources.take_all().iter().flatten().count(), 1);
+    assert_eq!(sources.len(), 0);
+}
