@@ -52,19 +52,22 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
             let by_name = row["calls"].as_object().unwrap();
             let sum: f64 = by_name.values().filter_map(Value::as_f64).sum();
             assert!((sum - calls).abs() < 1e-6, "{row}");
+            // What the work itself takes, less what is under way when the counting begins; how often
+            // a loop waits and looks again is the machine's affair, so the upper ends are wide.
             match row["load"].as_str().unwrap() {
-                // Accept, socket, connect, a read and a send each way, both ends and both closes.
-                "connection" => assert!((10.0..40.0).contains(&calls), "{row}"),
-                "keep-alive" => assert!((4.0..12.0).contains(&calls), "{row}"),
-                // Accept, a name, a read and a send on either side, and a close; upstream connections are kept.
-                "http-connection" => assert!((7.0..20.0).contains(&calls), "{row}"),
-                "http-keep-alive" => assert!((4.0..12.0).contains(&calls), "{row}"),
+                // Accept, socket, connect, a read and a send each way, and a close for both.
+                "connection" => assert!((7.5..40.0).contains(&calls), "{row}"),
+                "keep-alive" => assert!((3.5..24.0).contains(&calls), "{row}"),
+                // Accept, a read and a send on either side, and a close; upstream connections are kept.
+                "http-connection" => assert!((5.5..40.0).contains(&calls), "{row}"),
+                "http-keep-alive" => assert!((3.5..24.0).contains(&calls), "{row}"),
                 _ => assert!(by_name["splice"].as_f64().unwrap() > 1.0, "{row}"),
             }
             let to_origin = row["origin_connections_per_request"].as_f64().unwrap();
             match row["load"] == "connection" {
                 true => assert!((to_origin - 1.0).abs() < 0.01, "{row}"),
-                false => assert!(to_origin < 0.2, "{row}"),
+                // Those that are kept, and no more than there are clients.
+                false => assert!(to_origin * row["requests"].as_f64().unwrap() < 8.5, "{row}"),
             }
             // strace may not be here, or not be allowed to look.
             let (Some(seen), Some(own)) = (
