@@ -46,7 +46,11 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("raising the limit of descriptors: {error}"))?;
     let listener =
         Listener::bind(&options.listen).map_err(|error| format!("listening on {path}: {error}"))?;
-    let sit = superpoll_sit::Options { orphans: options.patience, ends: options.end };
+    let sit = superpoll_sit::Options {
+        orphans: options.patience,
+        ends: options.end,
+        ..superpoll_sit::Options::default()
+    };
     let mut babysitter = Babysitter::new(sit, say)?;
     babysitter.listen(listener)?;
     // Nobody may be reading any more.

@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,7 +26,14 @@ pub(crate) const CLOSING: Duration = Duration::from_millis(1);
 pub(crate) enum Bound {
     Tcp(std::net::TcpListener),
     /// With the file to remove in the end, unless another made it.
-    Unix(std::os::unix::net::UnixListener, Option<PathBuf>),
+    Unix(std::os::unix::net::UnixListener, Option<SocketFile>),
+}
+
+/// A socket's file, which is removed with it, unless another server goes on with the socket.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    is_ours: AtomicBool,
 }
 
 /// One engine's part of it.
@@ -82,7 +90,7 @@ impl Bound {
         if let Some(mode) = mode {
             std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
-        Ok(Bound::Unix(listener.into_std(), Some(path.to_path_buf())))
+        Ok(Bound::Unix(listener.into_std(), Some(SocketFile::new(path.to_path_buf(), true))))
     }
 
     /// The address, with the port that the kernel has chosen.
@@ -111,6 +119,31 @@ impl Bound {
         }
     }
 
+    /// Whether its file is to be removed in the end.
+    pub(crate) fn has_file(&self) -> bool {
+        matches!(self, Bound::Unix(_, Some(_)))
+    }
+
+    /// Says whether this server sees to its file, or another one that has it as well.
+    pub(crate) fn own(&self, is_ours: bool) {
+        if let Bound::Unix(_, Some(file)) = self {
+            file.is_ours.store(is_ours, Ordering::Relaxed);
+        }
+    }
+
+    /// One that another server has, and whether that sees to its file.
+    fn left(listener: OwnedFd, has_file: bool) -> io::Result<Bound> {
+        if !SockRef::from(&listener).local_addr()?.is_unix() {
+            return Bound::of_tcp(listener.into());
+        }
+        let listener = std::os::unix::net::UnixListener::from(listener);
+        let path = listener.local_addr()?.as_pathname().map(Path::to_path_buf);
+        Ok(Bound::Unix(
+            listener,
+            path.filter(|_| has_file).map(|path| SocketFile::new(path, false)),
+        ))
+    }
+
     /// The same for one of the engines; if that is `exclusive`, a connection wakes one of them.
     pub(crate) fn listener(&self, exclusive: bool) -> io::Result<Listener> {
         match self {
@@ -134,11 +167,17 @@ impl AsFd for Bound {
     }
 }
 
-impl Drop for Bound {
+impl SocketFile {
+    fn new(path: PathBuf, is_ours: bool) -> SocketFile {
+        SocketFile { path, is_ours: AtomicBool::new(is_ours) }
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Bound::Unix(_, Some(path)) = self {
+        if self.is_ours.load(Ordering::Relaxed) {
             // Left behind it does no harm: who listens there next replaces it.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
@@ -189,12 +228,10 @@ impl Inherited {
         self.upgrades
     }
 
-    /// Takes what another server has left; tells what is no listener.
-    pub(crate) fn add(&mut self, left: Vec<OwnedFd>) -> usize {
-        let before = (self.bound.len(), left.len());
-        let sockets = left.into_iter().map(std::net::TcpListener::from);
-        self.bound.extend(sockets.filter_map(|listener| Bound::of_tcp(listener).ok()));
-        before.1 - (self.bound.len() - before.0)
+    /// Takes what another server listens on, and whether it has made the files of the sockets.
+    pub(crate) fn add(&mut self, left: Vec<(OwnedFd, bool)>) {
+        let bound = |(socket, has_file)| Bound::left(socket, has_file).ok();
+        self.bound.extend(left.into_iter().filter_map(bound));
     }
 
     /// Where they listen.

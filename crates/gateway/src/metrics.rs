@@ -3,6 +3,7 @@
 //! Each engine has counters of its own, which nobody else writes, so that counting is a load and a store; whoever
 //! wants to know adds them up.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that one thread changes and all may read.
@@ -24,6 +25,23 @@ impl Count {
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection's task, which is counted until this is dropped, on the engine's own thread.
+pub(crate) struct Task(Arc<Engine>);
+
+impl Task {
+    /// Counts one in.
+    pub(crate) fn begin(engine: &Arc<Engine>) -> Task {
+        engine.active.add(1);
+        Task(engine.clone())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.active.set(self.0.active.get() - 1);
     }
 }
 

@@ -34,7 +34,7 @@ use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 use crate::body::Body;
 use crate::exchange::Peer;
 use crate::log::{Event, Level, Report};
-use crate::metrics::Engine;
+use crate::metrics::{Engine, Task};
 use crate::succession::state::{Activity, Left};
 use crate::sys;
 use crate::transport::Socket;
@@ -245,6 +245,11 @@ impl Lot {
         let keeps_time = spawn(Lot::keep_time(Rc::downgrade(&lot)));
         *lot.tasks.borrow_mut() = vec![watches, keeps_time];
         lot
+    }
+
+    /// Counts a task that goes on with a connection.
+    pub(crate) fn task(&self) -> Task {
+        Task::begin(&self.counters)
     }
 
     /// How many connections there are.

@@ -6,7 +6,8 @@
 //!
 //! Lines belong to sessions. A session is a server, with a line for each of its loops and one for itself, its
 //! *control*. When a line ends without a word its descriptors become orphans, which are watched for hang-ups only. A
-//! control may ask for them. While there is another server with a control, that one is told to yield first, and is
+//! control may ask for them. Those of a loop whose server is still there after a while are forgotten: it has given that
+//! line up, and watches them itself. While there is another server with a control, that one is told to yield first, and is
 //! waited for. Orphans that were handed over are kept until the successor says that it is settled or has left them
 //! here again, so that they survive it as well; what was left again is recognised by its open file.
 //!
@@ -53,12 +54,15 @@ pub struct Options {
     pub orphans: Duration,
     /// Whether it ends when there is no line and no orphan left; one that listens for itself, as a service, does not.
     pub ends: bool,
+    /// For how long the lines of a process that ends may outlive each other. What was left on one of which the server is
+    /// still there after that is the server's again.
+    pub grace: Duration,
 }
 
 impl Default for Options {
-    /// A minute for orphans, and an end when there is nothing left to do.
+    /// A minute for orphans, an end when there is nothing left to do, and five seconds of grace.
     fn default() -> Options {
-        Options { orphans: Duration::from_secs(60), ends: true }
+        Options { orphans: Duration::from_secs(60), ends: true, grace: Duration::from_secs(5) }
     }
 }
 
@@ -111,7 +115,9 @@ pub struct Babysitter {
     succession: Option<Succession>,
     /// The server that was handed something and has not settled yet.
     handed_to: Option<usize>,
-    /// Since when there have been orphans and no server.
+    /// Sessions of which a loop's line has ended, and when it is asked whether their server has.
+    doubtful: Vec<(u64, Instant)>,
+    /// Since when something has been left and there is no server.
     alone_since: Option<Instant>,
     /// Who has never had anything to do ends after a while, too.
     opened: Instant,
@@ -158,6 +164,7 @@ impl Babysitter {
             told: Vec::new(),
             succession: None,
             handed_to: None,
+            doubtful: Vec::new(),
             alone_since: None,
             opened: Instant::now(),
             had_work: false,
@@ -243,7 +250,8 @@ impl Babysitter {
         let yields = self.succession.as_ref().map(|succession| succession.until);
         let in_vain =
             (self.options.ends && !self.had_work).then(|| self.opened + self.options.orphans);
-        orphans.into_iter().chain(yields).chain(in_vain).min()
+        let doubtful = self.doubtful.iter().map(|&(_, until)| until).min();
+        orphans.into_iter().chain(yields).chain(in_vain).chain(doubtful).min()
     }
 
     fn turn(&mut self, events: &[Event]) {
@@ -317,9 +325,14 @@ impl Babysitter {
             let who = peer.map_or("the other server".to_owned(), |peer| peer.to_string());
             self.refuse(successor, &format!("{who} does not yield; end it first"));
         }
+        while let Some(at) = self.doubtful.iter().position(|&(_, until)| until <= now) {
+            let (session, _) = self.doubtful.swap_remove(at);
+            self.settle_doubt(session);
+        }
         let has_server =
             self.members.iter().any(|(_, member)| matches!(member.whose, Whose::Control(_)));
-        if has_server || self.registrations.orphans() == 0 {
+        let is_empty = self.registrations.orphans() == 0 && self.records.len() == 0;
+        if has_server || is_empty {
             self.alone_since = None;
             return;
         }
@@ -474,6 +487,7 @@ impl Babysitter {
             (Request::Adopt { upgrades }, Whose::Control(session)) => {
                 self.adopt(index, session, upgrades);
             }
+            (Request::Show, Whose::Control(_)) => self.show(index),
             (Request::Yielded, Whose::Control(_)) => self.yielded(index),
             (Request::Settled, Whose::Control(_)) => {
                 self.handed_to = None;
@@ -571,6 +585,9 @@ impl Babysitter {
             if !is_through {
                 self.registrations.forget_session(session);
                 self.records.clear();
+                if self.handed_to.take_if(|successor| *successor == index).is_some() {
+                    self.registrations.forget_handed_over();
+                }
             }
         }
         if let Some(member) = self.members.get_mut(index) {
@@ -587,7 +604,14 @@ impl Babysitter {
         if self.succession.as_ref().is_some_and(|succession| succession.successor == index) {
             self.succession = None;
         }
-        let Whose::Control(session) = member.whose else { return };
+        let session = match member.whose {
+            Whose::Control(session) => session,
+            Whose::Loop(session) if !member.is_through => {
+                self.doubtful.push((session, Instant::now() + self.options.grace));
+                return;
+            }
+            _ => return,
+        };
         if self.handed_to.take_if(|successor| *successor == index).is_some() {
             self.registrations.take_back();
         }

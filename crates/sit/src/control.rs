@@ -1,5 +1,13 @@
 //! A server's side: what it does to be succeeded, and to succeed another.
+//!
+//! What a server leaves as it goes along it says without waiting, under locks of its own and on its way to somebody who
+//! does wait. What its line has no room for is kept here, in order, and sent when there is room, so that a babysitter
+//! that is busy for a moment, or was stopped for an hour, delays nobody and loses nothing. A server never closes its line
+//! while it is at work: to the babysitter that is the end of the process, after which another server goes on with the
+//! connections. If it has to give up, since more is kept than it has memory for, the last thing that it says is that it
+//! leaves nothing.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,8 +23,11 @@ use crate::records::parts;
 /// For how long a babysitter may take to answer. A server that is to yield takes a part of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// For how long it may leave its line full: whoever says something to it has other things to do.
+/// For how long one who ends tries to say so.
 const ROOM: Duration = Duration::from_secs(1);
+
+/// The most bytes that are kept for a line without room. A babysitter that lets more pile up is not at work.
+const KEPT: usize = 64 << 20;
 
 /// Why a babysitter cannot be worked with.
 #[derive(Debug)]
@@ -99,6 +110,18 @@ pub struct Control {
     line: Line,
     session: u64,
     waiting: u64,
+    /// What there was no room for, and its bytes in all.
+    unsent: VecDeque<Unsent>,
+    kept: usize,
+    /// Only that it leaves nothing is still to be said.
+    has_given_up: bool,
+}
+
+/// What is to be sent.
+#[derive(Debug)]
+struct Unsent {
+    packet: Vec<u8>,
+    descriptor: Option<OwnedFd>,
 }
 
 /// Opens a line, says who is on it, and tells how many orphans there are.
@@ -137,6 +160,12 @@ fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
     }
 }
 
+/// Whether an attempt is to be made again: there is no room, or there are too many descriptors on their way.
+fn is_later(error: &io::Error) -> bool {
+    let many = rustix::io::Errno::TOOMANYREFS.raw_os_error();
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(many)
+}
+
 /// Waits for a packet; true if descriptors were lost on the way.
 fn receive(
     line: &Line,
@@ -169,7 +198,8 @@ impl Control {
     /// [`Error::Nobody`] if there is none, [`Error::Refused`] if it does not want this server.
     pub fn connect(path: &Path, session: u64) -> Result<Control, Error> {
         let (line, waiting) = open(path, Role::Control, session)?;
-        Ok(Control { path: path.to_path_buf(), line, session, waiting })
+        let (path, unsent) = (path.to_path_buf(), VecDeque::new());
+        Ok(Control { path, line, session, waiting, unsent, kept: 0, has_given_up: false })
     }
 
     /// A line for a loop of this server.
@@ -206,15 +236,92 @@ impl Control {
         Error::Lost { path: self.path.clone(), doing, source }
     }
 
+    /// Says something, now or as soon as there is room.
     fn ask(
-        &self,
+        &mut self,
         doing: &'static str,
         request: &Request<'_>,
-        descriptors: &[BorrowedFd<'_>],
+        descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(), Error> {
-        let until = Instant::now() + ROOM;
-        let sent = self.line.send_until(until, &encode(request), descriptors);
-        sent.map_err(|source| self.lost(doing, source))
+        self.catch_up()?;
+        if self.has_given_up {
+            return Ok(());
+        }
+        let packet = encode(request);
+        if self.unsent.is_empty() {
+            match self.line.send(&packet, descriptor.as_slice()) {
+                Err(error) if is_later(&error) => {}
+                outcome => return outcome.map_err(|source| self.lost(doing, source)),
+            }
+        }
+        let descriptor = descriptor.map(|descriptor| descriptor.try_clone_to_owned()).transpose();
+        let descriptor = descriptor.map_err(|source| self.lost(doing, source))?;
+        self.kept += packet.len();
+        self.unsent.push_back(Unsent { packet, descriptor });
+        if self.kept > KEPT {
+            let packet = encode(&Request::Bye);
+            (self.unsent, self.has_given_up) = (VecDeque::new(), true);
+            self.unsent.push_back(Unsent { packet, descriptor: None });
+        }
+        Ok(())
+    }
+
+    /// Sends what there was no room for. To be done when [the line](Control::as_fd) is writable, if
+    /// [something is left](Control::is_behind).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the babysitter has gone, or has not read for so long that it was given up; it holds nothing of
+    /// this server then.
+    pub fn catch_up(&mut self) -> Result<(), Error> {
+        let doing = "catching up with";
+        while let Some(next) = self.unsent.front() {
+            let descriptor = next.descriptor.as_ref().map(AsFd::as_fd);
+            match self.line.send(&next.packet, descriptor.as_slice()) {
+                Err(error) if is_later(&error) => return Ok(()),
+                outcome => outcome.map_err(|source| self.lost(doing, source))?,
+            }
+            self.kept -= self.kept.min(next.packet.len());
+            self.unsent.pop_front();
+        }
+        if self.has_given_up {
+            let what = "it has not read for too long, and holds nothing of this server any more";
+            return Err(self.lost(doing, io::Error::new(io::ErrorKind::TimedOut, what)));
+        }
+        Ok(())
+    }
+
+    /// Whether something is still to be sent.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// The same for one who waits until all is sent.
+    fn catch_up_until(&mut self, doing: &'static str, until: Instant) -> Result<(), Error> {
+        loop {
+            self.catch_up()?;
+            if !self.is_behind() {
+                return Ok(());
+            }
+            // Too many descriptors on their way say nothing of the line's room.
+            let soon = until.min(Instant::now() + Duration::from_millis(10));
+            self.line.wait(true, soon).map_err(|source| self.lost(doing, source))?;
+            if Instant::now() >= until {
+                let what = "it does not read what it is told";
+                return Err(self.lost(doing, io::Error::new(io::ErrorKind::TimedOut, what)));
+            }
+        }
+    }
+
+    /// Copies of the listeners that are [held](Control::hold) there, whoever has left them. Nobody yields for that: one
+    /// who wants to take over has the chance to find out whether it can.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`], [`Error::Lost`].
+    pub fn listeners(&mut self) -> Result<Vec<Orphan>, Error> {
+        Ok(self.take("asking for the listeners of", &Request::Show)?.orphans)
     }
 
     /// Takes what other servers have left. One that is still at work is told to yield first, if `upgrades`.
@@ -222,9 +329,14 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Refused`] if another server is at work and is not to yield, or does not; [`Error::Lost`].
-    pub fn adopt(&self, upgrades: bool) -> Result<Adopted, Error> {
-        let doing = "taking over from";
-        self.ask(doing, &Request::Adopt { upgrades }, &[])?;
+    pub fn adopt(&mut self, upgrades: bool) -> Result<Adopted, Error> {
+        self.take("taking over from", &Request::Adopt { upgrades })
+    }
+
+    /// Asks for something that is handed over in several packets.
+    fn take(&mut self, doing: &'static str, request: &Request<'_>) -> Result<Adopted, Error> {
+        self.ask(doing, request, None)?;
+        self.catch_up_until(doing, Instant::now() + PATIENCE)?;
         let mut adopted = Adopted::default();
         let (mut packet, mut descriptors, mut part) = (Vec::new(), Vec::new(), Vec::new());
         loop {
@@ -265,10 +377,10 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Lost`].
-    pub fn hold(&self, key: u64, descriptor: impl AsFd, state: &[u8]) -> Result<(), Error> {
+    pub fn hold(&mut self, key: u64, descriptor: impl AsFd, state: &[u8]) -> Result<(), Error> {
         let watching = Watching { key, events: 0, number: -1, state };
         let request = Request::Watch(vec![watching]);
-        self.ask("leaving a descriptor with", &request, &[descriptor.as_fd()])
+        self.ask("leaving a descriptor with", &request, Some(descriptor.as_fd()))
     }
 
     /// Takes back what [`hold`](Control::hold) has left.
@@ -276,19 +388,19 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Lost`].
-    pub fn release(&self, key: u64) -> Result<(), Error> {
-        self.ask("taking a descriptor back from", &Request::Forget(vec![key]), &[])
+    pub fn release(&mut self, key: u64) -> Result<(), Error> {
+        self.ask("taking a descriptor back from", &Request::Forget(vec![key]), None)
     }
 
-    /// Leaves a record, in the place of the one of the same name. What was left is there for the next server whatever
+    /// Leaves a record, in the place of the one of the same name; one without bytes takes that away. What was left is there for the next server whatever
     /// becomes of this one.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`].
-    pub fn keep(&self, space: u64, id: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub fn keep(&mut self, space: u64, id: u64, bytes: &[u8]) -> Result<(), Error> {
         for record in parts(space, id, bytes) {
-            self.ask("leaving a record with", &Request::Keep(record), &[])?;
+            self.ask("leaving a record with", &Request::Keep(record), None)?;
         }
         Ok(())
     }
@@ -298,8 +410,8 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Lost`].
-    pub fn trim(&self, space: u64, below: u64) -> Result<(), Error> {
-        self.ask("removing records from", &Request::Trim { space, below }, &[])
+    pub fn trim(&mut self, space: u64, below: u64) -> Result<(), Error> {
+        self.ask("removing records from", &Request::Trim { space, below }, None)
     }
 
     /// Whether another server wants to take over. To be looked at when [the line](Control::as_fd) is readable.
@@ -334,13 +446,14 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Lost`].
-    pub fn yielded(&self) -> Result<(), Error> {
+    pub fn yielded(&mut self) -> Result<(), Error> {
         let doing = "yielding to";
-        self.ask(doing, &Request::Yielded, &[])?;
+        self.ask(doing, &Request::Yielded, None)?;
         // What is said on one line may overtake what is said on another.
-        self.ask(doing, &Request::Sync(0), &[])?;
+        self.ask(doing, &Request::Sync(0), None)?;
         let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
         let until = Instant::now() + PATIENCE;
+        self.catch_up_until(doing, until)?;
         loop {
             receive(&self.line, &mut packet, &mut descriptors, until)
                 .map_err(|source| self.lost(doing, source))?;
@@ -360,8 +473,8 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Lost`].
-    pub fn settled(&self) -> Result<(), Error> {
-        self.ask("settling with", &Request::Settled, &[])
+    pub fn settled(&mut self) -> Result<(), Error> {
+        self.ask("settling with", &Request::Settled, None)
     }
 
     /// Ends the session: nothing of this server is kept.
@@ -369,8 +482,10 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Lost`].
-    pub fn bye(self) -> Result<(), Error> {
-        self.ask("leaving", &Request::Bye, &[])
+    pub fn bye(mut self) -> Result<(), Error> {
+        let doing = "leaving";
+        self.ask(doing, &Request::Bye, None)?;
+        self.catch_up_until(doing, Instant::now() + ROOM)
     }
 }
 

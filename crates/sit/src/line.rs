@@ -1,13 +1,16 @@
 //! A line between a loop and its babysitter.
 
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -87,7 +90,7 @@ impl Line {
         loop {
             let parts = [IoSlice::new(packet)];
             match rustix::net::sendmsg(&self.0, &parts, &mut ancillary, flags) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 outcome => return Ok(outcome.map(drop)?),
             }
         }
@@ -126,9 +129,9 @@ impl Line {
         let said = loop {
             let mut parts = [IoSliceMut::new(room)];
             match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, flags) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 // The other side has gone and has not read everything. This is told once, before what it said last.
-                Err(rustix::io::Errno::CONNRESET) if !is_reset => is_reset = true,
+                Err(Errno::CONNRESET) if !is_reset => is_reset = true,
                 outcome => break outcome?,
             }
         };
@@ -159,7 +162,7 @@ impl Line {
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
             match rustix::event::poll(&mut [PollFd::new(&self.0, wanted)], Some(&left)) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 outcome => return Ok(outcome? > 0),
             }
         }
@@ -217,7 +220,31 @@ impl From<OwnedFd> for Line {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
-    file: Option<PathBuf>,
+    file: Option<Made>,
+}
+
+/// A file that was made here, as opposed to one that has come into its place.
+#[derive(Debug)]
+struct Made {
+    path: PathBuf,
+    name: (u64, u64),
+}
+
+/// Keeps others who want to listen in a folder waiting, while it is found out whether somebody listens there: between
+/// being bound and listening a socket looks like one that was left. The kernel gives the lock back with the file. One who
+/// has had it for a second has it for another reason, and is not waited for.
+fn alone_in(folder: Option<&Path>) -> io::Result<File> {
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (folder, until) = (File::open(folder)?, Instant::now() + Duration::from_secs(1));
+    loop {
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(Errno::WOULDBLOCK) => return Ok(folder),
+            outcome => return outcome.map(|()| folder).map_err(io::Error::from),
+        }
+    }
 }
 
 /// Whether it is the file of a socket that nobody listens on.
@@ -236,17 +263,20 @@ impl Listener {
     pub fn bind(path: &Path) -> io::Result<Listener> {
         let socket = new()?;
         let address = SocketAddrUnix::new(path)?;
+        let _alone = alone_in(path.parent())?;
         // The file gets the permissions of the socket, and so never has others than these (`unix_bind` in the kernel).
         rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         match rustix::net::bind(&socket, &address) {
-            Err(rustix::io::Errno::ADDRINUSE) if is_left(path) => {
+            Err(Errno::ADDRINUSE) if is_left(path) => {
                 std::fs::remove_file(path)?;
                 rustix::net::bind(&socket, &address)?;
             }
             outcome => outcome?,
         }
-        let listener = Listener { socket, file: Some(path.to_path_buf()) };
+        let mut listener = Listener { socket, file: None };
         rustix::net::listen(&listener.socket, 64)?;
+        let made = path.symlink_metadata()?;
+        listener.file = Some(Made { path: path.to_path_buf(), name: (made.dev(), made.ino()) });
         Ok(listener)
     }
 
@@ -276,9 +306,11 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(file) = &self.file {
+        let Some(Made { path, name }) = &self.file else { return };
+        let _alone = alone_in(path.parent());
+        if path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == *name) {
             // Left behind it does no harm: who listens there next replaces it.
-            let _ = std::fs::remove_file(file);
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -288,7 +320,6 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(10)
@@ -378,5 +409,43 @@ mod tests {
         std::os::unix::net::UnixListener::bind(&path).map(drop).unwrap();
         assert!(path.exists());
         drop(Listener::bind(&path).unwrap());
+    }
+
+    #[test]
+    fn of_many_who_want_to_listen_in_the_same_place_one_does() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..50 {
+            let path = folder.path().join(format!("sit{round}"));
+            drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+            let start = std::sync::Barrier::new(4);
+            let all: Vec<io::Result<Listener>> = std::thread::scope(|scope| {
+                let bind = || {
+                    start.wait();
+                    Listener::bind(&path)
+                };
+                let all: Vec<_> = (0..4).map(|_| scope.spawn(bind)).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            let listening: Vec<&Listener> =
+                all.iter().filter_map(|one| one.as_ref().ok()).collect();
+            assert_eq!(listening.len(), 1, "{all:?}");
+            let line = Line::connect(&path).unwrap();
+            let found = std::iter::repeat_with(|| listening[0].accept()).take(9);
+            let found = found.filter_map(Result::ok).count();
+            assert!(found > 0, "somebody else listens: {line:?}");
+        }
+    }
+
+    #[test]
+    fn a_listener_takes_its_own_file_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sit");
+        let first = Listener::bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = Listener::bind(&path).unwrap();
+        drop(first);
+        assert!(Line::connect(&path).is_ok());
+        drop(second);
+        assert!(!path.exists());
     }
 }

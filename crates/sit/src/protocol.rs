@@ -9,7 +9,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. Programs of different versions do not go on with each other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The most bytes of a packet.
 pub const PACKET: usize = 64 << 10;
@@ -54,7 +54,7 @@ pub struct Record<'a> {
     pub id: u64,
     /// The next packet with this name goes on with it.
     pub more: bool,
-    /// What there is to be known.
+    /// What there is to be known; nothing: the record of this name is forgotten.
     pub bytes: &'a [u8],
 }
 
@@ -96,6 +96,8 @@ pub enum Request<'a> {
         /// The first id that is kept.
         below: u64,
     },
+    /// To hand over copies of what is only held, whoever's it is. Nothing changes for those.
+    Show,
     /// To hand over what other servers have left. One that is still there is told to yield if `upgrades`, and is a
     /// reason to refuse otherwise.
     Adopt {
@@ -217,6 +219,7 @@ mod tests {
             Request::Forget(vec![1, u64::MAX]),
             Request::Keep(record),
             Request::Trim { space: 3, below: 4 },
+            Request::Show,
             Request::Adopt { upgrades: true },
             Request::Bye,
         ] {

@@ -26,6 +26,8 @@ impl Records {
         bytes.extend_from_slice(record.bytes);
         if record.more {
             self.partial = Some((name, bytes));
+        } else if bytes.is_empty() {
+            self.all.remove(&name);
         } else {
             self.all.insert(name, bytes.into());
         }
@@ -97,6 +99,8 @@ mod tests {
         records.keep(&record(7, 7, true, b"half"));
         records.keep(&record(7, 8, false, b"whole"));
         assert_eq!(names(&records), [(0, 9), (2, 1), (7, 8)]);
+        records.keep(&record(7, 8, false, b""));
+        assert_eq!(names(&records), [(0, 9), (2, 1)]);
         records.clear();
         assert_eq!(records.len(), 0);
     }

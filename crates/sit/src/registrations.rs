@@ -189,6 +189,19 @@ impl Registrations {
         self.remove_if(|registration| registration.line.is_none());
     }
 
+    /// Forgets what a server had on lines that it has given up.
+    pub fn forget_orphans_of(&mut self, session: u64) {
+        self.remove_if(|registration| {
+            registration.line.is_none() && registration.session == session
+        });
+    }
+
+    /// Those that are only held, whoever has left them.
+    pub fn held(&self) -> Vec<usize> {
+        let held = self.all.iter().filter(|(_, registration)| registration.events == 0);
+        held.map(|(index, _)| index).collect()
+    }
+
     /// Forgets those that a successor was given.
     pub fn forget_handed_over(&mut self) {
         self.remove_if(|registration| registration.line.is_none() && registration.handed_over);

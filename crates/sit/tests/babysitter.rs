@@ -32,10 +32,13 @@ struct Sitter {
 }
 
 fn sitter(orphans: Duration) -> Sitter {
+    sitter_with(Options { orphans, ..Options::default() })
+}
+
+fn sitter_with(options: Options) -> Sitter {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sit");
     let (sender, happenings) = mpsc::channel();
-    let options = Options { orphans, ends: true };
     let report = move |happening: &Happening| drop(sender.send(happening.clone()));
     let mut babysitter = Babysitter::new(options, report).unwrap();
     babysitter.listen(Listener::bind(&path).unwrap()).unwrap();
@@ -154,7 +157,7 @@ fn what_a_lost_server_has_left_is_handed_to_the_next() {
     };
     let mut clients = Vec::new();
     {
-        let control = Control::connect(&sitter.path, 1).unwrap();
+        let mut control = Control::connect(&sitter.path, 1).unwrap();
         let line = control.line().unwrap();
         control.hold(9, &listener, b"listener").unwrap();
         let servers: Vec<TcpStream> = (0..3 * FULL)
@@ -177,6 +180,10 @@ fn what_a_lost_server_has_left_is_handed_to_the_next() {
             control.keep(space, id, &long[id as usize..]).unwrap();
         }
         control.trim(1, 2).unwrap();
+        // What is still here would go with it.
+        while control.is_behind() {
+            control.catch_up().unwrap();
+        }
         assert_eq!(sync(&line).len, 3 * FULL as u64);
         // One that stirs is the server's again, and goes with it.
         (&clients[0]).write_all(b"x").unwrap();
@@ -189,7 +196,7 @@ fn what_a_lost_server_has_left_is_handed_to_the_next() {
     // Of those that hang up meanwhile nobody hears. What the others send waits for them.
     drop(clients.pop());
     (&clients[1]).write_all(b"question").unwrap();
-    let control = Control::connect(&sitter.path, 2).unwrap();
+    let mut control = Control::connect(&sitter.path, 2).unwrap();
     let end = soon();
     while Control::connect(&sitter.path, 3).unwrap().waiting() != 3 * FULL as u64 - 1 {
         assert!(Instant::now() < end, "who has gone is not noticed");
@@ -224,7 +231,7 @@ fn what_a_lost_server_has_left_is_handed_to_the_next() {
 #[test]
 fn a_server_at_work_yields_to_one_that_upgrades() {
     let sitter = sitter(PATIENCE);
-    let old = Control::connect(&sitter.path, 1).unwrap();
+    let mut old = Control::connect(&sitter.path, 1).unwrap();
     let line = old.line().unwrap();
     let (kept, _peer) = UnixStream::pair().unwrap();
     ask(&line, &Request::Watch(vec![watching(1, -1, b"kept")]), &[&kept]);
@@ -236,7 +243,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     }
     let path = sitter.path.clone();
     let successor = std::thread::spawn(move || {
-        let new = Control::connect(&path, 3).unwrap();
+        let mut new = Control::connect(&path, 3).unwrap();
         let adopted = new.adopt(true).unwrap();
         (new, adopted)
     });
@@ -266,7 +273,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     // The successor ends before it is settled: another one is given the same.
     drop(new);
     sitter.until(|happening| matches!(happening, Happening::Lost { .. }));
-    let third = Control::connect(&sitter.path, 4).unwrap();
+    let mut third = Control::connect(&sitter.path, 4).unwrap();
     let adopted = third.adopt(false).unwrap();
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (2, 2));
     // What is left again replaces what was handed over.
@@ -277,7 +284,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     third.settled().unwrap();
     drop((line, third));
     sitter.until(|happening| matches!(happening, Happening::Lost { orphans: 1, .. }));
-    let last = Control::connect(&sitter.path, 5).unwrap();
+    let mut last = Control::connect(&sitter.path, 5).unwrap();
     let adopted = last.adopt(true).unwrap();
     assert_eq!(adopted.orphans.len(), 1);
     assert_eq!(adopted.orphans[0].state, b"again");
@@ -452,4 +459,176 @@ fn no_packet_stops_it() {
     drop(keeper);
     control.bye().unwrap();
     sitter.end();
+}
+
+#[test]
+fn listeners_are_shown_while_their_server_is_at_work() {
+    let sitter = sitter(PATIENCE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut old = Control::connect(&sitter.path, 1).unwrap();
+    let line = old.line().unwrap();
+    let (kept, _peer) = UnixStream::pair().unwrap();
+    ask(&line, &Request::Watch(vec![watching(1, -1, b"kept")]), &[&kept]);
+    old.hold(9, &listener, b"listener").unwrap();
+    sync(&line);
+    let mut new = Control::connect(&sitter.path, 2).unwrap();
+    for _ in 0..2 {
+        let shown = new.listeners().unwrap();
+        let [shown] = <[_; 1]>::try_from(shown).unwrap();
+        assert_eq!(shown.state, b"listener");
+        let shown = TcpListener::from(shown.descriptor);
+        assert_eq!(shown.local_addr().unwrap(), listener.local_addr().unwrap());
+    }
+    assert!(!old.is_to_yield().unwrap());
+    // Who has looked and goes takes nothing along.
+    drop(new);
+    sitter.until(|happening| matches!(happening, Happening::Lost { .. }));
+    assert_eq!(sync(&line).len, 1);
+    drop((line, old));
+    sitter.until(|happening| matches!(happening, Happening::Lost { orphans: 2, .. }));
+    let mut next = Control::connect(&sitter.path, 3).unwrap();
+    assert_eq!(next.listeners().unwrap().len(), 1);
+    assert_eq!(next.adopt(false).unwrap().orphans.len(), 2);
+}
+
+/// Somebody who greets as a babysitter does, and reads when it is told to.
+fn greets(listener: &Listener) -> Line {
+    let line = loop {
+        match listener.accept() {
+            Ok(line) => break line,
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+    };
+    hear_any(&line);
+    let welcome = postcard::to_stdvec(&Notice::Welcome { orphans: 0 }).unwrap();
+    let first = [&b"superpollsit"[..], &VERSION.to_le_bytes(), &welcome].concat();
+    line.send(&first, &[]).unwrap();
+    line
+}
+
+/// The next packet, and how many descriptors came with it.
+fn hear_any(line: &Line) -> (Vec<u8>, usize) {
+    let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
+    assert!(line.wait(false, soon()).unwrap(), "nothing is said");
+    line.receive(&mut packet, &mut descriptors).unwrap();
+    (packet, descriptors.len())
+}
+
+#[test]
+fn what_a_full_line_has_no_room_for_is_said_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sit");
+    let listener = Listener::bind(&path).unwrap();
+    let opening = std::thread::spawn(move || Control::connect(&path, 1).unwrap());
+    let line = greets(&listener);
+    let mut control = opening.join().unwrap();
+    let mut said = 0;
+    while !control.is_behind() {
+        said += 1;
+        control.keep(1, said, &said.to_le_bytes()).unwrap();
+    }
+    let (held, _peer) = UnixStream::pair().unwrap();
+    control.hold(7, &held, b"held").unwrap();
+    drop(held);
+    for _ in 0..100 {
+        said += 1;
+        control.keep(1, said, &said.to_le_bytes()).unwrap();
+    }
+    let (mut heard, mut descriptors) = (0, 0);
+    while heard < said {
+        control.catch_up().unwrap();
+        let (packet, came) = hear_any(&line);
+        descriptors += came;
+        match postcard::from_bytes(&packet).unwrap() {
+            Request::Keep(record) => {
+                heard += 1;
+                assert_eq!((record.id, record.bytes), (heard, &heard.to_le_bytes()[..]));
+            }
+            Request::Watch(all) => assert_eq!(all[0].state, b"held"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(!control.is_behind() && descriptors == 1);
+}
+
+#[test]
+fn a_babysitter_that_does_not_read_is_given_up_in_the_end_and_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sit");
+    let listener = Listener::bind(&path).unwrap();
+    let opening = std::thread::spawn(move || Control::connect(&path, 1).unwrap());
+    let line = greets(&listener);
+    let mut control = opening.join().unwrap();
+    let much = vec![0; 1 << 20];
+    for id in 0..80 {
+        control.keep(1, id, &much).unwrap();
+    }
+    assert!(control.is_behind());
+    // Its line is still there, and what it says last is that it leaves nothing.
+    let mut last = Vec::new();
+    let error = loop {
+        match control.catch_up() {
+            Ok(()) => last = hear_any(&line).0,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("has not read for too long"), "{error}");
+    drop(control);
+    loop {
+        match hear_any(&line).0 {
+            packet if packet.is_empty() => break,
+            packet => last = packet,
+        }
+    }
+    assert_eq!(postcard::from_bytes::<Request<'_>>(&last).unwrap(), Request::Bye);
+}
+
+#[test]
+fn what_was_left_on_a_line_that_is_given_up_is_its_servers_again() {
+    let grace = Duration::from_millis(50);
+    let sitter = sitter_with(Options { grace, ..Options::default() });
+    let mut old = Control::connect(&sitter.path, 1).unwrap();
+    let (one, two) = (old.line().unwrap(), old.line().unwrap());
+    let pairs: Vec<_> = (0..2).map(|_| UnixStream::pair().unwrap()).collect();
+    ask(&one, &Request::Watch(vec![watching(1, -1, b"given up")]), &[&pairs[0].0]);
+    ask(&two, &Request::Watch(vec![watching(1, -1, b"kept")]), &[&pairs[1].0]);
+    sync(&one);
+    sync(&two);
+    let mut new = Control::connect(&sitter.path, 2).unwrap();
+    drop(one);
+    let waiting = || Control::connect(&sitter.path, 3).unwrap().waiting();
+    let end = soon();
+    while waiting() > 0 {
+        assert!(Instant::now() < end, "it is not forgotten");
+    }
+    // The same if the server yields before that is clear.
+    let three = old.line().unwrap();
+    ask(&three, &Request::Watch(vec![watching(1, -1, b"given up")]), &[&pairs[0].0]);
+    sync(&three);
+    drop(three);
+    sync(&two);
+    let taking = std::thread::spawn(move || {
+        let adopted = new.adopt(true).unwrap();
+        (new, adopted)
+    });
+    let end = soon();
+    while !old.is_to_yield().unwrap() {
+        assert!(Instant::now() < end, "it is not told");
+    }
+    old.yielded().unwrap();
+    let (_new, adopted) = taking.join().unwrap();
+    let states: Vec<_> = adopted.orphans.iter().map(|orphan| &orphan.state[..]).collect();
+    assert_eq!(states, [&b"kept"[..]]);
+}
+
+#[test]
+fn records_alone_are_not_kept_for_ever() {
+    let options = Options { orphans: Duration::from_millis(30), ends: false, ..Options::default() };
+    let sitter = sitter_with(options);
+    let mut control = Control::connect(&sitter.path, 1).unwrap();
+    control.keep(1, 1, b"x").unwrap();
+    drop(control);
+    sitter.until(|happening| matches!(happening, Happening::Dropped { orphans: 0 }));
+    let mut control = Control::connect(&sitter.path, 2).unwrap();
+    assert_eq!(control.adopt(false).unwrap().records.len(), 0);
 }

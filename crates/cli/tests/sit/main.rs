@@ -1,6 +1,7 @@
 //! The built commands `superpoll sit` and `superpoll serve`: what lives on when a server is upgraded, or killed.
 
 mod crowd;
+mod mishaps;
 mod refusals;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::stage::{Site, connect, get};
 use crate::succession::Nursery;
 
-fn refused(command: &mut Command) -> String {
+pub fn refused(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(!output.status.success(), "{command:?}");
     let said = String::from_utf8(output.stderr).unwrap();

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use slab::Slab;
+use superpoll_rt::time;
 
 use super::cursor::Cursor;
 use crate::config::Channel;
@@ -16,6 +17,10 @@ use crate::succession::ledger::{Ledger, encode_message};
 
 /// After so many messages the oldest are taken out of the ledger.
 const TRIMMED_EVERY: u64 = 32;
+
+/// For how long a publisher is kept waiting for a babysitter that is behind, and how often it is looked.
+const SAFE: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(1);
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -113,6 +118,25 @@ impl Hub {
         state.ledger = Some((ledger, space));
     }
 
+    /// The same where those that there are have come from there.
+    pub(crate) fn go_on_in(&self, ledger: Arc<dyn Ledger>, space: u64) {
+        self.state().ledger = Some((ledger, space));
+    }
+
+    /// No message is written down any more.
+    pub(crate) fn is_dropped(&self) -> Option<u64> {
+        self.state().ledger.take().map(|(_, space)| space)
+    }
+
+    /// Waits until what was published is there for a successor, at most for a moment.
+    pub(super) async fn is_safe(&self) {
+        let Some((ledger, _)) = self.state().ledger.clone() else { return };
+        let end = Instant::now() + SAFE;
+        while !ledger.has_room() && Instant::now() < end {
+            time::sleep(NAP).await;
+        }
+    }
+
     /// The number of the space that it is written down in.
     pub(crate) fn space(&self) -> Option<u64> {
         self.state().ledger.as_ref().map(|(_, space)| *space)
@@ -169,6 +193,9 @@ impl Hub {
         let surplus = state.log.len().saturating_sub(options.history);
         state.log.drain(..surplus);
         state.options = options;
+        if surplus > 0 {
+            state.trim();
+        }
     }
 
     /// Publishes a message, which is text if it is UTF-8, and tells its id; none if another server goes on with the
@@ -207,12 +234,8 @@ impl Hub {
             }
             state_now.log.push_back(message);
         }
-        if id.is_multiple_of(TRIMMED_EVERY)
-            && let Some((ledger, space)) = &state_now.ledger
-        {
-            // The last one is kept in any case: it says where the channel is.
-            let first = state_now.log.front().map_or(id, |message| message.id);
-            ledger.trim(*space, first);
+        if id.is_multiple_of(TRIMMED_EVERY) {
+            state_now.trim();
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -273,6 +296,15 @@ impl Hub {
 }
 
 impl State {
+    /// Takes the messages that are not kept any more out of the ledger.
+    fn trim(&self) {
+        if let Some((ledger, space)) = &self.ledger {
+            // The last one is kept in any case: it says where the channel is.
+            let first = self.log.front().map_or(self.last, |message| message.id);
+            ledger.trim(*space, first);
+        }
+    }
+
     fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
         let last = self.last;
         let Some(Cursor { id, epoch: of }) = after else {

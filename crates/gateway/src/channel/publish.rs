@@ -37,6 +37,7 @@ impl Desk {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("0"));
             return response;
         };
+        self.hub.is_safe().await;
         let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", self.hub.epoch());
         let mut response = self.nothing(StatusCode::CREATED, id);
         *response.body_mut() = json.into();

@@ -24,18 +24,31 @@ impl Registry {
         let mut restored = Registry::default();
         for channel in channels {
             let hub = Hub::restore(Channel::default(), channel.epoch, channel.messages);
-            hub.write_down(by.clone(), channel.space);
+            hub.go_on_in(by.clone(), channel.space);
             restored.0.extend(channel.names.into_iter().map(|name| (name, hub.clone())));
         }
         restored
     }
 
-    /// Has the channels written down for another server.
-    pub(crate) fn write_down(&self, by: &Arc<Succession>) {
+    /// Each of them once.
+    fn hubs(&self) -> Vec<&Arc<Hub>> {
         let mut hubs: Vec<&Arc<Hub>> = Vec::new();
         for hub in self.0.values() {
             if !hubs.iter().any(|other| Arc::ptr_eq(other, hub)) {
                 hubs.push(hub);
+            }
+        }
+        hubs
+    }
+
+    /// Has the channels written down for another server, in the place of those that there were before.
+    pub(crate) fn write_down(&self, before: &Registry, by: &Arc<Succession>) {
+        let hubs = self.hubs();
+        for gone in before.hubs() {
+            if !hubs.iter().any(|hub| Arc::ptr_eq(hub, gone))
+                && let Some(space) = gone.is_dropped()
+            {
+                by.forget_channel(space);
             }
         }
         for hub in hubs {
@@ -102,7 +115,10 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use superpoll_sit::{Babysitter, Control, Listener, Options};
+
     use super::*;
+    use crate::succession::ledger::CHANNELS;
 
     fn config(names: &str, paths: &[&str]) -> Config {
         let mut text = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n".to_owned();
@@ -126,6 +142,48 @@ mod tests {
         assert!(next.find("c", "/z").is_some());
         let other = next.next(&config("\"d\"", &["/x"]));
         assert!(!Arc::ptr_eq(x, other.find("d", "/x").unwrap()));
+    }
+
+    #[test]
+    fn what_is_written_down_of_a_channel_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sit");
+        let mut babysitter = Babysitter::new(Options::default(), |_| {}).unwrap();
+        babysitter.listen(Listener::bind(&path).unwrap()).unwrap();
+        let thread = std::thread::spawn(|| babysitter.run());
+        let by = Arc::new(Succession::begin(&path, Box::new(|error| panic!("{error}"))).unwrap());
+        let first = Registry::default().next(&config("\"a\"", &["/x", "/y"]));
+        first.write_down(&Registry::default(), &by);
+        let next = first.next(&config("\"a\"", &["/y", "/z"]));
+        let published = |registry: &Registry, path: &str| {
+            let hub = registry.find("a", path).unwrap();
+            hub.change(Channel { history: 9, ..Channel::default() });
+            for _ in 0..9 {
+                hub.publish("message").unwrap();
+            }
+        };
+        published(&first, "/x");
+        published(&first, "/y");
+        next.write_down(&first, &by);
+        published(&next, "/z");
+        // Who keeps fewer messages keeps fewer there as well.
+        let hub = next.find("a", "/z").unwrap();
+        hub.change(Channel { history: 2, ..Channel::default() });
+        drop(by);
+        drop((first, next));
+        let mut heir = Control::connect(&path, 1).unwrap();
+        let records = heir.adopt(false).unwrap().records;
+        let of = |space: u64| records.iter().filter(move |record| record.0 == space);
+        let mut found: Vec<(String, usize)> = Vec::new();
+        for (_, space, bytes) in of(CHANNELS) {
+            let channel = ChannelRecord::decode(bytes).unwrap();
+            found.push((channel.names[0].1.clone(), of(*space).count()));
+        }
+        found.sort_unstable();
+        assert_eq!(found, [("/y".to_owned(), 9), ("/z".to_owned(), 2)]);
+        assert_eq!(records.len(), 2 + 9 + 2);
+        heir.bye().unwrap();
+        thread.join().unwrap().unwrap();
     }
 
     #[test]

@@ -278,8 +278,13 @@ impl Desk {
         let member = Member::of(self, index);
         let Ok(plain) = Plain::new(parked.socket) else { return };
         self.set(index, At::Task(mailbox.clone()));
+        let counted = self.lot.task();
         let awake = Awake::new(member, mailbox, session, parked.peer);
-        spawn(awake.run(Transport::Plain(plain))).detach();
+        let goes_on = async move {
+            awake.run(Transport::Plain(plain)).await;
+            drop(counted);
+        };
+        spawn(goes_on).detach();
     }
 }
 

@@ -18,17 +18,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_lite::future::or;
 use superpoll::backend::Topology;
-use superpoll_rt::{AsyncFd, time};
+
+use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::{Error, Front, Kind, Local, Server, failed, local};
 use crate::config::{Babysitter, Config};
 use crate::exchange::Peer;
-use crate::listen::Bound;
 use crate::log::{Event, Level};
 use crate::park::{Lot, Parked, Prepared, Resume, Waiting};
 use crate::seats::Seats;
 use crate::succession::Succession;
+use crate::succession::ledger::Ledger;
 use crate::succession::state::{Activity, Left};
 use crate::sys;
 use crate::transport::Socket;
@@ -41,6 +43,12 @@ const LEAVING: Duration = Duration::from_secs(5);
 
 /// How long it takes until it is looked again.
 const NAP: Duration = Duration::from_millis(1);
+
+/// How many connections an engine goes on with before others have their turn.
+const TOGETHER: usize = 32;
+
+/// How often it is looked whether a line has room that waits for something else than room.
+const BEHIND: Duration = Duration::from_millis(10);
 
 /// What is dealt out to an engine.
 type Hand = Vec<(OwnedFd, Left)>;
@@ -74,40 +82,37 @@ impl Server {
         }
         for (key, front) in fronts.iter().enumerate() {
             match front.kind.bound() {
-                Some(bound) if matches!(**bound, Bound::Tcp(_)) => {
-                    succession.hold(key as u64, bound);
-                }
-                _ => succession.release(key as u64),
+                Some(bound) => succession.hold(key as u64, bound),
+                None => succession.release(key as u64),
             }
         }
     }
 
-    /// Deals connections that another server has left out to the engines.
-    pub(super) fn adopt(&self, connections: Hand) {
+    /// Deals connections that another server has left out to the engines; others were `lost` on the way.
+    pub(super) fn adopt(&self, connections: Hand, lost: usize) {
         let Some(succession) = &self.succession else { return };
         let engines = self.engines.len();
         let mut hands: Vec<Hand> = (0..engines).map(|_| Vec::new()).collect();
-        let all = connections.len();
+        let all = connections.len() + lost;
         for (index, connection) in connections.into_iter().enumerate() {
             hands[index % engines].push(connection);
         }
-        let busy = Arc::new(AtomicUsize::new(engines));
-        let closed = Arc::new(AtomicUsize::new(0));
+        let (busy, adopting) = (Arc::new(AtomicUsize::new(engines)), self.adopting.clone());
+        adopting.store(true, Ordering::Release);
+        let closed = Arc::new(AtomicUsize::new(lost));
         for (engine, hand) in hands.into_iter().enumerate() {
             let (number, seats) = (self.number, self.seats.clone());
             let (succession, report) = (succession.clone(), self.report.clone());
-            let (busy, closed) = (busy.clone(), closed.clone());
-            let adopt = move || {
-                if let Some(local) = local(number) {
-                    let lost = local.adopt(hand, &seats, &succession);
-                    closed.fetch_add(lost, Ordering::Relaxed);
-                }
+            let (busy, adopting) = (busy.clone(), adopting.clone());
+            let (all_closed, closed) = (closed.clone(), closed.clone());
+            let settles = move || {
                 if busy.fetch_sub(1, Ordering::AcqRel) > 1 {
                     return;
                 }
                 succession.settled();
+                adopting.store(false, Ordering::Release);
                 if all > 0 {
-                    let closed = closed.load(Ordering::Relaxed);
+                    let closed = all_closed.load(Ordering::Relaxed);
                     let kept = all - closed;
                     let message = format!(
                         "going on with {kept} connections of another server; {closed} could not go on"
@@ -115,6 +120,17 @@ impl Server {
                     let event = Event::new(Level::Notice, "adopted", message);
                     report(&event.with("connections", kept as u64).with("closed", closed as u64));
                 }
+            };
+            let succession = self.succession.clone();
+            let adopt = move || {
+                let adopts = async move {
+                    if let (Some(local), Some(succession)) = (local(number), succession) {
+                        let lost = local.adopt(hand, &seats, &succession).await;
+                        closed.fetch_add(lost, Ordering::Relaxed);
+                    }
+                    settles();
+                };
+                spawn(adopts).detach();
             };
             // An engine that has ended serves nobody.
             let _ = self.handle.call_on(engine, adopt);
@@ -132,14 +148,30 @@ impl Server {
             && let Some(ear) = succession.ear()
         {
             let ear = AsyncFd::nonblocking(ear);
-            while let Ok(ready) = ear.readable().await {
-                ready.clear();
-                if succession.is_to_yield() {
-                    return;
+            let listens = async {
+                while let Ok(ready) = ear.readable().await {
+                    ready.clear();
+                    if succession.is_to_yield() {
+                        return true;
+                    }
+                    if succession.ear().is_none() {
+                        break;
+                    }
                 }
-                if succession.ear().is_none() {
-                    break;
+                false
+            };
+            let sends = async {
+                loop {
+                    succession.is_behind().await;
+                    let Ok(ready) = ear.writable().await else { return false };
+                    ready.clear();
+                    if !succession.has_room() {
+                        time::sleep(BEHIND).await;
+                    }
                 }
+            };
+            if or(listens, sends).await {
+                return;
             }
         }
         std::future::pending().await
@@ -150,8 +182,14 @@ impl Server {
     /// [`drained`](Server::drained) are for them.
     pub async fn hand_over(&mut self) -> u64 {
         let Some(succession) = self.succession.clone() else { return self.connections() };
+        // What it has not gone on with yet could go on nowhere.
+        let end = Instant::now() + LEAVING;
+        while self.adopting.load(Ordering::Acquire) && Instant::now() < end {
+            time::sleep(NAP).await;
+        }
         self.has_yielded = true;
         for front in &mut self.fronts {
+            front.kind.bound().into_iter().for_each(|bound| bound.own(false));
             if let Kind::Relay(_, relay) = std::mem::replace(&mut front.kind, Kind::Closed) {
                 relay.stop();
             }
@@ -196,17 +234,21 @@ impl Server {
 }
 
 impl Local {
-    /// Goes on with connections; tells how many could not.
-    fn adopt(&self, hand: Hand, seats: &Arc<Seats>, succession: &Succession) -> usize {
+    /// Goes on with connections, between which new ones have their turn; tells how many could not.
+    async fn adopt(&self, hand: Hand, seats: &Arc<Seats>, succession: &Succession) -> usize {
         let all = hand.len();
-        let adopted = hand.into_iter().filter_map(|(descriptor, left)| {
-            self.adopt_one(TcpStream::from(descriptor), left, seats)
-        });
-        let lost = all - adopted.count();
+        let (mut adopted, mut hand) = (0, hand.into_iter());
+        while hand.len() > 0 {
+            let some = hand.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
+                self.adopt_one(TcpStream::from(descriptor), left, seats)
+            });
+            adopted += some.count();
+            yield_now().await;
+        }
         if all > 0 && succession.ear().is_some() {
             self.worker.lot.leave_all();
         }
-        lost
+        all - adopted
     }
 
     /// Goes on with one, if what was written to it since it was left can be explained.

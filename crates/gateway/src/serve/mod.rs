@@ -26,7 +26,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_rustls::TlsAcceptor;
@@ -38,11 +38,11 @@ use crate::config::{self, Config};
 use crate::listen::{Bound, Inherited, Listener};
 use crate::log::{Event, Level, Log, LogFailure, Pad, Report};
 use crate::metrics::Engine;
-use crate::park::Lot;
+use crate::park::{self, Lot};
 use crate::relay::{self, Relay};
 use crate::seats::Seats;
 use crate::status::Overview;
-use crate::succession::{Estate, Succession};
+use crate::succession::Succession;
 use crate::upstream::{self, Group};
 use accepting::Accepting;
 use home::Home;
@@ -109,6 +109,8 @@ pub struct Server {
     groups: BTreeMap<String, Arc<Group>>,
     /// What it leaves with a babysitter process, and whether another server goes on with it.
     succession: Option<Arc<Succession>>,
+    /// Engines still have connections of another server to go on with.
+    adopting: Arc<AtomicBool>,
     has_yielded: bool,
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
@@ -142,6 +144,23 @@ thread_local! {
 
 fn local(server: u64) -> Option<Rc<Local>> {
     SERVERS.with(|servers| servers.borrow().get(&server).cloned())
+}
+
+/// What a configuration needs, opened.
+struct Prepared {
+    groups: BTreeMap<String, Arc<Group>>,
+    parts: Vec<Part>,
+    engines: relay::Engines,
+    fronts: Vec<Front>,
+    relayed: Vec<Relayed>,
+    log: Option<Arc<Log>>,
+}
+
+/// An engine's part of it.
+struct Part {
+    /// For one that has none.
+    lot: Option<park::Prepared>,
+    openings: Vec<Opening>,
 }
 
 /// What an engine is given for a listener.
@@ -190,29 +209,20 @@ impl Server {
         let report: Report = Arc::new(report);
         let succession =
             Succession::of(config, &report).map_err(|error| failed(error.to_string()))?;
-        if succession.is_some() {
-            // From here on another server ends for this one, which has to be able to go on.
-            Server::check(config)?;
+        let lost = |error: superpoll_sit::Error| failed(error.to_string());
+        if let Some(succession) = &succession {
+            inherited.add(succession.listeners().map_err(lost)?);
         }
-        let estate = match &succession {
-            Some(succession) => succession
-                .inherit(inherited.upgrades())
-                .map_err(|error| failed(error.to_string()))?,
-            None => Estate::default(),
-        };
-        inherited.add(estate.listeners);
-        let channels = match &succession {
-            Some(succession) => Registry::restore(estate.channels, succession),
-            None => Registry::default(),
-        };
+        let upgrades = inherited.upgrades();
         let mut server = Server {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             handle,
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
-            channels,
+            channels: Registry::default(),
             groups: BTreeMap::new(),
             succession,
+            adopting: Arc::default(),
             has_yielded: false,
             seats,
             engines,
@@ -220,8 +230,19 @@ impl Server {
             inherited: RefCell::new(inherited),
             report,
         };
-        server.change(runtime, config)?;
-        server.adopt(estate.connections);
+        // Another server may be about to end for this one, which has to be able to go on then.
+        let prepared = server.prepare(runtime, config)?;
+        let estate = match &server.succession {
+            Some(succession) => {
+                Server::check(config)?;
+                let estate = succession.inherit(upgrades).map_err(lost)?;
+                server.channels = Registry::restore(estate.channels, succession);
+                (estate.connections, estate.lost)
+            }
+            None => (Vec::new(), 0),
+        };
+        server.take_on(config, prepared)?;
+        server.adopt(estate.0, estate.1);
         Ok(server)
     }
 
@@ -232,19 +253,21 @@ impl Server {
     ///
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
-        let shared = Arc::new(config.clone());
-        let channels = self.channels.next(config);
+        let prepared = self.prepare(runtime, config)?;
+        self.take_on(config, prepared)
+    }
+
+    /// Opens what a configuration needs. Nothing that is at work notices.
+    fn prepare(&self, runtime: &Runtime, config: &Config) -> Result<Prepared, Error> {
         let groups = self.groups(config)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
-            let blueprint =
-                Blueprint::new(&shared, &self.overview, &channels, &groups).map_err(failed)?;
             // Each engine has its own from the start on.
             let lot = match self.fronts.is_empty() {
                 true => Some(self.lot(config)?),
                 false => None,
             };
-            parts.push((blueprint, lot, Vec::new()));
+            parts.push(Part { lot, openings: Vec::new() });
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
@@ -258,9 +281,9 @@ impl Server {
                     }
                     None => None,
                 };
-                for (_, _, openings) in &mut parts {
+                for part in &mut parts {
                     let exclusive = self.engines.len() > 1 && self.on_epoll;
-                    openings.push(Opening {
+                    part.openings.push(Opening {
                         listener: bound.listener(exclusive).map_err(cannot)?,
                         on: front.listening.clone(),
                         tls: tls.clone(),
@@ -270,21 +293,30 @@ impl Server {
             }
             fronts.push(front);
         }
-        let log =
-            match &config.access_log {
-                Some(wanted) => {
-                    let report = self.report.clone();
-                    let told = move |failure: &LogFailure| {
-                        report(&Event::new(Level::Error, "log-failed", failure.to_string()));
-                    };
-                    let path = wanted.path.display();
-                    let opened = Log::open(wanted, told);
-                    Some(Arc::new(opened.map_err(|error| {
-                        failed(format!("opening the access log {path}: {error}"))
-                    })?))
-                }
-                None => None,
-            };
+        let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
+        Ok(Prepared { groups, parts, engines, fronts, relayed, log })
+    }
+
+    fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
+        let report = self.report.clone();
+        let told = move |failure: &LogFailure| {
+            report(&Event::new(Level::Error, "log-failed", failure.to_string()));
+        };
+        let path = wanted.path.display();
+        let opened = Log::open(wanted, told);
+        opened
+            .map(Arc::new)
+            .map_err(|error| failed(format!("opening the access log {path}: {error}")))
+    }
+
+    /// Has the engines do what a configuration says.
+    fn take_on(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
+        let Prepared { groups, parts, engines, fronts, relayed, log } = prepared;
+        let shared = Arc::new(config.clone());
+        let channels = self.channels.next(config);
+        let blueprint = || Blueprint::new(&shared, &self.overview, &channels, &groups);
+        let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
+        let blueprints = blueprints.map_err(failed)?;
         for relayed in relayed {
             match relayed {
                 Relayed::Change(relay, settings) => relay.change(settings),
@@ -295,11 +327,12 @@ impl Server {
         }
         channels.apply(config);
         if let Some(succession) = &self.succession {
-            channels.write_down(succession);
+            channels.write_down(&self.channels, succession);
         }
         self.channels = channels;
         self.seats.limit(config.limits.connections, config.limits.connections_per_client);
-        for (index, (blueprint, lot, openings)) in parts.into_iter().enumerate() {
+        for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
+            let Part { lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
             let seats = self.seats.clone();
             let counters = self.engines[index].clone();
@@ -350,6 +383,9 @@ impl Server {
             self.handle
                 .call_on(index, begin)
                 .map_err(|error| failed(format!("starting the server: {error}")))?;
+        }
+        for front in &fronts {
+            front.kind.bound().into_iter().for_each(|bound| bound.own(true));
         }
         self.hold(&fronts);
         self.fronts = fronts;

@@ -10,7 +10,7 @@ use slab::Slab;
 
 use crate::config::{Limits, Timeouts};
 use crate::log::Pad;
-use crate::metrics::Engine;
+use crate::metrics::{Engine, Task};
 use crate::park::Lot;
 
 use super::router::Router;
@@ -30,8 +30,6 @@ pub(super) struct Worker {
     resting: Cell<bool>,
     /// The tasks of connections and listeners, to be told when the server changes or is about to end.
     tasks: RefCell<Slab<Waker>>,
-    /// How many of them are connections.
-    active: Cell<u64>,
 }
 
 /// A task that wants to be told.
@@ -41,7 +39,10 @@ pub(super) struct Waits {
 }
 
 /// A connection with a task.
-pub(super) struct Working(Waits);
+pub(super) struct Working {
+    waits: Waits,
+    _counted: Task,
+}
 
 impl Worker {
     pub fn new(
@@ -62,7 +63,6 @@ impl Worker {
             draining: Cell::new(false),
             resting: Cell::new(false),
             tasks: RefCell::default(),
-            active: Cell::new(0),
         }
     }
 
@@ -138,13 +138,7 @@ impl Worker {
 
     /// Counts a connection that has a task.
     pub fn begin(self: &Rc<Worker>) -> Working {
-        self.count(self.active.get() + 1);
-        Working(self.wait())
-    }
-
-    fn count(&self, active: u64) {
-        self.active.set(active);
-        self.counters.active.set(active);
+        Working { waits: self.wait(), _counted: Task::begin(&self.counters) }
     }
 }
 
@@ -162,19 +156,12 @@ impl Waits {
 impl Working {
     /// As [`Waits::remember`].
     pub fn remember(&self, waker: &Waker) {
-        self.0.remember(waker);
+        self.waits.remember(waker);
     }
 }
 
 impl Drop for Waits {
     fn drop(&mut self) {
         self.worker.tasks.borrow_mut().remove(self.index);
-    }
-}
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        let worker = &self.0.worker;
-        worker.count(worker.active.get() - 1);
     }
 }

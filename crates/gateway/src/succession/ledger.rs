@@ -14,6 +14,10 @@ pub(crate) trait Ledger: Send + Sync {
 
     /// Forgets the records of a space below an id.
     fn trim(&self, space: u64, below: u64);
+
+    /// Sends what is kept here for the want of room, and says whether nothing is left: what was kept by then is there
+    /// for a successor whatever becomes of this server.
+    fn has_room(&self) -> bool;
 }
 
 /// A channel as it is written down.

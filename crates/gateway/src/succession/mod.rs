@@ -21,15 +21,18 @@
 //! those in the middle of a request. An upgrade waits for these.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use superpoll_sit::{Adopted, Control, Line};
 
 use crate::channel::Message;
 use crate::config::{Config, Sitting};
+use crate::listen::Bound;
 use crate::log::{Event, Level, Report};
 use ledger::{CHANNELS, ChannelRecord, Ledger, decode_message};
 use state::Left;
@@ -45,6 +48,8 @@ pub(crate) struct Succession {
     /// None: the babysitter is lost, and the server goes on alone.
     control: Mutex<Option<Control>>,
     next_space: AtomicU64,
+    /// Who sends what the babysitter's line had no room for.
+    sender: Mutex<Option<Waker>>,
     told: Told,
 }
 
@@ -62,15 +67,15 @@ pub(crate) struct Channel {
 /// What another server has left, as what it is.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
-    pub listeners: Vec<OwnedFd>,
     pub connections: Vec<(OwnedFd, Left)>,
     pub channels: Vec<Channel>,
     /// Descriptors that are of no use any more, or that there was no room for.
     pub lost: usize,
 }
 
-/// What the babysitter keeps with a listener.
+/// What the babysitter keeps with a listener, and with one whose file the server has made.
 const LISTENER: &[u8] = b"listener";
+const WITH_FILE: &[u8] = b"listener with its file";
 
 /// A number that no two servers have.
 fn session() -> u64 {
@@ -101,7 +106,8 @@ impl Succession {
     /// Introduces a server to the babysitter that listens at a path.
     pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_sit::Error> {
         let control = Control::connect(path, session())?;
-        Ok(Succession { control: Mutex::new(Some(control)), next_space: AtomicU64::new(1), told })
+        let (control, sender) = (Mutex::new(Some(control)), Mutex::default());
+        Ok(Succession { control, next_space: AtomicU64::new(1), sender, told })
     }
 
     fn control(&self) -> MutexGuard<'_, Option<Control>> {
@@ -109,11 +115,26 @@ impl Succession {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn sender(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does something with the babysitter; if it is lost, or turns out to be, nothing.
-    fn with<R>(&self, act: impl FnOnce(&Control) -> Result<R, superpoll_sit::Error>) -> Option<R> {
+    fn with<R>(
+        &self,
+        act: impl FnOnce(&mut Control) -> Result<R, superpoll_sit::Error>,
+    ) -> Option<R> {
         let mut control = self.control();
-        match act(control.as_ref()?) {
-            Ok(done) => Some(done),
+        let outcome = act(control.as_mut()?);
+        let is_behind = control.as_ref().is_some_and(Control::is_behind);
+        match outcome {
+            Ok(done) => {
+                drop(control);
+                if is_behind {
+                    self.sender().take().into_iter().for_each(Waker::wake);
+                }
+                Some(done)
+            }
             Err(error) => {
                 *control = None;
                 drop(control);
@@ -123,9 +144,17 @@ impl Succession {
         }
     }
 
+    /// The listeners that are left there, and whether their server has made their files. They are there before anybody
+    /// has yielded, so that it can be found out whether this server can go on.
+    pub fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_sit::Error> {
+        let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
+        let shown = shown.into_iter().map(|shown| (shown.descriptor, shown.state == WITH_FILE));
+        Ok(shown.collect())
+    }
+
     /// Takes what others have left. One that is at work is told to yield, if `upgrades`.
     pub fn inherit(&self, upgrades: bool) -> Result<Estate, superpoll_sit::Error> {
-        let adopted = match &*self.control() {
+        let adopted = match &mut *self.control() {
             Some(control) => control.adopt(upgrades)?,
             None => Adopted::default(),
         };
@@ -145,14 +174,35 @@ impl Succession {
         self.keep(CHANNELS, space, &record.encode());
     }
 
+    /// Has a channel forgotten that there is no more.
+    pub fn forget_channel(&self, space: u64) {
+        // A record of nothing takes its place.
+        self.keep(CHANNELS, space, &[]);
+        self.trim(space, u64::MAX);
+    }
+
+    /// Waits until something has to be sent that the babysitter's line had no room for.
+    pub async fn is_behind(&self) {
+        poll_fn(|cx| {
+            // Before it is looked: what comes in between wakes.
+            *self.sender() = Some(cx.waker().clone());
+            match self.control().as_ref().is_some_and(Control::is_behind) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
     /// A line for an engine.
     pub fn line(&self) -> Result<Option<Line>, superpoll_sit::Error> {
         self.control().as_ref().map(Control::line).transpose()
     }
 
     /// Leaves a listener.
-    pub fn hold(&self, key: u64, listener: impl std::os::fd::AsFd) {
-        self.with(|control| control.hold(key, listener, LISTENER));
+    pub fn hold(&self, key: u64, listener: &Bound) {
+        let state = if listener.has_file() { WITH_FILE } else { LISTENER };
+        self.with(|control| control.hold(key, listener, state));
     }
 
     /// Takes one back.
@@ -168,7 +218,7 @@ impl Succession {
 
     /// Whether another server wants to go on.
     pub fn is_to_yield(&self) -> bool {
-        self.with(Control::is_to_yield).unwrap_or(false)
+        self.with(|control| control.is_to_yield()).unwrap_or(false)
     }
 
     /// All that was idle has been left.
@@ -198,6 +248,14 @@ impl Ledger for Succession {
     fn trim(&self, space: u64, below: u64) {
         self.with(|control| control.trim(space, below));
     }
+
+    fn has_room(&self) -> bool {
+        self.with(|control| {
+            control.catch_up()?;
+            Ok(!control.is_behind())
+        })
+        .unwrap_or(true)
+    }
 }
 
 impl fmt::Debug for Succession {
@@ -210,8 +268,8 @@ impl Estate {
     fn of(adopted: Adopted) -> Estate {
         let mut estate = Estate { lost: adopted.without_room, ..Estate::default() };
         for orphan in adopted.orphans {
-            if orphan.state == LISTENER {
-                estate.listeners.push(orphan.descriptor);
+            if orphan.state == LISTENER || orphan.state == WITH_FILE {
+                // It was shown before.
             } else if let Some(left) = Left::decode(&orphan.state) {
                 estate.connections.push((orphan.descriptor, left));
             } else {
@@ -262,7 +320,12 @@ mod tests {
             encode_message(&message)
         };
         let estate = Estate::of(Adopted {
-            orphans: vec![orphan(LISTENER), orphan(&left.encode()), orphan(b"?")],
+            orphans: vec![
+                orphan(LISTENER),
+                orphan(WITH_FILE),
+                orphan(&left.encode()),
+                orphan(b"?"),
+            ],
             records: vec![
                 (CHANNELS, 1, record("a")),
                 (CHANNELS, 2, record("b")),
@@ -273,7 +336,7 @@ mod tests {
             ],
             without_room: 2,
         });
-        assert_eq!((estate.listeners.len(), estate.lost), (1, 3));
+        assert_eq!(estate.lost, 3);
         assert_eq!(estate.connections.len(), 1);
         assert_eq!(estate.connections[0].1, left);
         let ids = |channel: &Channel| channel.messages.iter().map(|one| one.id).collect::<Vec<_>>();

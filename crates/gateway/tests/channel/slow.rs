@@ -89,6 +89,8 @@ fn or_the_oldest_messages_are_left_out_for_it() {
         publish_until(&hub, reads, is_over);
         hub.publish("last");
         assert_eq!(next(&mut quick), "last");
+        // The stream of events has a task, and so has who is being sent something.
+        stage.until(|engine| &engine.active, 2);
         // Whole messages, in order, the newest among them; some are missing.
         let mut ids = Vec::new();
         loop {
@@ -120,6 +122,7 @@ fn or_the_oldest_messages_are_left_out_for_it() {
         assert!(is_told);
         // It is parked again once it has caught up.
         stage.until(|engine| &engine.parked, 2);
+        stage.until(|engine| &engine.active, 1);
         hub.publish("again");
         assert_eq!(next(&mut slow), "again");
         assert_eq!(counters.disconnected.load(Ordering::Relaxed), 0);

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use super::{Babysitter, PATIENCE, Succession, Whose};
+use super::{Babysitter, Member, PATIENCE, Succession, Whose};
 use crate::happening::Happening;
 use crate::line::Line;
 use crate::protocol::{FULL, Notice, PACKET, encode};
@@ -39,9 +39,13 @@ impl Babysitter {
 
     /// A server has left what it will, or has gone.
     pub(super) fn yielded(&mut self, index: usize) {
+        let whose = self.members.get(index).map(|member| member.whose);
+        let Some(Whose::Control(session)) = whose else { return };
+        if self.doubtful.iter().any(|&(doubtful, _)| doubtful == session) {
+            self.settle_doubt(session);
+        }
         let Some(member) = self.members.get_mut(index) else { return };
         member.is_through = true;
-        let Whose::Control(session) = member.whose else { return };
         for (_, member) in &mut self.members {
             if member.whose == Whose::Loop(session) {
                 (member.is_through, member.sums.len) = (true, 0);
@@ -52,6 +56,27 @@ impl Babysitter {
             && let Some(Succession { successor, .. }) = self.succession.take()
         {
             self.hand_over(successor);
+        }
+    }
+
+    /// A line of this session's loops has ended. If its server is at work all the same, it has given the line up, and
+    /// has what was left on it in its own hands.
+    pub(super) fn settle_doubt(&mut self, session: u64) {
+        let is_at_work =
+            |member: &Member| member.whose == Whose::Control(session) && !member.is_through;
+        if self.members.iter().any(|(_, member)| is_at_work(member)) {
+            self.registrations.forget_orphans_of(session);
+        }
+    }
+
+    /// A server asks for copies of what is held.
+    pub(super) fn show(&mut self, index: usize) {
+        let Some(member) = self.members.get(index) else { return };
+        let until = Instant::now() + PATIENCE;
+        let (all, none) = (self.registrations.held(), Records::default());
+        if let Err(error) = Babysitter::hand(&member.line, &self.registrations, &none, &all, until)
+        {
+            self.refuse(index, &format!("handing over what is held: {error}"));
         }
     }
 

@@ -1,0 +1,112 @@
+//! What goes wrong around a server's succession, and loses nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+
+use crate::crowd::{END, Subscriber, publish};
+use crate::refusals::refused;
+use crate::stage::{Server, connect, get, signal, until};
+use crate::succession::Nursery;
+
+#[test]
+fn a_successor_that_cannot_open_what_it_needs_leaves_all_as_it_was() {
+    let nursery = Nursery::new("");
+    let server = nursery.server(&[]);
+    let mut client = connect(nursery.at());
+    get(&mut client, "/small");
+    let mut subscriber = Subscriber::new(nursery.at());
+    nursery.until_held(2);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    for (options, about) in [
+        (format!("[[listeners]]\naddress = \"{taken}\""), "in use"),
+        ("[access_log]\npath = \"no/such/folder/log\"".to_owned(), "no/such/folder/log"),
+        ("[[listeners]]\naddress = \"unix:no/such/folder/socket\"".to_owned(), "no/such/folder"),
+    ] {
+        nursery.configure(&options);
+        let said = refused(&mut nursery.command(&["--upgrade"]));
+        assert!(said.contains(about), "{said}");
+        assert!(get(&mut client, "/small").ends_with("0123456789"));
+        assert!(publish(nursery.at(), about));
+    }
+    assert!(publish(nursery.at(), END));
+    assert_eq!(subscriber.messages(), ["in use", "no/such/folder/log", "no/such/folder"]);
+    let said = server.errors();
+    assert!(!said.contains("takes over"), "{said}");
+    nursery.configure("[timeouts]\npark = \"50ms\"");
+    let second = nursery.server(&["--upgrade"]);
+    second.says("going on with 2 connections");
+    assert!(server.ended().0.success());
+    second.signal("TERM");
+    assert!(second.ended().0.success());
+}
+
+fn ask(path: &Path) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.write_all(b"GET /small HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn a_socket_file_goes_from_server_to_server() {
+    let nursery = Nursery::new("");
+    let path = nursery.site.path("socket");
+    let options = format!("[[listeners]]\naddress = \"unix:{}\"\n", path.display());
+    nursery.configure(&options);
+    let server = |arguments: &[&str]| Server::of(nursery.command(arguments), 2);
+    let first = server(&[]);
+    assert!(ask(&path).unwrap().ends_with("0123456789"));
+    let second = server(&["--upgrade"]);
+    assert!(first.ended().0.success());
+    assert!(ask(&path).unwrap().ends_with("0123456789"));
+    second.signal("KILL");
+    drop(second.ended());
+    // Who connects now waits for the next one.
+    let waiting = {
+        let path = path.clone();
+        thread::spawn(move || ask(&path))
+    };
+    let third = server(&[]);
+    assert!(waiting.join().unwrap().unwrap().ends_with("0123456789"));
+    assert!(ask(&path).unwrap().ends_with("0123456789"));
+    third.signal("TERM");
+    assert!(third.ended().0.success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_babysitter_that_was_stopped_for_a_while_has_missed_nothing() {
+    let nursery = Nursery::new("");
+    let first = nursery.server(&[]);
+    let mut client = connect(nursery.at());
+    get(&mut client, "/small");
+    let mut subscriber = Subscriber::new(nursery.at());
+    nursery.until_held(2);
+    signal(nursery.babysitter(), "STOP");
+    // More than there is room for on the line to it.
+    let messages: Vec<String> = (0..8).map(|n| format!("{n}{}", "x".repeat(40_000))).collect();
+    for message in &messages {
+        assert!(publish(nursery.at(), message));
+    }
+    signal(nursery.babysitter(), "CONT");
+    assert!(publish(nursery.at(), "on"));
+    let second = nursery.server(&["--upgrade"]);
+    let (status, said) = first.ended();
+    assert!(status.success() && !said.contains("babysitter is lost"), "{said}");
+    second.says("going on with 2 connections");
+    // The first has handed over all of them.
+    let mut poll = connect(nursery.at());
+    let known = get(&mut poll, "/news?after=0");
+    assert!(messages.iter().all(|message| known.contains(message)), "{}", known.len());
+    assert!(publish(nursery.at(), END));
+    assert_eq!(subscriber.messages(), [&messages[..], &["on".to_owned()]].concat());
+    assert!(get(&mut client, "/small").ends_with("0123456789"));
+    second.signal("TERM");
+    assert!(second.ended().0.success());
+    until("nothing is held", || nursery.held() == 0);
+}
