@@ -91,6 +91,8 @@ struct Member {
     sums: Sums,
     /// It has said that it leaves nothing, or has left what it will.
     is_through: bool,
+    /// It was handed what others had left, if anything: it is the server at work, and the records are its own.
+    is_heir: bool,
 }
 
 /// A server that waits for another to yield.
@@ -206,6 +208,7 @@ impl Babysitter {
             ready: Vec::new(),
             sums: Sums::default(),
             is_through: false,
+            is_heir: false,
         });
         Ok(())
     }
@@ -581,10 +584,13 @@ impl Babysitter {
     fn part(&mut self, index: usize, whose: Whose) {
         self.registrations.forget_line(index);
         if let Whose::Control(session) = whose {
-            let is_through = self.members.get(index).is_some_and(|member| member.is_through);
-            if !is_through {
+            let member = self.members.get(index).filter(|member| !member.is_through);
+            if let Some(is_heir) = member.map(|member| member.is_heir) {
                 self.registrations.forget_session(session);
-                self.records.clear();
+                // Who has only looked has none.
+                if is_heir {
+                    self.records.clear();
+                }
                 if self.handed_to.take_if(|successor| *successor == index).is_some() {
                     self.registrations.forget_handed_over();
                 }

@@ -17,6 +17,7 @@ fn a_successor_that_cannot_open_what_it_needs_leaves_all_as_it_was() {
     let server = nursery.server(&[]);
     let mut client = connect(nursery.at());
     get(&mut client, "/small");
+    assert!(publish(nursery.at(), "before"));
     let mut subscriber = Subscriber::new(nursery.at());
     nursery.until_held(2);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -40,6 +41,8 @@ fn a_successor_that_cannot_open_what_it_needs_leaves_all_as_it_was() {
     let second = nursery.server(&["--upgrade"]);
     second.says("going on with 2 connections");
     assert!(server.ended().0.success());
+    let known = get(&mut client, "/news?after=0");
+    assert!(known.contains("before"), "{known}");
     second.signal("TERM");
     assert!(second.ended().0.success());
 }

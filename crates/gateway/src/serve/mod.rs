@@ -241,7 +241,11 @@ impl Server {
             }
             None => (Vec::new(), 0),
         };
-        server.take_on(config, prepared)?;
+        if let Err(error) = server.take_on(config, prepared) {
+            // What it was given waits for the next one.
+            server.has_yielded = true;
+            return Err(error);
+        }
         server.adopt(estate.0, estate.1);
         Ok(server)
     }

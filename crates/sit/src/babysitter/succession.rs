@@ -82,7 +82,8 @@ impl Babysitter {
 
     /// Hands over what others have left. That is the one thing during which others wait.
     pub(super) fn hand_over(&mut self, successor: usize) {
-        let Some(member) = self.members.get(successor) else { return };
+        let Some(member) = self.members.get_mut(successor) else { return };
+        member.is_heir = true;
         let until = Instant::now() + PATIENCE;
         let all = self.registrations.hand_over();
         let outcome =
