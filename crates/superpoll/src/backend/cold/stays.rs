@@ -13,6 +13,9 @@ use super::tuning::Rule;
 /// The longest time to be idle for, in ticks: a quarter of the range, so that differences stay in order.
 const LONGEST: u32 = 1 << 30;
 
+/// Doublings of one that may not leave at all.
+const KEPT: u8 = u8::MAX;
+
 /// A descriptor that the babysitter could not take is not offered again for so long.
 const BARRED: Duration = Duration::from_secs(1);
 
@@ -154,6 +157,16 @@ impl Stays {
             }
         }
         stay.since = now;
+    }
+
+    /// It cannot be given away at all, as long as it is this registration's.
+    pub fn keep(&mut self, index: u32) {
+        self.at(index).doublings = KEPT;
+    }
+
+    /// Whether that is so.
+    pub fn is_kept(&self, index: u32) -> bool {
+        self.all.get(index as usize).is_some_and(|stay| stay.doublings == KEPT)
     }
 
     /// It could not leave: not again for a while.
