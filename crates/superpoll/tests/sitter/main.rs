@@ -440,6 +440,20 @@ fn a_loop_that_sleeps_wakes_to_see_who_may_leave() {
 }
 
 #[test]
+fn an_idle_time_may_be_for_ever() {
+    let _one = one_at_a_time();
+    for rule in [RESTLESS.rule, Rule::Threshold { idle_atr: f32::NAN }] {
+        let tuning = Tuning { idle: Duration::MAX, rule, batch: usize::MAX, stated_only: false };
+        let mut poller = poller(Topology::Thread(tuning));
+        let mut all = Connections::new(&mut poller, 2);
+        let mut events = Events::with_limit(8);
+        assert_eq!(poller.wait(&mut events, Some(Duration::from_millis(2))).unwrap(), 0);
+        all.are_heard(&mut poller, 0..2);
+        assert_eq!(poller.stats().moves_away, 0);
+    }
+}
+
+#[test]
 fn only_the_adaptive_back_end_has_a_babysitter() {
     let _one = one_at_a_time();
     let before = descriptors_of(std::process::id());

@@ -37,6 +37,8 @@ use crate::interest::{Interest, Mode};
 use crate::key::Key;
 
 mod talk;
+#[cfg(test)]
+mod tests;
 
 /// For how long a babysitter may leave its line full, or a question unanswered, before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -141,7 +143,11 @@ impl<S: Sitter> Babysat<S> {
         if self.line.is_none() {
             return;
         }
-        self.expect_more();
+        // The last wait may be long ago.
+        let now = self.set_time();
+        if self.due.is_none() {
+            self.due = Some(self.next_round(now));
+        }
         self.stays.touch(index, cx.table.key(index).generation(), false);
     }
 

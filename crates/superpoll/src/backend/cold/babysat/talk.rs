@@ -30,7 +30,7 @@ fn is_full(error: &io::Error) -> bool {
 /// Whether it may be due to one of the descriptors: closed, of a kind that may not be sent, or with too long a state for
 /// this system's sockets.
 fn is_about_some(error: &io::Error) -> bool {
-    let numbers = [libc::EBADF, libc::EINVAL, libc::EMSGSIZE, libc::EPERM];
+    let numbers = [libc::EBADF, libc::EINVAL, libc::EMSGSIZE];
     numbers.into_iter().any(|number| is_number(error, number))
 }
 
