@@ -44,6 +44,8 @@ fn a_babysitter_that_lives_closes_what_its_loop_takes_back() {
     leave(&mut poller, 5);
     poller.flush();
     sitter.signal(libc::SIGSTOP);
+    let state = format!("/proc/{}/stat", sitter.child.id());
+    until("it does not stop", || std::fs::read_to_string(&state).unwrap().contains(") T "));
     poller.flush();
     assert_eq!((poller.stats().sitter_lost, poller.stats().away.len), (1, 0));
     sitter.signal(libc::SIGCONT);

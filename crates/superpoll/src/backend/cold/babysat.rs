@@ -98,8 +98,9 @@ pub(crate) struct Babysat<S: Sitter> {
     questions: u64,
     /// Whether it has to be asked one more, for it was given states.
     has_to_ask: bool,
-    /// Whether it has been told something since the last answer.
-    has_told: bool,
+    /// Whether it may still hold what is back here: it lets go after it has said that somebody stirs, and when it gets
+    /// to hear that a stay is over.
+    may_hold: bool,
 }
 
 impl<S: Sitter> Babysat<S> {
@@ -128,7 +129,7 @@ impl<S: Sitter> Babysat<S> {
             room: Vec::new(),
             questions: 0,
             has_to_ask: false,
-            has_told: false,
+            may_hold: false,
         })
     }
 
@@ -439,7 +440,7 @@ impl<S: Sitter> Cold for Babysat<S> {
     }
 
     fn catch_up(&mut self, cx: &mut Context<'_>) {
-        let is_through = self.away == 0 && self.over.is_empty() && !self.has_told;
+        let is_through = self.away == 0 && self.over.is_empty() && !self.may_hold;
         if self.line.is_none() || is_through {
             return;
         }

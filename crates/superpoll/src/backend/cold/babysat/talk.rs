@@ -151,7 +151,7 @@ impl<S: Sitter> Babysat<S> {
             match outcome {
                 Ok(()) => {
                     self.over.drain(..some);
-                    self.has_told = true;
+                    self.may_hold = true;
                 }
                 Err(error) if is_full(&error) => {
                     cx.stats.sitter_full += 1;
@@ -246,6 +246,7 @@ impl<S: Sitter> Babysat<S> {
             self.states.forget_sent(index);
         }
         cx.stats.moves_back += 1;
+        self.may_hold = true;
         self.take_in(cx, index);
         if is_returned {
             self.stays.bar(index);
@@ -333,7 +334,7 @@ impl<S: Sitter> Babysat<S> {
         loop {
             match self.listen(cx) {
                 Ok(Some(number)) if number == self.questions => {
-                    self.has_told = false;
+                    self.may_hold = false;
                     return Ok(());
                 }
                 // Whoever talks of other things for so long does not answer.
