@@ -45,7 +45,7 @@ impl Moody {
     }
 
     fn end(&mut self, key: u64) {
-        if self.held.remove(&key).is_some() && self.past.len() < 64 {
+        if self.held.remove(&key).is_some() {
             self.past.push(key);
         }
     }
@@ -76,8 +76,10 @@ impl Moody {
                 self.tell_ready(vec![key]);
             }
             2 if !self.past.is_empty() => {
+                // Of one that is here again under another name, rather than of one that has gone.
+                let is_back = |past: &&u64| held.iter().any(|&key| key as u32 == **past as u32);
                 let place = self.below(self.past.len() as u64) as usize;
-                let key = self.past[place];
+                let key = *self.past.iter().rev().find(is_back).unwrap_or(&self.past[place]);
                 self.say(&Notice::Ready(vec![(key, 1), (key, 4)]));
                 self.say(&Notice::Returned(vec![(key, libc::EMFILE)]));
             }
