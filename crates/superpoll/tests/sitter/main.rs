@@ -22,6 +22,10 @@ mod limits;
 mod played;
 mod returned;
 mod states;
+// Other tests use the rest of it.
+#[allow(dead_code)]
+#[path = "../sys/mod.rs"]
+mod sys;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ZERO: Option<Duration> = Some(Duration::ZERO);

@@ -249,6 +249,10 @@ impl<S: Sitter> Babysat<S> {
                 None => break,
             }
         }
+        // A stranger's file that went along is let go of at once.
+        if self.line.is_some() {
+            self.tell_over(cx, until);
+        }
         self.has_more |= left < all.len();
         all.clear();
         all.shrink_to(KEPT);
