@@ -9,6 +9,7 @@ use superpoll::policy::{Fixed, Governed, Place, Threshold};
 use superpoll::{BackendKind, Poller};
 
 use crate::chaos::Chaos;
+use crate::moody;
 use crate::rig::{Fault, Rig};
 use crate::sitter::Sitter;
 
@@ -226,6 +227,22 @@ pub fn chaotic_and_babysat(seed: u64) -> Bench {
         built(builder.topology(Topology::Thread(tuning)))
     };
     adaptive(&format!("chaos-{seed}-thread"), make, caps)
+}
+
+/// The adaptive back-end that moves descriptors at random, with a babysitter that has no reason either, and may end at
+/// any time.
+pub fn chaotic_and_moody(seed: u64, may_end: bool) -> Bench {
+    let caps = babysat(true).capabilities();
+    let make = move || {
+        let tuning = Tuning {
+            idle: Duration::from_micros(seed % 3 * 100),
+            batch: 1 + seed as usize % 4,
+            ..RESTLESS
+        };
+        let builder = Poller::builder().policy(Chaos::new(seed)).costs(Costs::ASSUMED);
+        built(builder.topology(Topology::Process(moody::start(seed, may_end), tuning)))
+    };
+    adaptive(&format!("chaos-{seed}-moody"), make, caps)
 }
 
 /// Whether this system has it; says so if not.

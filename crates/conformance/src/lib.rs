@@ -14,6 +14,7 @@ use std::fmt;
 pub mod bench;
 pub mod chaos;
 pub mod checks;
+mod moody;
 pub mod rig;
 pub mod sequence;
 mod sitter;

@@ -107,6 +107,22 @@ fn random_moves_to_a_babysitter_and_back_agree_with_the_model() {
     }
 }
 
+#[test]
+fn a_babysitter_without_reason_loses_and_doubles_nothing() {
+    for seed in 1..=4 {
+        agrees(&bench::chaotic_and_moody(seed, false), Limits::Ample);
+        agrees(&bench::chaotic_and_moody(seed, false), Limits::Tight);
+    }
+}
+
+#[test]
+fn a_babysitter_that_ends_at_any_time_loses_and_doubles_nothing() {
+    for seed in 1..=4 {
+        agrees(&bench::chaotic_and_moody(seed, true), Limits::Ample);
+        agrees(&bench::chaotic_and_moody(seed, true), Limits::Tight);
+    }
+}
+
 /// A hang-up waits for its turn while what the caller told of the same registration has had one.
 #[test]
 fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {

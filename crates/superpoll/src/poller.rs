@@ -333,7 +333,10 @@ impl Poller {
 
     /// What a registration is left with when it leaves for another process ([`Topology::Process`]): what a successor of
     /// this one has to know of it, in bytes that only the two understand. It takes the place of what was given before,
-    /// goes when the descriptor leaves, and has to be given again once that has come back.
+    /// also of what a descriptor that is away has left with, which comes back and leaves again with the new one.
+    ///
+    /// It goes when the descriptor leaves, and has to be given again once that has come back, because of an event or a
+    /// change. What comes back because the babysitter could not have it still has its state.
     ///
     /// With other topologies it is dropped.
     ///
@@ -350,6 +353,10 @@ impl Poller {
             return Err(Error::StateTooLong { length: state.len(), most: superpoll_sit::STATE });
         }
         self.backend.leave_state(key, state);
+        if self.table.slot(key.index()).is_away() {
+            self.table.mark(key.index());
+            self.changed();
+        }
         Ok(())
     }
 

@@ -226,6 +226,7 @@ checks! {
         nested_poller_shows_told_readiness if |caps| caps.nest;
         nested_poller_shows_files if |caps| caps.nest;
         nested_poller_shows_a_drop_and_a_rebuild if |caps| caps.nest;
+        nested_poller_shows_a_one_shot_that_was_passed_over if |caps| caps.nest;
         nesting_is_refused_without_epoll if |caps| !caps.nest;
     }
     placement {

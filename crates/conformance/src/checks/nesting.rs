@@ -3,7 +3,7 @@
 use std::io::{Read, Write, pipe};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use superpoll::{Error, Hint, Interest, Readiness, Watch};
+use superpoll::{Error, Hint, Interest, Mode, Readiness, Watch};
 
 use super::{Outcome, Problem, ensure, expect};
 use crate::bench::Bench;
@@ -148,6 +148,37 @@ pub fn nested_poller_shows_a_drop_and_a_rebuild(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "the other one")?;
     drop(kept_open);
     Ok(())
+}
+
+/// Three wait for their turn, and the last one has nothing to say any more when it has it.
+pub fn nested_poller_shows_a_one_shot_that_was_passed_over(bench: &Bench) -> Outcome {
+    let mut rig = bench.rig();
+    let mut pipes = [pipe()?, pipe()?, pipe()?];
+    let watch = Watch::new(Interest::READABLE).mode(Mode::OneShot);
+    let mut keys = Vec::new();
+    for (reader, _) in &pipes {
+        keys.push(rig.register(reader, watch)?);
+    }
+    let set = outer(&mut rig)?;
+    settle(&set, &mut rig)?;
+    for (_, writer) in &mut pipes {
+        writer.write_all(b"x")?;
+    }
+    let mut left = vec![0, 1, 2];
+    for _ in 0..2 {
+        ensure!(calls(&set, &mut rig)?, "there is more than was delivered");
+        let batch = rig.wait(1, super::ZERO)?;
+        ensure!(batch.len() == 1, "one each, not {batch:?}");
+        left.retain(|&place| keys[place] != batch[0].0);
+    }
+    ensure!(left.len() == 1, "each once");
+    let (reader, writer) = &mut pipes[left[0]];
+    reader.read_exact(&mut [0])?;
+    ensure!(rig.wait(1, super::ZERO)?.is_empty(), "it has been read meanwhile");
+    settle(&set, &mut rig)?;
+    writer.write_all(b"x")?;
+    ensure!(calls(&set, &mut rig)?, "it is still armed");
+    expect(&mut rig, &[(keys[left[0]], IN)], "and a wait finds it")
 }
 
 pub fn nesting_is_refused_without_epoll(bench: &Bench) -> Outcome {

@@ -490,6 +490,10 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         self.cold.leave_state(key, state);
     }
 
+    fn withdraw(&mut self, _cx: &mut Context<'_>, index: u32) {
+        self.cold.forget_state(index);
+    }
+
     fn babysitting(&self) -> Babysitting<'_> {
         self.cold.babysitting()
     }

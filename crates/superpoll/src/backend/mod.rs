@@ -156,7 +156,7 @@ pub trait Backend: Send {
         Ok(Vec::new())
     }
 
-    /// Forgets the actions and ends the operations of a registration that is over.
+    /// Forgets the actions and the state, and ends the operations, of a registration that is over.
     #[doc(hidden)]
     fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
         let _ = (cx, index);

@@ -98,6 +98,10 @@ impl Poller {
             events.refusals.append(&mut self.refusals);
         }
         self.stats.events += events.list.len() as u64;
+        if self.nested && self.table.has_changes() {
+            // One whose turn came too late is to be armed again, and the outer loop may sleep for long.
+            self.settle();
+        }
         self.rest();
         match outcome {
             Ok(woken) => {

@@ -21,7 +21,6 @@
 //!
 //! When the line ends, everything that is away comes back at once, and it goes on as without a babysitter.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -29,6 +28,7 @@ use std::time::{Duration, Instant};
 use superpoll_sit::{FULL, Line, Request, STATE};
 
 use super::Cold;
+use super::states::States;
 use super::stays::{Stays, ticks};
 use super::tuning::Tuning;
 use crate::backend::{Babysitting, Backend, Context, Deadline, Epoll, Memory, Question, Synced};
@@ -37,12 +37,20 @@ use crate::interest::{Interest, Mode};
 use crate::key::Key;
 
 mod talk;
+#[cfg(test)]
+mod tests;
 
 /// For how long a babysitter may leave its line full, or a question unanswered, before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many slots the hand looks at after a wait.
 const LOOKS: u32 = 4096;
+
+/// The most packets that are taken from the line in a wait: more than a line holds.
+const PACKETS: usize = 1024;
+
+/// A list that was longer is not kept so long.
+const KEPT: usize = 1024;
 
 /// The shortest time between two rounds of the hand while the loop sleeps.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -57,13 +65,6 @@ pub(crate) trait Sitter: Send {
 
     /// It is another process's, whose child this is.
     fn abandon(&mut self);
-}
-
-/// A state that is to leave with its registration.
-#[derive(Debug)]
-struct State {
-    generation: u32,
-    bytes: Box<[u8]>,
 }
 
 /// A cold set with a babysitter behind it.
@@ -90,12 +91,16 @@ pub(crate) struct Babysat<S: Sitter> {
     candidates: Vec<u32>,
     /// Stays that are over, of which the babysitter has to be told.
     over: Vec<u64>,
-    states: HashMap<u32, State>,
+    states: States,
     packet: Vec<u8>,
     room: Vec<u8>,
+    /// How many questions it was asked.
     questions: u64,
-    /// Whether it has been told something since the last answer.
-    has_told: bool,
+    /// Whether it has to be asked one more, for it was given states.
+    has_to_ask: bool,
+    /// Whether it may still hold what is back here: it lets go after it has said that somebody stirs, and when it gets
+    /// to hear that a stay is over.
+    may_hold: bool,
 }
 
 impl<S: Sitter> Babysat<S> {
@@ -119,11 +124,12 @@ impl<S: Sitter> Babysat<S> {
             has_more: false,
             candidates: Vec::new(),
             over: Vec::new(),
-            states: HashMap::new(),
+            states: States::default(),
             packet: Vec::new(),
             room: Vec::new(),
             questions: 0,
-            has_told: false,
+            has_to_ask: false,
+            may_hold: false,
         })
     }
 
@@ -138,7 +144,11 @@ impl<S: Sitter> Babysat<S> {
         if self.line.is_none() {
             return;
         }
-        self.expect_more();
+        // The last wait may be long ago.
+        let now = self.set_time();
+        if self.due.is_none() {
+            self.due = Some(self.next_round(now));
+        }
         self.stays.touch(index, cx.table.key(index).generation(), false);
     }
 
@@ -170,12 +180,8 @@ impl<S: Sitter> Babysat<S> {
             })
             && slot.place().is_none()
             && !slot.is_in_motion()
-            && (!self.stated_only || self.state(cx, index).is_some())
-    }
-
-    fn state(&self, cx: &Context<'_>, index: u32) -> Option<&[u8]> {
-        let state = self.states.get(&index)?;
-        (state.generation == cx.table.key(index).generation()).then_some(&state.bytes)
+            && !self.stays.is_kept(index)
+            && (!self.stated_only || self.states.get(index).is_some())
     }
 
     /// Looks at a part of the table, and has those leave who are due.
@@ -243,9 +249,17 @@ impl<S: Sitter> Babysat<S> {
                 None => break,
             }
         }
+        // A stranger's file that went along is let go of at once.
+        if self.line.is_some() {
+            self.tell_over(cx, until);
+        }
         self.has_more |= left < all.len();
         all.clear();
+        all.shrink_to(KEPT);
         self.candidates = all;
+        if self.has_to_ask && until.is_none() {
+            self.ask_later(cx);
+        }
     }
 
     /// Takes a registration back that something is to be changed about, or that has ended.
@@ -256,6 +270,7 @@ impl<S: Sitter> Babysat<S> {
         }
         slot.come_back();
         self.away -= 1;
+        self.states.forget_sent(index);
         if self.line.is_some() {
             self.over.push(self.stays.key(index));
         }
@@ -288,8 +303,8 @@ impl<S: Sitter> Cold for Babysat<S> {
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
         let slot = cx.table.slot(index);
         if !slot.is_live() {
-            self.states.remove(&index);
-        } else if slot.is_away() && slot.is_left_as_wanted() {
+            self.states.forget(index);
+        } else if slot.is_away() && slot.is_left_as_wanted() && self.states.get(index).is_none() {
             return Ok(Synced::Saved);
         }
         self.recall(cx, index);
@@ -319,7 +334,7 @@ impl<S: Sitter> Cold for Babysat<S> {
         if self.line.is_some() {
             self.set_time();
         }
-        let (mut all, mut answer) = (0, answer);
+        let (mut all, mut answer, mut most) = (0, answer, PACKETS);
         loop {
             let watched = self.epoll.armed();
             let stays = &mut self.stays;
@@ -329,14 +344,16 @@ impl<S: Sitter> Cold for Babysat<S> {
             })?;
             all += active;
             self.stays.end_pass(watched, active);
-            if !self.epoll.take_stirred_line() {
+            // One that talks without end is heard again with the next wait.
+            if !self.epoll.take_stirred_line() || most == 0 {
                 return Ok(all);
             }
-            match self.listen(cx) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(all),
-                Err(error) => self.lose(cx, error),
+            // Everything that is said is heard before the kernel is asked about those who have come back: once.
+            let heard = self.listen_to_all(cx, most);
+            if heard == 0 {
+                return Ok(all);
             }
+            most -= heard;
             // Whatever was delivered already may come up again.
             if !cx.events.list.is_empty() || !cx.delivery.backlog.is_empty() {
                 cx.collect_all();
@@ -380,11 +397,9 @@ impl<S: Sitter> Cold for Babysat<S> {
 
     fn memory(&self) -> Memory {
         let own = Backend::memory(&self.epoll);
-        let states: usize = self.states.values().map(|state| state.bytes.len()).sum();
-        let states = states + self.states.capacity() * size_of::<(u32, State)>();
         let lists = 4 * self.candidates.capacity() + 8 * self.over.capacity();
         Memory {
-            own: own.own + self.stays.memory() + states + lists,
+            own: own.own + self.stays.memory() + self.states.memory() + lists,
             mirrors: own.mirrors + self.packet.capacity() + self.room.capacity(),
         }
     }
@@ -406,6 +421,9 @@ impl<S: Sitter> Cold for Babysat<S> {
         if !self.over.is_empty() {
             self.tell_over(cx, None);
         }
+        if self.has_to_ask {
+            self.ask_later(cx);
+        }
     }
 
     fn rest(&mut self, cx: &mut Context<'_>) {
@@ -426,7 +444,7 @@ impl<S: Sitter> Cold for Babysat<S> {
     }
 
     fn catch_up(&mut self, cx: &mut Context<'_>) {
-        let is_through = self.away == 0 && self.over.is_empty() && !self.has_told;
+        let is_through = self.away == 0 && self.over.is_empty() && !self.may_hold;
         if self.line.is_none() || is_through {
             return;
         }
@@ -439,28 +457,41 @@ impl<S: Sitter> Cold for Babysat<S> {
     }
 
     fn hand_over_all(&mut self, cx: &mut Context<'_>) {
-        let mut before = usize::MAX;
+        let (mut before, mut is_limited) = (usize::MAX, false);
+        let mut until = Instant::now() + PATIENCE;
         while self.line.is_some() {
             let all: Vec<u32> =
                 (0..cx.table.slots()).filter(|&index| self.may_leave(cx, index)).collect();
             // What is under way arrives before more is sent, and who stirs comes back. Once there is nobody left, or
-            // nobody could leave, that is it.
-            if all.is_empty() || all.len() >= before {
+            // nobody could leave, that is it, unless what others have under way stood in the way.
+            let now = Instant::now();
+            if all.is_empty() {
                 break;
+            } else if all.len() < before {
+                until = now + PATIENCE;
+            } else if !is_limited || now >= until {
+                break;
+            } else {
+                std::thread::sleep(SHORTEST);
             }
             before = all.len();
             self.candidates = all;
+            let limits = cx.stats.sitter_limit;
             self.leave(cx, Some(Instant::now() + PATIENCE));
+            is_limited = cx.stats.sitter_limit > limits;
             self.catch_up(cx);
         }
     }
 
     fn leave_state(&mut self, key: Key, state: &[u8]) {
         if self.line.is_some() && S::TAKES_FILES {
-            let bytes = state[..state.len().min(STATE)].into();
-            self.states.insert(key.index(), State { generation: key.generation(), bytes });
+            self.states.set(key.index(), &state[..state.len().min(STATE)]);
             self.expect_more();
         }
+    }
+
+    fn forget_state(&mut self, index: u32) {
+        self.states.forget(index);
     }
 
     fn babysitting(&self) -> Babysitting<'_> {

@@ -4,7 +4,8 @@
 //! other topologies put a babysitter behind it, who watches descriptors on which nothing has happened for a while: in
 //! a second thread (`thread`), which is told their numbers, or in another process (`process`), which is given the open
 //! files. What these two have in common is in `babysat`; when a descriptor leaves, and how hard that is made for one
-//! that keeps coming back, in `stays`, which makes no system call; what can be chosen, in `tuning`.
+//! that keeps coming back, in `stays`, and what it leaves with, in `states`, which make no system calls; what can be
+//! chosen, in `tuning`.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,6 +18,7 @@ use crate::key::Key;
 mod babysat;
 mod nested;
 mod process;
+mod states;
 mod stays;
 mod thread;
 mod tuning;
@@ -125,6 +127,11 @@ pub trait Cold: Send {
     /// As [`Backend::leave_state`](crate::backend::Backend::leave_state).
     fn leave_state(&mut self, key: Key, state: &[u8]) {
         let _ = (key, state);
+    }
+
+    /// A registration has ended, and what it was to be left with goes.
+    fn forget_state(&mut self, index: u32) {
+        let _ = index;
     }
 
     /// As [`Backend::babysitting`](crate::backend::Backend::babysitting).

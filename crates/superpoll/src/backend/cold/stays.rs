@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use super::tuning::Rule;
 
-/// The longest time to be idle for, in ticks: a quarter of the range, so that differences stay in order.
+/// The longest time to be idle for, in ticks: a quarter of the range, so that there is time to see that it is over.
 const LONGEST: u32 = 1 << 30;
+
+/// Doublings of one that may not leave at all.
+const KEPT: u8 = u8::MAX;
 
 /// A descriptor that the babysitter could not take is not offered again for so long.
 const BARRED: Duration = Duration::from_secs(1);
 
-pub(super) fn ticks(time: Duration) -> u32 {
+pub(super) const fn ticks(time: Duration) -> u32 {
     // The low half, on purpose: it wraps.
     (time.as_nanos() >> 16) as u32
 }
@@ -115,12 +118,14 @@ impl Stays {
     /// Whether it has been idle for long enough.
     pub fn is_due(&self, index: u32) -> bool {
         let Some(stay) = self.all.get(index as usize) else { return false };
-        let elapsed = self.now.wrapping_sub(stay.since).cast_signed();
+        // Only who is barred is idle from a moment on that is still to come; anything else is long ago.
+        let is_barred = (1..=ticks(BARRED)).contains(&stay.since.wrapping_sub(self.now));
+        let elapsed = self.now.wrapping_sub(stay.since);
         let wanted = u64::from(self.idle) << stay.doublings.min(16);
         self.is_quiet
             && stay.pass != self.pass
-            && u32::try_from(elapsed)
-                .is_ok_and(|elapsed| u64::from(elapsed) >= wanted.min(LONGEST.into()))
+            && !is_barred
+            && u64::from(elapsed) >= wanted.min(LONGEST.into())
     }
 
     /// The name of the stay that it would leave for next.
@@ -154,6 +159,16 @@ impl Stays {
             }
         }
         stay.since = now;
+    }
+
+    /// It cannot be given away at all, as long as it is this registration's.
+    pub fn keep(&mut self, index: u32) {
+        self.at(index).doublings = KEPT;
+    }
+
+    /// Whether that is so.
+    pub fn is_kept(&self, index: u32) -> bool {
+        self.all.get(index as usize).is_some_and(|stay| stay.doublings == KEPT)
     }
 
     /// It could not leave: not again for a while.
@@ -249,6 +264,30 @@ mod tests {
         let first = stays.next_key(7);
         assert_eq!((first, first as u32), (stays.key(7), 7));
         assert_ne!(stays.next_key(7), first);
+    }
+
+    #[test]
+    fn who_has_been_idle_for_days_is_idle() {
+        let mut stays = stays(REGRET);
+        // Since then it was not looked at, because it might not leave.
+        for now in [1 << 30, (1 << 31) + 10, u32::MAX - 2 * ticks(BARRED)] {
+            stays.set_time(now);
+            assert!(stays.is_due(0), "{now}");
+        }
+        stays.bar(0);
+        assert!(!stays.is_due(0));
+    }
+
+    #[test]
+    fn who_may_not_be_given_away_is_kept_until_there_is_another() {
+        let mut stays = stays(REGRET);
+        at(&mut stays, 100_000);
+        assert!(!stays.is_kept(0) && !stays.is_kept(7));
+        stays.keep(0);
+        stays.touch(0, 1, true);
+        assert!(stays.is_kept(0));
+        stays.touch(0, 2, false);
+        assert!(!stays.is_kept(0));
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! What is said to a babysitter, and what becomes of what it says.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use superpoll_sit::{FULL, Notice, PACKET, Request, Watching};
 
-use super::{Babysat, Sitter};
-use crate::backend::Context;
+use super::{Babysat, KEPT, Sitter, States};
+use crate::backend::{Context, Synced};
 use crate::sys;
 
 /// How many keys go into a packet.
@@ -26,6 +25,13 @@ fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
         || is_number(error, libc::ENOBUFS)
         || is_number(error, libc::ENOMEM)
+}
+
+/// Whether it may be due to one of the descriptors: closed, of a kind that may not be sent, or with too long a state for
+/// this system's sockets.
+fn is_about_some(error: &io::Error) -> bool {
+    let numbers = [libc::EBADF, libc::EINVAL, libc::EMSGSIZE];
+    numbers.into_iter().any(|number| is_number(error, number))
 }
 
 fn ended() -> io::Error {
@@ -46,38 +52,39 @@ impl<S: Sitter> Babysat<S> {
     ) -> Option<usize> {
         let (mut bytes, mut count) = (ENTRY, 0);
         for &index in all.iter().take(FULL) {
-            bytes += ENTRY + self.state(cx, index).map_or(0, <[u8]>::len);
+            bytes += ENTRY + self.states.get(index).map_or(0, <[u8]>::len);
             if bytes > PACKET {
                 break;
             }
             count += 1;
         }
-        let mut some = &all[..count];
-        let mut outcome = self.send_packet(cx, some, until);
-        let open;
-        if outcome.as_ref().is_err_and(|error| is_number(error, libc::EBADF)) {
-            // One of them was closed behind our back, which a set of the poller's own would not even have noticed.
-            let calls = &mut cx.stats.calls;
-            let is_open = |&index: &u32| sys::descriptor::is_open(calls, cx.table.slot(index).fd());
-            let (good, bad): (Vec<u32>, Vec<u32>) = some.iter().copied().partition(is_open);
-            bad.into_iter().for_each(|index| self.stays.bar(index));
-            open = good;
-            some = &open;
-            if some.is_empty() {
-                return Some(count);
-            }
-            outcome = self.send_packet(cx, some, until);
-        }
-        match outcome {
+        let some = &all[..count];
+        match self.send_packet(cx, some, until) {
             Ok(()) => {
                 some.iter().for_each(|&index| self.gone(cx, index));
                 return Some(count);
             }
             Err(error) if is_number(&error, libc::ETOOMANYREFS) => cx.stats.sitter_limit += 1,
             Err(error) if is_full(&error) => cx.stats.sitter_full += 1,
+            Err(error) if is_about_some(&error) => match *some {
+                [index] if self.is_to_blame(cx, index, &error) => {
+                    self.stays.keep(index);
+                    return Some(1);
+                }
+                [] | [_] => self.lose(cx, error),
+                // Whom it is about is found by halves.
+                _ => return self.send(cx, &all[..count / 2], until),
+            },
             Err(error) => self.lose(cx, error),
         }
         None
+    }
+
+    /// Whether it is this one that cannot be sent, and not that the line can be of no use.
+    fn is_to_blame(&self, cx: &mut Context<'_>, index: u32, error: &io::Error) -> bool {
+        // Closed behind our back, which a set of the poller's own would not even have noticed.
+        !is_number(error, libc::EBADF)
+            || !sys::descriptor::is_open(&mut cx.stats.calls, cx.table.slot(index).fd())
     }
 
     fn send_packet(
@@ -92,7 +99,7 @@ impl<S: Sitter> Babysat<S> {
             let slot = cx.table.slot(index);
             let events = u32::from(slot.interest().poll_bits().cast_unsigned());
             let number = if S::TAKES_FILES { -1 } else { slot.fd() };
-            let state = if S::TAKES_FILES { self.state(cx, index) } else { None };
+            let state = if S::TAKES_FILES { self.states.get(index) } else { None };
             Watching { key, events, number, state: state.unwrap_or_default() }
         });
         Request::Watch(watching.collect()).encode_into(&mut packet);
@@ -117,17 +124,17 @@ impl<S: Sitter> Babysat<S> {
         if self.epoll.release(cx, index).is_err() {
             // It was closed behind our back, and the number may mean another file.
             self.over.push(self.stays.key(index));
-            self.stays.bar(index);
+            self.stays.keep(index);
             return;
         }
-        self.states.remove(&index);
+        self.has_to_ask |= self.states.leave(index, self.questions + 1);
         self.stays.leave(index);
         cx.table.slot_mut(index).leave();
         self.away += 1;
         cx.stats.moves_away += 1;
     }
 
-    /// Tells the babysitter which stays are over. False if that has to wait.
+    /// Tells the babysitter which stays are over. False if that has to wait, or nobody is there any more.
     pub(super) fn tell_over(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> bool {
         while !self.over.is_empty() {
             let Some(line) = &self.line else {
@@ -144,7 +151,7 @@ impl<S: Sitter> Babysat<S> {
             match outcome {
                 Ok(()) => {
                     self.over.drain(..some);
-                    self.has_told = true;
+                    self.may_hold = true;
                 }
                 Err(error) if is_full(&error) => {
                     cx.stats.sitter_full += 1;
@@ -152,11 +159,27 @@ impl<S: Sitter> Babysat<S> {
                 }
                 Err(error) => {
                     self.lose(cx, error);
-                    return true;
+                    return false;
                 }
             }
         }
+        self.over.shrink_to(KEPT);
         true
+    }
+
+    /// Takes what is on the line, at most so many packets. Returns how many times there was something.
+    pub(super) fn listen_to_all(&mut self, cx: &mut Context<'_>, most: usize) -> usize {
+        for heard in 0..most {
+            match self.listen(cx) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return heard,
+                Err(error) => {
+                    self.lose(cx, error);
+                    return heard + 1;
+                }
+            }
+        }
+        most
     }
 
     /// Takes a packet from the line; `WouldBlock` if there is none. Returns the number of an answered question.
@@ -196,7 +219,10 @@ impl<S: Sitter> Babysat<S> {
                 }
                 Ok(None)
             }
-            Notice::Synced(number, _) => Ok(Some(number)),
+            Notice::Synced(number, _) => {
+                self.states.confirm(number.min(self.questions));
+                Ok(Some(number))
+            }
             Notice::Refused(why) => Err(io::Error::other(why.to_owned())),
             // For a server as a whole.
             _ => Ok(None),
@@ -214,7 +240,13 @@ impl<S: Sitter> Babysat<S> {
             return;
         }
         self.stays.come_back(index);
+        if is_returned {
+            self.states.take_back(index);
+        } else {
+            self.states.forget_sent(index);
+        }
         cx.stats.moves_back += 1;
+        self.may_hold = true;
         self.take_in(cx, index);
         if is_returned {
             self.stays.bar(index);
@@ -231,7 +263,8 @@ impl<S: Sitter> Babysat<S> {
             return;
         }
         let watch = slot.watch();
-        if self.epoll.tell(cx, index, (watch.interest, watch.mode)).is_err() {
+        let told = self.epoll.tell(cx, index, (watch.interest, watch.mode));
+        if !matches!(told, Ok(Synced::Told)) {
             // Told again, and refused if it must be, with the next wait.
             cx.table.mark(index);
         }
@@ -241,7 +274,12 @@ impl<S: Sitter> Babysat<S> {
     /// The line is of no use any more: everything comes back.
     pub(super) fn lose(&mut self, cx: &mut Context<'_>, why: io::Error) {
         self.epoll.forget_line(cx);
-        self.line = None;
+        if let Some(line) = self.line.take() {
+            // One that lives is to let go of what it has: all of that is watched here again.
+            Request::Bye.encode_into(&mut self.packet);
+            cx.stats.calls.sendmsg += 1;
+            let _ = line.send(&self.packet, &[]);
+        }
         self.sitter.end();
         cx.stats.sitter_lost += 1;
         self.lost = Some(why);
@@ -259,22 +297,48 @@ impl<S: Sitter> Babysat<S> {
         (self.due, self.hand) = (None, 0);
         self.over = Vec::new();
         self.candidates = Vec::new();
-        self.states = HashMap::new();
+        self.states = States::default();
+        self.has_to_ask = false;
         (self.packet, self.room) = (Vec::new(), Vec::new());
     }
 
-    pub(super) fn ask_and_hear(&mut self, cx: &mut Context<'_>, until: Instant) -> io::Result<()> {
-        self.questions += 1;
-        let Some(line) = &self.line else { return Ok(()) };
-        Request::Sync(self.questions).encode_into(&mut self.packet);
+    /// Asks a question, of which the answer has the same number.
+    fn ask(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> io::Result<()> {
+        let Some(line) = &self.line else { return Err(ended()) };
+        let number = self.questions + 1;
+        Request::Sync(number).encode_into(&mut self.packet);
         cx.stats.calls.sendmsg += 1;
-        line.send_until(until, &self.packet, &[])?;
+        match until {
+            None => line.send(&self.packet, &[])?,
+            Some(until) => line.send_until(until, &self.packet, &[])?,
+        }
+        self.questions = number;
+        self.has_to_ask = false;
+        Ok(())
+    }
+
+    /// Asks without waiting for the answer, as soon as there is room for a question.
+    pub(super) fn ask_later(&mut self, cx: &mut Context<'_>) {
+        match self.ask(cx, None) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => cx.stats.sitter_full += 1,
+            Err(error) => self.lose(cx, error),
+        }
+    }
+
+    pub(super) fn ask_and_hear(&mut self, cx: &mut Context<'_>, until: Instant) -> io::Result<()> {
+        if self.line.is_none() {
+            return Ok(());
+        }
+        self.ask(cx, Some(until))?;
         loop {
             match self.listen(cx) {
                 Ok(Some(number)) if number == self.questions => {
-                    self.has_told = false;
+                    self.may_hold = false;
                     return Ok(());
                 }
+                // Whoever talks of other things for so long does not answer.
+                Ok(_) if Instant::now() >= until => return Err(late()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let Some(line) = &self.line else { return Ok(()) };

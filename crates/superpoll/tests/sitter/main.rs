@@ -15,7 +15,17 @@ use superpoll::backend::{Babysitting, Profile, Rule};
 use superpoll::costs::Costs;
 use superpoll::policy::{Fixed, Place};
 use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Topology, Tuning, Watch};
-use superpoll_sit::{Babysitter, Control, FULL, Line, Listener, Options, STATE};
+use superpoll_sit::{Babysitter, Control, FULL, Line, Listener, Notice, Options, STATE};
+
+mod given_up;
+mod limits;
+mod played;
+mod returned;
+mod states;
+// Other tests use the rest of it.
+#[allow(dead_code)]
+#[path = "../sys/mod.rs"]
+mod sys;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ZERO: Option<Duration> = Some(Duration::ZERO);
@@ -115,6 +125,14 @@ impl Sitter {
 
     fn control(&self, session: u64) -> Control {
         Control::connect(&self.path, session).unwrap()
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        let status = Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(self.child.id().to_string())
+            .status();
+        assert!(status.unwrap().success());
     }
 
     fn kill(&mut self) {
@@ -317,70 +335,6 @@ fn a_line_that_nobody_reads_is_full_and_then_lost() {
 }
 
 #[test]
-fn as_many_are_under_way_as_may_be() {
-    const TEST: &str = "as_many_are_under_way_as_may_be";
-    const LIMIT: usize = 100;
-    if std::env::var_os(LISTENS).is_none() {
-        let _one = one_at_a_time();
-        let mut command = again(TEST, Some(LIMIT));
-        // The first user may send as many as it likes.
-        if std::fs::metadata("/proc/self").is_ok_and(|own| {
-            use std::os::unix::fs::MetadataExt;
-            own.uid() == 0
-        }) {
-            command.uid(65534).gid(65534);
-        }
-        let output = command.env(LISTENS, "nowhere").output();
-        let output = match output {
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                eprintln!("skipped: another user may not run {:?}", std::env::current_exe());
-                return;
-            }
-            output => output.unwrap(),
-        };
-        let said = String::from_utf8_lossy(&output.stdout);
-        let complained = String::from_utf8_lossy(&output.stderr);
-        if complained.contains("Permission denied") && !said.contains("running") {
-            eprintln!("skipped: another user may not run this program: {complained}");
-            return;
-        }
-        assert!(output.status.success() && said.contains("1 passed"), "{said}{complained}");
-        return;
-    }
-    let (line, theirs) = Line::pair().unwrap();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
-    let mut all = Connections::new(&mut poller, 20);
-    let mut events = Events::with_limit(64);
-    until("there is no limit", || {
-        for &key in &all.keys {
-            poller.modify(key, Interest::READABLE | Interest::WRITABLE).unwrap();
-        }
-        assert_eq!(poller.wait(&mut events, Some(PATIENCE)).unwrap(), 20);
-        for &key in &all.keys {
-            poller.modify(key, Interest::READABLE).unwrap();
-        }
-        assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
-        poller.stats().sitter_limit > 0
-    });
-    let stats = poller.stats();
-    assert!(stats.moves_away >= LIMIT as u64 && stats.sitter_lost == 0, "{stats:?}");
-    assert_eq!(stats.away.len, 0, "who could not leave is here");
-    // They are heard where they are.
-    for place in [0, 19] {
-        all.theirs[place].write_all(b"x").unwrap();
-        assert_eq!(poller.wait(&mut events, Some(PATIENCE)).unwrap(), 1);
-        all.mine[place].read_exact(&mut [0]).unwrap();
-    }
-    // Once there is room again, they leave.
-    let (mut room, mut descriptors) = (Vec::new(), Vec::new());
-    while theirs.receive(&mut room, &mut descriptors).is_ok() {
-        descriptors.clear();
-    }
-    leave(&mut poller, 20);
-    assert_eq!(poller.stats().sitter_lost, 0);
-}
-
-#[test]
 fn what_a_babysitter_has_no_room_for_comes_back() {
     let _one = one_at_a_time();
     let sitter = Sitter::start(Some(40));
@@ -487,6 +441,20 @@ fn a_loop_that_sleeps_wakes_to_see_who_may_leave() {
     assert_eq!(poller.wait(&mut events, Some(Duration::from_millis(200))).unwrap(), 0);
     assert_eq!(poller.stats().calls.waits() - before, 1);
     all.are_heard(&mut poller, 0..5);
+}
+
+#[test]
+fn an_idle_time_may_be_for_ever() {
+    let _one = one_at_a_time();
+    for rule in [RESTLESS.rule, Rule::Threshold { idle_atr: f32::NAN }] {
+        let tuning = Tuning { idle: Duration::MAX, rule, batch: usize::MAX, stated_only: false };
+        let mut poller = poller(Topology::Thread(tuning));
+        let mut all = Connections::new(&mut poller, 2);
+        let mut events = Events::with_limit(8);
+        assert_eq!(poller.wait(&mut events, Some(Duration::from_millis(2))).unwrap(), 0);
+        all.are_heard(&mut poller, 0..2);
+        assert_eq!(poller.stats().moves_away, 0);
+    }
 }
 
 #[test]

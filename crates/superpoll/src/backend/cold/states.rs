@@ -1,0 +1,146 @@
+//! What registrations are to be left with: a state each, which goes to the babysitter together with the descriptor.
+//!
+//! A babysitter that has no room returns what it was given, and what is returned is to leave again one day, with its
+//! state. So a state that was sent is kept until the babysitter has answered a question that was asked after it: what
+//! is said on a line comes in order, and by then it has returned what it could not take. A connection that is away
+//! for good costs nothing here.
+
+use std::collections::HashMap;
+
+/// A map with room for more than this is made smaller when most of it is empty.
+const KEPT: usize = 64;
+
+/// By the index of its slot.
+#[derive(Debug, Default)]
+pub(super) struct States {
+    here: HashMap<u32, Box<[u8]>>,
+    /// What has left, and the number of the question whose answer says that it was taken.
+    sent: HashMap<u32, (u64, Box<[u8]>)>,
+}
+
+/// Gives back what a crowd has needed that has left: idle descriptors are to cost little.
+fn keep_short<T>(map: &mut HashMap<u32, T>) {
+    if map.capacity() > KEPT && map.len() < map.capacity() / 4 {
+        map.shrink_to(2 * map.len());
+    }
+}
+
+fn remove<T>(map: &mut HashMap<u32, T>, index: u32) -> Option<T> {
+    if map.is_empty() {
+        return None;
+    }
+    let gone = map.remove(&index);
+    keep_short(map);
+    gone
+}
+
+impl States {
+    /// What one is to leave with next.
+    pub fn set(&mut self, index: u32, state: &[u8]) {
+        self.here.insert(index, state.into());
+    }
+
+    /// The same, to be looked at.
+    pub fn get(&self, index: u32) -> Option<&[u8]> {
+        self.here.get(&index).map(|state| &state[..])
+    }
+
+    /// It has left with what it has, if it has a state: true then. Question `next` is the first that comes after it.
+    pub fn leave(&mut self, index: u32, next: u64) -> bool {
+        let state = remove(&mut self.here, index);
+        state.map(|state| self.sent.insert(index, (next, state))).is_some()
+    }
+
+    /// It has been returned, and has its state again, unless it was given another one meanwhile.
+    pub fn take_back(&mut self, index: u32) {
+        if let Some((_, state)) = remove(&mut self.sent, index) {
+            self.here.entry(index).or_insert(state);
+        }
+    }
+
+    /// It was taken, or is called back: what it has left with is of no use any more.
+    pub fn forget_sent(&mut self, index: u32) {
+        remove(&mut self.sent, index);
+    }
+
+    /// It has ended.
+    pub fn forget(&mut self, index: u32) {
+        remove(&mut self.here, index);
+        remove(&mut self.sent, index);
+    }
+
+    /// A question is answered: what was sent before it was taken.
+    pub fn confirm(&mut self, question: u64) {
+        if !self.sent.is_empty() {
+            self.sent.retain(|_, &mut (next, _)| next > question);
+            keep_short(&mut self.sent);
+        }
+    }
+
+    pub fn memory(&self) -> usize {
+        let here: usize = self.here.values().map(|state| state.len()).sum();
+        let sent: usize = self.sent.values().map(|(_, state)| state.len()).sum();
+        here + sent
+            + self.here.capacity() * size_of::<(u32, Box<[u8]>)>()
+            + self.sent.capacity() * size_of::<(u32, (u64, Box<[u8]>))>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_leaves_and_is_kept_until_it_was_taken() {
+        let mut states = States::default();
+        assert!(!states.leave(3, 1), "it has none");
+        states.set(3, b"first");
+        states.set(4, b"other");
+        assert_eq!((states.get(3), states.get(5)), (Some(&b"first"[..]), None));
+        assert!(states.leave(3, 7) && states.leave(4, 8));
+        assert_eq!(states.get(3), None);
+        states.confirm(6);
+        states.take_back(3);
+        assert_eq!(states.get(3), Some(&b"first"[..]));
+        states.take_back(3);
+        assert_eq!(states.get(3), Some(&b"first"[..]), "nothing more comes back");
+        states.confirm(8);
+        states.take_back(4);
+        assert_eq!(states.get(4), None, "it was taken");
+    }
+
+    #[test]
+    fn what_is_given_meanwhile_is_newer_and_an_end_ends_both() {
+        let mut states = States::default();
+        for (index, state) in [(1, b"a"), (2, b"b"), (3, b"c")] {
+            states.set(index, state);
+            states.leave(index, 1);
+            states.set(index, b"newer");
+        }
+        states.take_back(1);
+        assert_eq!(states.get(1), Some(&b"newer"[..]));
+        states.forget(2);
+        states.take_back(2);
+        assert_eq!(states.get(2), None);
+        states.forget_sent(3);
+        assert!(states.leave(3, 2));
+        states.take_back(3);
+        assert_eq!(states.get(3), Some(&b"newer"[..]));
+    }
+
+    #[test]
+    fn a_crowd_that_has_left_costs_nothing() {
+        let mut states = States::default();
+        for index in 0..10_000 {
+            states.set(index, &[0; 40]);
+        }
+        let full = states.memory();
+        assert!(full >= 10_000 * (40 + 24));
+        for index in 0..10_000 {
+            states.leave(index, 1);
+        }
+        assert!(states.memory() >= 10_000 * 40);
+        states.confirm(1);
+        assert!(states.memory() <= 4 * KEPT * 32, "{}", states.memory());
+    }
+}
