@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::line::{Line, Peer};
+use crate::line::{Line, Peer, is_limit};
 use crate::protocol::{
     Notice, Request, Role, Watching, decode, decode_first, encode, encode_first,
 };
@@ -162,8 +162,7 @@ fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
 
 /// Whether an attempt is to be made again: there is no room, or there are too many descriptors on their way.
 fn is_later(error: &io::Error) -> bool {
-    let many = rustix::io::Errno::TOOMANYREFS.raw_os_error();
-    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(many)
+    error.kind() == io::ErrorKind::WouldBlock || is_limit(error)
 }
 
 /// Waits for a packet; true if descriptors were lost on the way.

@@ -48,6 +48,11 @@ fn new() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
 }
 
+/// Whether more descriptors of this user are on their way than it may have open.
+pub(crate) fn is_limit(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
+}
+
 impl Line {
     /// Both ends of one, for a babysitter in the same process.
     ///

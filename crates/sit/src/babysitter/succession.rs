@@ -1,11 +1,11 @@
 //! One server after another.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Babysitter, Member, PATIENCE, Succession, Whose};
 use crate::happening::Happening;
-use crate::line::Line;
+use crate::line::{Line, is_limit};
 use crate::protocol::{FULL, Notice, PACKET, encode};
 use crate::records::{Records, parts};
 use crate::registrations::Registrations;
@@ -127,7 +127,16 @@ impl Babysitter {
                 taken += 1;
             }
             rest = &rest[taken..];
-            line.send_until(until, &encode(&Notice::Left(states)), &descriptors)?;
+            let packet = encode(&Notice::Left(states));
+            loop {
+                match line.send_until(until, &packet, &descriptors) {
+                    // Of those that are on their way nothing tells when they have arrived.
+                    Err(error) if is_limit(&error) && Instant::now() < until => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    outcome => break outcome?,
+                }
+            }
         }
         for (space, id, bytes) in records.iter() {
             for record in parts(space, id, bytes) {
