@@ -14,6 +14,7 @@
 //! Nobody is waited for by the way but a successor that is handed something, which has nothing else to do and is given
 //! some seconds. A line that is full is caught up with when it has room.
 
+mod lines;
 mod succession;
 
 use std::collections::VecDeque;
@@ -349,71 +350,6 @@ impl Babysitter {
         }
     }
 
-    fn accept(&mut self) {
-        while let Some(accepted) = self.listener.as_ref().map(Listener::accept) {
-            let line = match accepted {
-                Ok(line) => line,
-                Err(error) if is_later(&error) => return,
-                Err(error) => {
-                    // Without a descriptor to spare nobody can be answered. The listener stays readable, so that
-                    // this is tried again as soon as something else has happened; not to spin, that is left alone
-                    // for a moment.
-                    let why = error.to_string();
-                    (self.report)(&Happening::Refused { peer: None, why });
-                    std::thread::sleep(Duration::from_millis(10));
-                    return;
-                }
-            };
-            let own = rustix::process::geteuid().as_raw();
-            match line.peer() {
-                Ok(peer) if peer.user == own || peer.user == 0 => {
-                    if let Err(error) = self.join(line, Whose::Unknown, Some(peer)) {
-                        let why = error.to_string();
-                        (self.report)(&Happening::Refused { peer: Some(peer), why });
-                    }
-                }
-                peer => {
-                    let why = format!("only user {own} may speak to this babysitter");
-                    let _ = line.send(&encode_first(&Notice::Refused(&why)), &[]);
-                    (self.report)(&Happening::Refused { peer: peer.ok(), why });
-                }
-            }
-        }
-    }
-
-    /// Says something, at once or as soon as there is room; false if there is nobody to hear it.
-    fn say(&mut self, index: usize, packet: Vec<u8>) -> bool {
-        let Some(member) = self.members.get_mut(index) else { return false };
-        if !member.unsent.is_empty() {
-            member.unsent.push_back(packet);
-            return true;
-        }
-        match member.line.send(&packet, &[]) {
-            Ok(()) => true,
-            Err(error) if is_later(&error) => {
-                member.unsent.push_back(packet);
-                let flags = EventFlags::IN | EventFlags::OUT;
-                let _ =
-                    epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
-                true
-            }
-            // That it has gone is heard.
-            Err(_) => false,
-        }
-    }
-
-    fn catch_up(&mut self, index: usize) {
-        let Some(member) = self.members.get_mut(index) else { return };
-        while let Some(packet) = member.unsent.front() {
-            match member.line.send(packet, &[]) {
-                Err(error) if is_later(&error) => return,
-                _ => drop(member.unsent.pop_front()),
-            }
-        }
-        let flags = EventFlags::IN;
-        let _ = epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
-    }
-
     /// Tells a loop what has stirred, and counts.
     fn tell_ready(&mut self, index: usize) -> bool {
         let Some(member) = self.members.get_mut(index) else { return false };
@@ -423,17 +359,6 @@ impl Babysitter {
         member.sums.len -= ready.len() as u64;
         let mut some = ready.chunks(KEYS);
         some.all(|some| self.say(index, encode(&Notice::Ready(some.to_vec()))))
-    }
-
-    fn refuse(&mut self, index: usize, why: &str) {
-        let Some(member) = self.members.get(index) else { return };
-        let notice = Notice::Refused(why);
-        let is_first = member.whose == Whose::Unknown;
-        let packet = if is_first { encode_first(&notice) } else { encode(&notice) };
-        let _ = member.line.send(&packet, &[]);
-        let peer = member.peer;
-        (self.report)(&Happening::Refused { peer, why: why.to_owned() });
-        self.lose(index);
     }
 
     /// Takes what has come on a line.

@@ -496,8 +496,12 @@ fn listeners_are_shown_while_their_server_is_at_work() {
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (2, 1));
 }
 
-/// Somebody who greets as a babysitter does, and reads when it is told to.
-fn greets(listener: &Listener) -> Line {
+/// A server's line, and the other end: somebody who greets as a babysitter does, and reads when it is told to.
+fn greeted() -> (Control, Line) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sit");
+    let listener = Listener::bind(&path).unwrap();
+    let opening = std::thread::spawn(move || Control::connect(&path, 1).unwrap());
     let line = loop {
         match listener.accept() {
             Ok(line) => break line,
@@ -508,7 +512,7 @@ fn greets(listener: &Listener) -> Line {
     let welcome = postcard::to_stdvec(&Notice::Welcome { orphans: 0 }).unwrap();
     let first = [&b"superpollsit"[..], &VERSION.to_le_bytes(), &welcome].concat();
     line.send(&first, &[]).unwrap();
-    line
+    (opening.join().unwrap(), line)
 }
 
 /// The next packet, and how many descriptors came with it.
@@ -521,12 +525,7 @@ fn hear_any(line: &Line) -> (Vec<u8>, usize) {
 
 #[test]
 fn what_a_full_line_has_no_room_for_is_said_later() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sit");
-    let listener = Listener::bind(&path).unwrap();
-    let opening = std::thread::spawn(move || Control::connect(&path, 1).unwrap());
-    let line = greets(&listener);
-    let mut control = opening.join().unwrap();
+    let (mut control, line) = greeted();
     let mut said = 0;
     while !control.is_behind() {
         said += 1;
@@ -558,12 +557,7 @@ fn what_a_full_line_has_no_room_for_is_said_later() {
 
 #[test]
 fn a_babysitter_that_does_not_read_is_given_up_in_the_end_and_told_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sit");
-    let listener = Listener::bind(&path).unwrap();
-    let opening = std::thread::spawn(move || Control::connect(&path, 1).unwrap());
-    let line = greets(&listener);
-    let mut control = opening.join().unwrap();
+    let (mut control, line) = greeted();
     let much = vec![0; 1 << 20];
     for id in 0..80 {
         control.keep(1, id, &much).unwrap();

@@ -14,6 +14,7 @@ mod adoption;
 mod connection;
 mod connection2;
 mod home;
+mod opening;
 mod router;
 mod tls;
 mod watched;
@@ -22,30 +23,29 @@ mod worker;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_rustls::TlsAcceptor;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
 use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
-use crate::listen::{Bound, Inherited, Listener};
-use crate::log::{Event, Level, Log, LogFailure, Pad, Report};
+use crate::listen::{Bound, Inherited};
+use crate::log::{Event, Pad, Report};
 use crate::metrics::Engine;
-use crate::park::{self, Lot};
-use crate::relay::{self, Relay};
+use crate::park::Lot;
+use crate::relay::Relay;
 use crate::seats::Seats;
 use crate::status::Overview;
 use crate::succession::Succession;
 use crate::upstream::{self, Group};
 use accepting::Accepting;
 use home::Home;
+use opening::{Part, Prepared, Relayed};
 use router::Blueprint;
 use worker::Worker;
 
@@ -74,14 +74,6 @@ impl Kind {
             Kind::Closed => None,
         }
     }
-}
-
-/// What is still to be done with a relay when the whole configuration has been found right.
-enum Relayed {
-    /// It takes clients in.
-    Open(Arc<Relay>, Vec<Listener>),
-    /// Clients are relayed in another way.
-    Change(Arc<Relay>, relay::Settings),
 }
 
 /// An address that is served.
@@ -144,31 +136,6 @@ thread_local! {
 
 fn local(server: u64) -> Option<Rc<Local>> {
     SERVERS.with(|servers| servers.borrow().get(&server).cloned())
-}
-
-/// What a configuration needs, opened.
-struct Prepared {
-    groups: BTreeMap<String, Arc<Group>>,
-    parts: Vec<Part>,
-    engines: relay::Engines,
-    fronts: Vec<Front>,
-    relayed: Vec<Relayed>,
-    log: Option<Arc<Log>>,
-}
-
-/// An engine's part of it.
-struct Part {
-    /// For one that has none.
-    lot: Option<park::Prepared>,
-    openings: Vec<Opening>,
-}
-
-/// What an engine is given for a listener.
-struct Opening {
-    listener: Listener,
-    on: Address,
-    tls: Option<TlsAcceptor>,
-    proxy_protocol: bool,
 }
 
 impl Server {
@@ -261,58 +228,6 @@ impl Server {
         self.take_on(config, prepared)
     }
 
-    /// Opens what a configuration needs. Nothing that is at work notices.
-    fn prepare(&self, runtime: &Runtime, config: &Config) -> Result<Prepared, Error> {
-        let groups = self.groups(config)?;
-        let mut parts = Vec::new();
-        for _ in &self.engines {
-            // Each engine has its own from the start on.
-            let lot = match self.fronts.is_empty() {
-                true => Some(self.lot(config)?),
-                false => None,
-            };
-            parts.push(Part { lot, openings: Vec::new() });
-        }
-        let engines = relay::Engines::new(runtime.handle(), runtime.backend());
-        let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
-        for asked in &config.listeners {
-            let front = self.front(config, asked, &engines, &mut relayed)?;
-            if let Kind::Http(bound) = &front.kind {
-                let cannot = |error| cannot_listen(&asked.address, error);
-                let tls = match &asked.tls {
-                    Some(tls) => {
-                        Some(tls::acceptor(tls).map_err(|error| failed(error.to_string()))?)
-                    }
-                    None => None,
-                };
-                for part in &mut parts {
-                    let exclusive = self.engines.len() > 1 && self.on_epoll;
-                    part.openings.push(Opening {
-                        listener: bound.listener(exclusive).map_err(cannot)?,
-                        on: front.listening.clone(),
-                        tls: tls.clone(),
-                        proxy_protocol: asked.proxy_protocol,
-                    });
-                }
-            }
-            fronts.push(front);
-        }
-        let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
-        Ok(Prepared { groups, parts, engines, fronts, relayed, log })
-    }
-
-    fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
-        let report = self.report.clone();
-        let told = move |failure: &LogFailure| {
-            report(&Event::new(Level::Error, "log-failed", failure.to_string()));
-        };
-        let path = wanted.path.display();
-        let opened = Log::open(wanted, told);
-        opened
-            .map(Arc::new)
-            .map_err(|error| failed(format!("opening the access log {path}: {error}")))
-    }
-
     /// Has the engines do what a configuration says.
     fn take_on(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
         let Prepared { groups, parts, engines, fronts, relayed, log } = prepared;
@@ -403,92 +318,10 @@ impl Server {
         Ok(())
     }
 
-    /// The groups of servers: those that there are, where nothing has changed, and new ones.
-    fn groups(&self, config: &Config) -> Result<BTreeMap<String, Arc<Group>>, Error> {
-        let groups = config.upstreams.iter().map(|(name, upstream)| {
-            let known = self.groups.get(name).filter(|group| group.config() == upstream);
-            let group = match known {
-                Some(group) => group.clone(),
-                None => Group::new(name, upstream, self.report.clone()).map_err(failed)?,
-            };
-            Ok((name.clone(), group))
-        });
-        groups.collect()
-    }
-
     /// The groups of servers that requests are forwarded to, by name.
     #[must_use]
     pub fn upstreams(&self) -> &BTreeMap<String, Arc<Group>> {
         &self.groups
-    }
-
-    /// The front of a listener, on the socket that there is or on a new one.
-    fn front(
-        &self,
-        config: &Config,
-        asked: &config::Listener,
-        engines: &relay::Engines,
-        relayed: &mut Vec<Relayed>,
-    ) -> Result<Front, Error> {
-        let address = &asked.address;
-        let cannot = |error| cannot_listen(address, error);
-        let kept = self.fronts.iter().find(|front| {
-            // A port that the kernel has chosen may be asked for by its number.
-            [&front.asked.address, &front.listening].contains(&address)
-        });
-        let kept = kept.and_then(|front| Some((front, front.kind.bound()?)));
-        let (listening, bound) = match kept {
-            Some((front, bound)) => (front.listening.clone(), bound.clone()),
-            None => {
-                let bound = match self.inherited.borrow_mut().at(address) {
-                    Some(bound) => bound,
-                    None => Bound::new(address, asked.mode).map_err(cannot)?,
-                };
-                (bound.address(address).map_err(cannot)?, Arc::new(bound))
-            }
-        };
-        let Some(to) = &asked.relay else {
-            return Ok(Front { asked: asked.clone(), listening, kind: Kind::Http(bound) });
-        };
-        let settings = self.settings(config, asked, to)?;
-        let relay = match kept.map(|(front, _)| &front.kind) {
-            Some(Kind::Relay(_, relay)) => {
-                relayed.push(Relayed::Change(relay.clone(), settings));
-                relay.clone()
-            }
-            _ => {
-                let report = self.report.clone();
-                let report = move |failure: &relay::Failure| {
-                    report(&Event::new(Level::Warning, "relay-failed", failure.to_string()));
-                };
-                let relay = Relay::on(bound.clone(), listening.clone(), settings, report);
-                let relay = Arc::new(relay);
-                let listeners = relay.listeners(engines).map_err(cannot)?;
-                relayed.push(Relayed::Open(relay.clone(), listeners));
-                relay
-            }
-        };
-        Ok(Front { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
-    }
-
-    /// What a configuration says of a relay.
-    fn settings(
-        &self,
-        config: &Config,
-        asked: &config::Listener,
-        relay: &config::Relay,
-    ) -> Result<relay::Settings, Error> {
-        let options = relay::Options {
-            connect_timeout: config.timeouts.connect,
-            idle_timeout: relay.idle,
-            ..relay::Options::default()
-        };
-        let rules = relay::Rules {
-            seats: Some(self.seats.clone()),
-            header: asked.proxy_protocol.then_some(config.timeouts.header),
-            announces: relay.proxy_protocol,
-        };
-        relay::Settings::new(&relay.to, options, rules).map_err(|error| failed(error.to_string()))
     }
 
     /// Says whether what a configuration names can be opened, without listening.
@@ -603,15 +436,4 @@ impl fmt::Debug for Server {
             .field("connections", &self.connections())
             .finish_non_exhaustive()
     }
-}
-
-fn cannot_listen(address: &Address, error: io::Error) -> Error {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "; choose another address, or end the program that listens there"
-        }
-        io::ErrorKind::PermissionDenied => "; choose another address, or get the permission",
-        _ => "",
-    };
-    failed(format!("listening on {address}: {error}{advice}"))
 }
