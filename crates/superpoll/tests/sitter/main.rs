@@ -354,7 +354,7 @@ fn what_a_babysitter_has_no_room_for_comes_back() {
 fn a_successor_gets_what_was_left_and_its_state() {
     let _one = one_at_a_time();
     let sitter = Sitter::start(None);
-    let control = sitter.control(1);
+    let mut control = sitter.control(1);
     let tuning = Tuning { stated_only: true, ..Profile::Chat.into() };
     let mut poller = poller(Topology::Process(control.line().unwrap(), tuning));
     let mut all = Connections::new(&mut poller, 6);
@@ -373,7 +373,7 @@ fn a_successor_gets_what_was_left_and_its_state() {
     control.yielded().unwrap();
     // Its own end takes nothing away any more.
     drop(poller);
-    let next = sitter.control(2);
+    let mut next = sitter.control(2);
     let mut states: Vec<_> =
         next.adopt(false).unwrap().orphans.into_iter().map(|orphan| orphan.state).collect();
     states.sort();

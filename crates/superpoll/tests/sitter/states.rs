@@ -75,7 +75,7 @@ fn what_was_returned_leaves_again_with_its_state() {
 fn a_babysitter_that_has_room_again_is_given_what_it_had_returned() {
     let _one = one_at_a_time();
     let sitter = Sitter::start(Some(40));
-    let control = sitter.control(1);
+    let mut control = sitter.control(1);
     let mut poller = poller(Topology::Process(control.line().unwrap(), STATED));
     let all = stated(&mut poller, 60);
     let here = poller.hand_over_all();
