@@ -243,7 +243,8 @@ impl Babysitter {
     }
 
     fn is_over(&self) -> bool {
-        let is_alone = self.members.is_empty() && self.registrations.orphans() == 0;
+        let is_empty = self.registrations.orphans() == 0 && self.records.len() == 0;
+        let is_alone = self.members.is_empty() && is_empty;
         let is_in_vain = || self.opened.elapsed() >= self.options.orphans;
         self.options.ends && is_alone && (self.had_work || is_in_vain())
     }

@@ -621,13 +621,21 @@ fn what_was_left_on_a_line_that_is_given_up_is_its_servers_again() {
 }
 
 #[test]
-fn records_alone_are_not_kept_for_ever() {
-    let options = Options { orphans: Duration::from_millis(30), ends: false, ..Options::default() };
-    let sitter = sitter_with(options);
-    let mut control = Control::connect(&sitter.path, 1).unwrap();
-    control.keep(1, 1, b"x").unwrap();
-    drop(control);
+fn records_alone_are_kept_for_a_while() {
+    let lost = |sitter: &Sitter| {
+        let mut control = Control::connect(&sitter.path, 1).unwrap();
+        control.keep(1, 1, b"x").unwrap();
+        drop(control);
+        sitter.until(|happening| matches!(happening, Happening::Lost { .. }));
+    };
+    let patient = sitter(PATIENCE);
+    lost(&patient);
+    let mut control = Control::connect(&patient.path, 2).unwrap();
+    assert_eq!(control.adopt(false).unwrap().records.len(), 1);
+    control.bye().unwrap();
+    patient.end();
+    let sitter = sitter(Duration::from_millis(30));
+    lost(&sitter);
     sitter.until(|happening| matches!(happening, Happening::Dropped { orphans: 0 }));
-    let mut control = Control::connect(&sitter.path, 2).unwrap();
-    assert_eq!(control.adopt(false).unwrap().records.len(), 0);
+    sitter.end();
 }
