@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -288,9 +289,15 @@ impl Site {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and is none of those that the kernel gives to connections meanwhile.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = std::process::id() as u16;
+    let mut all = (0..20_000).map(|_| {
+        let at = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        10_240 + at
+    });
+    all.find(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap()
 }
 
 /// The processor time of a process in ticks of the clock.

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -81,14 +80,6 @@ impl Drop for Folder {
         // What cannot be removed from the folder for temporary files is left to whoever clears that.
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> Result<u16> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|e| Error::system("looking for a free port", e))
 }
 
 /// What a program does between its clients and the origin.

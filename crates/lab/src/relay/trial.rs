@@ -23,7 +23,7 @@ use crate::relay::{Options, Row};
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::rounds::{self, Slice};
-use crate::server::{Place, Server};
+use crate::server::{Place, Server, program};
 use crate::statistics;
 
 /// Connections in bulk: enough to keep both processors at work.
@@ -194,7 +194,7 @@ fn measure(
 /// Starts a relay between clients and an origin, and sees how long a request takes.
 fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
     let folder = Folder::new(entry.name)?;
-    let port = peers::free_port()?;
+    let port = program::free_port()?;
     let mut load = Load::new(entry.name, point, port)?;
     let ports = [port, load.origin()?];
     let path = folder.path().to_owned();

@@ -3,11 +3,19 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::server::{Place, Server};
 use crate::sys::process;
+
+/// The first port that is looked at, and the first that is a connection's where the kernel does not say.
+const FIRST: u32 = 10_240;
+const FIRST_OF_CONNECTIONS: u32 = 32_768;
+
+/// Has processes begin to look far from each other.
+const SPREAD: u32 = 2_654_435_769;
 
 /// How long a program may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -78,12 +86,26 @@ pub fn is_installed(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// A port that nobody listens on at the moment, for programs that cannot choose one themselves.
+/// A port that nobody listens on at the moment, for programs that cannot choose one themselves. It is none of those that
+/// the kernel gives to connections: one of these may have it by the time that it is listened on.
 ///
 /// # Errors
 ///
 /// [`Error::System`] if there is none.
 pub fn free_port() -> Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Others look for one at the same time.
+    let start = std::process::id().wrapping_mul(SPREAD);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let first = range.ok().and_then(|range| range.split_whitespace().next()?.parse::<u32>().ok());
+    let count = first.unwrap_or(FIRST_OF_CONNECTIONS).saturating_sub(FIRST);
+    for _ in 0..count {
+        let at = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
+        let port = u16::try_from(FIRST + at).unwrap_or(0);
+        if port > 0 && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

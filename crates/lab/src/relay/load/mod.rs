@@ -603,7 +603,7 @@ mod tests {
     #[test]
     fn who_does_not_listen_is_named_with_its_complaint() {
         let point = Point { kind: Kind::Bulk, connections: 1, bytes: 1 };
-        let port = crate::relay::peers::free_port().unwrap();
+        let port = crate::server::program::free_port().unwrap();
         let load = Load::new("nobody", point, port).unwrap();
         let error = load.meet(|| "no such option".to_owned()).unwrap_err().to_string();
         assert!(error.contains("does not listen") && error.contains("no such option"), "{error}");
