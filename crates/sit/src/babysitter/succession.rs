@@ -59,7 +59,7 @@ impl Babysitter {
         }
     }
 
-    /// A line of this session's loops has ended. If its server is at work all the same, it has given the line up, and
+    /// A line of a server's loop has ended. If that server is at work all the same, it has given the line up, and
     /// has what was left on it in its own hands.
     pub(super) fn settle_doubt(&mut self, session: u64) {
         let is_at_work =
