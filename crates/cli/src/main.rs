@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    atr, echo, files, herd, http, idle, mix, models, output, registrations, relay, ring,
-    sit as babysitting, targets, timers, wake, zombies,
+    all, atr, comparison, echo, files, herd, http, idle, mix, models, output, png, registrations,
+    relay, ring, sit as babysitting, targets, timers, verify, wake, zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -82,6 +82,14 @@ enum Lab {
     Sit(babysitting::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
+    /// Every experiment, one after the other, and the report on what was claimed and what holds
+    All(all::Options),
+    /// Two reports side by side: machines, kernels or commits
+    Compare(comparison::Options),
+    /// The plots of a report as PNG
+    Png(png::Options),
+    /// Whether what the README promises is so on this machine
+    Verify(verify::Options),
 }
 
 fn main() -> ExitCode {
@@ -128,6 +136,11 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Serve(options) => serve::run(&options),
         Command::Sit(options) => sit::run(&options),
     }
+}
+
+/// This program, for experiments that are run by processes of their own.
+fn this_program() -> superpoll_lab::Result<std::path::PathBuf> {
+    std::env::current_exe().map_err(|e| superpoll_lab::Error::system("finding this program", e))
 }
 
 fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
@@ -197,5 +210,9 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;
             output::all_targets(&record, &options.output)
         }
+        Lab::All(options) => output::all(&all::run(&options, &this_program()?)?, &options.report),
+        Lab::Compare(options) => comparison::run(&options),
+        Lab::Png(options) => png::run(&options),
+        Lab::Verify(options) => verify::run(&options, &this_program()?),
     }
 }

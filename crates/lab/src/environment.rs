@@ -1,9 +1,10 @@
 //! Where an experiment ran: what a reader needs to judge its numbers, and no path or host name.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Machine, kernel and program.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Environment {
     /// Version of this program.

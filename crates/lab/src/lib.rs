@@ -7,22 +7,30 @@
 //! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`files`] servers of static files,
 //! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`zombies`] what
 //! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
-//! end watching, [`sit`] what a babysitter costs and keeps. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured.
+//! end watching, [`sit`] what a babysitter costs and keeps. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured:
+//! [`experiments`] is the table of all of them, [`claims`] what the texts they come from say and what holds, [`all`] runs
+//! everything into one [`report`], [`comparison`] sets two reports side by side, and [`verify`] holds one against the README.
 //! [`simulator`] judges placement policies without a kernel.
 
+pub mod all;
 pub mod atr;
 mod atr_plot;
 pub mod atr_table;
 mod by_name;
 pub mod channel;
+pub mod claims;
+pub mod comparison;
+pub mod document;
 pub mod echo;
 pub mod environment;
 mod error;
+pub mod experiments;
 pub mod files;
 mod grouping;
 pub mod herd;
 pub mod http;
 pub mod idle;
+pub mod journal;
 pub mod load;
 pub mod measure;
 pub mod mix;
@@ -32,8 +40,10 @@ pub mod models;
 pub mod options;
 pub mod output;
 mod pace;
+pub mod page;
 pub mod placement;
 pub mod plot;
+pub mod png;
 pub mod probe;
 mod progress;
 mod random;
@@ -53,6 +63,7 @@ mod sys;
 pub mod table;
 pub mod targets;
 pub mod timers;
+pub mod verify;
 pub mod wake;
 pub mod zombies;
 

@@ -6,6 +6,7 @@
 //! mean over all its rounds, over whole periods of the load; minimum, median and spread are over
 //! blocks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superpoll::costs::{self, Costs};
@@ -83,7 +84,7 @@ const DEFAULTS: [&str; 12] = [
 ];
 
 /// One subject under one load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

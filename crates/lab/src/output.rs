@@ -5,17 +5,19 @@
 
 use std::fmt;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::all::End;
+use crate::claims;
+use crate::document::Document;
 use crate::error::{Error, Result};
+use crate::journal::{Journal, State};
 use crate::options::Output;
 use crate::record::{self, Record};
+use crate::report::PAGE;
 use crate::targets::{self, Target};
-
-/// The report, in its folder.
-const PAGE: &str = "index.html";
 
 /// Prints a line on the standard output, as `println!` does, but gives back what went wrong.
 #[macro_export]
@@ -315,4 +317,29 @@ pub fn all_targets(record: &Record<Target>, output: &Output) -> Result<()> {
     crate::say!("{}", record.environment.summary())?;
     targets(&record.rows)?;
     say_where((!output.no_report).then(|| output.report.join(PAGE)))
+}
+
+/// Prints how a run of everything ended.
+///
+/// # Errors
+///
+/// As [`print()`]; [`Error::Usage`] in one line if it was interrupted.
+pub fn all(run: &(Journal, End), folder: &Path) -> Result<()> {
+    let (journal, end) = run;
+    let document = Document::of(folder);
+    crate::say!("{}.", claims::tally(&document.claims))?;
+    for step in &journal.steps {
+        if let State::Failed { reason } = &step.state {
+            crate::say!("{} failed: {reason}", step.experiment)?;
+        }
+    }
+    say_where(Some(folder.join(PAGE)))?;
+    match end {
+        End::Complete => Ok(()),
+        End::Interrupted => Err(Error::usage(format!(
+            "interrupted with {} of {} experiments done; the same command goes on",
+            journal.done(),
+            journal.steps.len()
+        ))),
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ pub const SCHEMA: u32 = 1;
 pub type Account = fn(&Figures) -> Option<f64>;
 
 /// A finished experiment.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
@@ -37,7 +37,7 @@ pub struct Record<Row> {
 
 /// What was measured of one subject at one point. A ratio is to the best of `poll` and both
 /// triggers of `epoll`, raw or ours, at the same point of the same run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Figures {
     /// The loop part: wait, reads, upkeep.
@@ -209,15 +209,6 @@ impl<Row> Record<Row> {
                 .collect(),
             rows,
         }
-    }
-}
-
-impl<Row: DeserializeOwned> Record<Row> {
-    /// Reads a document back; none if there is none or it has another shape.
-    pub fn load(path: &Path) -> Option<Record<Row>> {
-        let text = std::fs::read_to_string(path).ok()?;
-        let record: Record<Row> = serde_json::from_str(&text).ok()?;
-        (record.schema == SCHEMA).then_some(record)
     }
 }
 

@@ -10,6 +10,7 @@
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superpoll::BackendKind;
@@ -82,7 +83,7 @@ const QUIET: (u64, u64) = (5_000_000, 1_000_000);
 const BLOCK: usize = 20;
 
 /// One subject.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

@@ -44,7 +44,9 @@ fn lab_echo_measures_every_server_that_is_there() {
     for plot in ["echo-tcp.svg", "echo-unix.svg"] {
         assert!(std::fs::read_to_string(report.join(plot)).unwrap().starts_with("<svg"), "{plot}");
     }
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>echo"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"echo\">")
+    );
 
     for (arguments, about) in [
         (["--connections", "0"], "--connections 0"),

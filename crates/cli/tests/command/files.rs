@@ -60,7 +60,9 @@ fn lab_files_measures_every_server_with_every_file_and_tells_who_is_not_here() {
     let csv = std::fs::read_to_string(report.join("files.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + rows.len());
     assert!(std::fs::read_to_string(report.join("files-5.svg")).unwrap().starts_with("<svg"));
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>files"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"files\">")
+    );
 }
 
 #[test]

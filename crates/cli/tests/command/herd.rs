@@ -49,7 +49,7 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
         }
     }
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
-    assert!(page.contains("<h2>herd") && page.matches("<svg").count() == 2);
+    assert!(page.contains("<h2 id=\"herd\">") && page.matches("<svg").count() == 2);
 }
 
 #[test]

@@ -44,7 +44,9 @@ fn lab_http_measures_every_server_or_names_the_feature_that_it_needs() {
     let csv = std::fs::read_to_string(report.join("http.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + rows.len());
     assert!(std::fs::read_to_string(report.join("http.svg")).unwrap().starts_with("<svg"));
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>http"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"http\">")
+    );
 
     let line = refused(&["lab", "http", "--connections", "0"]);
     assert!(line.contains("--connections 0"), "{line}");

@@ -35,7 +35,9 @@ fn lab_idle_measures_each_kind_of_connection() {
     let csv = std::fs::read_to_string(report.join("idle.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + rows.len());
     assert!(std::fs::read_to_string(report.join("idle.svg")).unwrap().starts_with("<svg"));
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>idle"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"idle\">")
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The built command, from the outside: what it writes, what it refuses, and how it says so.
 
+mod all;
 mod atr;
+mod compare;
 mod doctor;
 mod echo;
 mod files;
@@ -17,6 +19,7 @@ mod ring;
 mod sit;
 mod start;
 mod timers;
+mod verify;
 mod wake;
 mod without_io_uring;
 mod zombies;

@@ -28,6 +28,6 @@ fn lab_mix_writes_its_record_and_the_report_keeps_what_was_there() {
     // The figures of a mix are per block.
     check_record(&record, "mix", &fields);
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
-    assert!(page.contains("<h2>atr") && page.contains("<h2>mix"));
+    assert!(page.contains("<h2 id=\"atr\">") && page.contains("<h2 id=\"mix\">"));
     assert!(folder.path().join("superpoll-report/mix.svg").exists());
 }

@@ -54,7 +54,7 @@ fn lab_models_measures_four_models_and_says_what_is_claimed_of_them() {
         assert!(measured == 6 || notes.contains(subject), "{subject}: {notes}");
     }
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
-    assert!(page.contains("<h2>models") && page.matches("<svg").count() == 6);
+    assert!(page.contains("<h2 id=\"models\">") && page.matches("<svg").count() == 6);
     assert!(folder.path().join("superpoll-report/models.csv").exists());
 }
 

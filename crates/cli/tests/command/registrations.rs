@@ -52,5 +52,5 @@ fn lab_registrations_checks_what_it_registers_and_answers_its_question() {
         assert!(std::fs::read_to_string(report.join(plot)).unwrap().starts_with("<svg"), "{plot}");
     }
     let page = std::fs::read_to_string(report.join("index.html")).unwrap();
-    assert!(page.contains("<h2>registrations") && page.matches("<svg").count() == 3);
+    assert!(page.contains("<h2 id=\"registrations\">") && page.matches("<svg").count() == 3);
 }

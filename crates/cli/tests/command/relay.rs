@@ -86,7 +86,9 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
     let report = folder.path().join("superpoll-report");
     let csv = std::fs::read_to_string(report.join("relay.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + rows.len());
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>relay"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"relay\">")
+    );
     if rows.iter().any(|row| row["subject"] == "haproxy") {
         assert!(rows.iter().all(|row| row["haproxy_ratio"]["median"].as_f64().is_some()));
         assert!(std::fs::read_to_string(report.join("relay.svg")).unwrap().starts_with("<svg"));

@@ -47,7 +47,7 @@ fn lab_ring_takes_bytes_round_on_every_runtime() {
         assert!(std::fs::read_to_string(report.join(plot)).unwrap().starts_with("<svg"), "{plot}");
     }
     let page = std::fs::read_to_string(report.join("index.html")).unwrap();
-    assert!(page.contains("<h2>ring") && page.matches("<svg").count() == 3);
+    assert!(page.contains("<h2 id=\"ring\">") && page.matches("<svg").count() == 3);
 }
 
 #[test]

@@ -56,7 +56,9 @@ fn lab_sit_measures_every_topology_and_keeps_connections_through_restarts() {
     let csv = std::fs::read_to_string(report.join("sit.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + rows.len());
     assert!(std::fs::read_to_string(report.join("sit.svg")).unwrap().starts_with("<svg"));
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>sit"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"sit\">")
+    );
 }
 
 #[test]

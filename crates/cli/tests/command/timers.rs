@@ -36,7 +36,9 @@ fn lab_timers_checks_every_timer_and_compares_with_tokio_where_it_is_built_in() 
     let csv = std::fs::read_to_string(report.join("timers.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + rows.len());
     assert!(std::fs::read_to_string(report.join("timers.svg")).unwrap().starts_with("<svg"));
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>timers"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"timers\">")
+    );
     if subjects.len() == 1 {
         let line = refused(&["lab", "timers", "--subjects", "tokio"]);
         assert!(line.contains("--features rivals-rt"), "{line}");

@@ -45,7 +45,9 @@ fn lab_zombies_measures_every_server_with_and_without_silent_connections() {
     for plot in ["zombies-echo.svg", "zombies-web.svg"] {
         assert!(std::fs::read_to_string(report.join(plot)).unwrap().starts_with("<svg"), "{plot}");
     }
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>zombies"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"zombies\">")
+    );
 }
 
 #[test]

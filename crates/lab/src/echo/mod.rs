@@ -13,6 +13,7 @@
 //! generator's own load stands beside it: a server that is quicker than the generator runs dry, sleeps, and
 //! finds fewer requests at a time when it wakes up.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -73,7 +74,7 @@ impl Default for Options {
 }
 
 /// A ratio, from the ratios of all rounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ratio {
     /// The middle one.
     pub median: f64,
@@ -84,7 +85,7 @@ pub struct Ratio {
 }
 
 /// One server with so many connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The server.
     pub subject: String,

@@ -18,6 +18,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::echo::Ratio;
@@ -69,7 +70,7 @@ impl Default for Options {
 }
 
 /// One server with one file and so many connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The server.
     pub subject: String,

@@ -17,6 +17,7 @@
 
 use std::os::fd::OwnedFd;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superpoll::BackendKind;
@@ -88,7 +89,7 @@ const CONNECTS: (usize, usize) = (40, 500);
 const MEMORY: (u64, u64) = (600_000, 1_500);
 
 /// One way of waiting by so many.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The way.
     pub subject: String,

@@ -10,6 +10,7 @@
 //! the servers in turn, round by round (`trial.rs`). The figure is the processor time of the server's
 //! process by request: unlike requests per second it does not depend on how fast the generator is.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -57,7 +58,7 @@ impl Default for Options {
 }
 
 /// One server with so many connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The server.
     pub subject: String,

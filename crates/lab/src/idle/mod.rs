@@ -15,6 +15,7 @@
 //! Ours are started as a user would, by this command (`server/program.rs`); nginx and haproxy take part where they are
 //! installed. `service.rs` starts each, `clients.rs` are the clients, `memory.rs` reads, `trial.rs` has them take turns.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -60,7 +61,7 @@ impl Default for Options {
 }
 
 /// A figure, from those of all rounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     /// The middle one.
     pub median: f64,
@@ -71,7 +72,7 @@ pub struct Spread {
 }
 
 /// One kind of connections to one server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The server and the kind.
     pub subject: String,

@@ -12,6 +12,7 @@
 //!
 //! What this kernel, or this process under its limits, may not use is left out, and the record says why.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -139,7 +140,7 @@ fn chosen(text: &str) -> Result<Vec<Way>> {
 }
 
 /// One loop at one point.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

@@ -18,6 +18,7 @@
 
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -82,7 +83,7 @@ impl Default for Options {
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
 
 /// One registry at one point. Times are per descriptor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

@@ -9,6 +9,7 @@
 //! measures one, `remote.rs` gives it a process of its own. All are set up once per point and then asked
 //! for some laps in turn, round by round, so that drift hits all alike.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superpoll::BackendKind;
@@ -93,7 +94,7 @@ const SWEPT_TOTALS: [usize; 4] = [2, 10, 100, 4900];
 const SWEPT_SHARES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 
 /// One subject at one point.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The runtime.
     pub subject: String,

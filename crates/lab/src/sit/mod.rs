@@ -18,6 +18,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -110,7 +111,7 @@ impl fmt::Display for Part {
 }
 
 /// One figure of one topology, or of one way to start again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// `move`, `wake`, `busy` or `restart`.
     pub part: String,

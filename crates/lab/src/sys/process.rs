@@ -78,18 +78,23 @@ pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
     }
 }
 
-/// Starts a program, whose outputs are returned if they are piped. It does not outlive this process.
-pub fn spawn(
-    command: &mut Command,
-) -> io::Result<(Child, Option<ChildStdout>, Option<ChildStderr>)> {
+/// Has a program that is about to be started be killed when the thread that starts it ends.
+pub fn end_with_this(command: &mut Command) {
     // SAFETY: between fork and exec one system call is made, which takes integers.
-    let mut child = unsafe {
+    unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         })
-    }
-    .spawn()?;
+    };
+}
+
+/// Starts a program, whose outputs are returned if they are piped. It does not outlive this process.
+pub fn spawn(
+    command: &mut Command,
+) -> io::Result<(Child, Option<ChildStdout>, Option<ChildStderr>)> {
+    end_with_this(command);
+    let mut child = command.spawn()?;
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     Ok((Child { pid }, child.stdout.take(), child.stderr.take()))
 }

@@ -12,6 +12,7 @@
 
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -68,7 +69,7 @@ const MOST_ENDING: usize = 1_000_000;
 const LEAST_IN_A_ROUND: usize = 100_000;
 
 /// One runtime under one load.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The runtime.
     pub subject: String,

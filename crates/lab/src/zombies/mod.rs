@@ -12,6 +12,7 @@
 //! descriptors allows. They connect before the busy ones, so a `poll` array has all of them in front. Every zombie's answer is checked, and in the end
 //! that none was closed.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::echo::Ratio;
@@ -61,7 +62,7 @@ impl Default for Options {
 }
 
 /// One server with so many zombies.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The server.
     pub subject: String,

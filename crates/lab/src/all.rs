@@ -1,0 +1,244 @@
+//! `lab all`: every experiment, one after the other, and the report over all of them.
+//!
+//! Each experiment is run by a process of its own, just as a user would run it by hand: what one leaves behind (threads,
+//! descriptors, a heap, an io_uring that is still being taken down) is no part of what the next one measures, and one
+//! that crashes costs its own part of the report and no more. The journal in the folder says after each what is done, so
+//! that an interrupted run goes on where it was; the page is written after each, too.
+//!
+//! The parent waits on our own runtime, for the child, for a signal and for the time that an experiment may take at
+//! most, whichever is first. It sleeps meanwhile: the bar is drawn between experiments, since a process that draws takes
+//! time from the one that measures.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use futures_lite::{
+    AsyncBufReadExt, FutureExt, StreamExt, future,
+    io::{BufReader, Lines},
+};
+use superpoll_rt::pipe::PipeReader;
+use superpoll_rt::{Runtime, process, signal, time};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::experiments::{self, Experiment};
+use crate::journal::{Extent, Journal, State};
+use crate::progress::Progress;
+use crate::{options, output, report, sys};
+
+/// Options of `lab all`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Five minutes instead of an hour
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these experiments, with commas
+    #[arg(long, value_name = "LIST")]
+    pub only: Option<String>,
+    /// Begins anew, though there is a run that could go on
+    #[arg(long)]
+    pub fresh: bool,
+    /// The folder for records, plots and the report
+    #[arg(long, value_name = "FOLDER", default_value = "superpoll-report")]
+    pub report: PathBuf,
+    /// At most so many seconds for one experiment [default: 300, or 120 if quick]
+    #[arg(long, value_name = "S")]
+    pub limit: Option<u64>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// All experiments were run, some of which may have failed.
+    Complete,
+    /// A signal came; what was done before is in the report.
+    Interrupted,
+}
+
+/// How an experiment ended.
+enum Outcome {
+    Ended(ExitStatus),
+    Interrupted,
+    TooLong,
+}
+
+/// Runs the experiments that a journal does not have yet, each by `program lab WORDS`, and writes the report.
+///
+/// # Errors
+///
+/// [`Error::Usage`] for options that make no sense, or if every experiment failed; [`Error::System`] if the folder
+/// cannot be written or a process not be started.
+pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
+    let chosen = chosen(options)?;
+    let folder = &options.report;
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Error::system(format!("creating the folder {}", folder.display()), e))?;
+    let extent = if options.quick { Extent::Quick } else { Extent::Full };
+    let mut journal = begin(options, Journal::new(extent, &chosen, &Environment::here()));
+    let limit = Duration::from_secs(options.limit.unwrap_or(match extent {
+        Extent::Quick => 120,
+        Extent::Full => 900,
+    }));
+    let runtime = Runtime::new().map_err(|e| Error::system("starting a runtime", e.into()))?;
+    let progress = Progress::new("lab all", chosen.len());
+    journal.write(folder)?;
+    for place in 0..chosen.len() {
+        let step = &journal.steps[place];
+        progress.step(step.experiment.clone());
+        if matches!(step.state, State::Done { .. }) {
+            continue;
+        }
+        let started = Instant::now();
+        let (outcome, said) = runtime
+            .block_on(experiment(program, &step.command, folder, limit))
+            .map_err(|e| {
+                Error::system("waiting for an experiment", std::io::Error::other(e.to_string()))
+            })??;
+        let state = match outcome {
+            Outcome::Interrupted => {
+                report::write(folder)?;
+                return Ok((journal, End::Interrupted));
+            }
+            Outcome::Ended(status) if status.success() => State::Done {
+                seconds: started.elapsed().as_secs_f64(),
+                notes: said.into_iter().collect(),
+            },
+            Outcome::Ended(status) => State::Failed {
+                reason: said.back().cloned().unwrap_or_else(|| format!("it ended with {status}")),
+            },
+            Outcome::TooLong => State::Failed {
+                reason: format!("it was ended after {} s; --limit gives it more", limit.as_secs()),
+            },
+        };
+        if let State::Failed { reason } = &state {
+            output::note(&format!("{} failed: {reason}", journal.steps[place].experiment));
+        }
+        journal.steps[place].state = state;
+        journal.write(folder)?;
+        report::write(folder)?;
+    }
+    drop(progress);
+    if journal.done() == 0 {
+        return Err(Error::usage(format!(
+            "no experiment gave a result; {} says why of each",
+            folder.join(report::PAGE).display()
+        )));
+    }
+    Ok((journal, End::Complete))
+}
+
+fn chosen(options: &Options) -> Result<Vec<&'static Experiment>> {
+    let all: Vec<&'static Experiment> = experiments::ALL.iter().collect();
+    if options.limit == Some(0) {
+        return Err(Error::usage("--limit 0 leaves no time for any experiment: give 1 or more"));
+    }
+    options::named(
+        options.only.as_deref().unwrap_or("all"),
+        &all,
+        |one| one.name,
+        |_| true,
+        "no experiment",
+    )
+}
+
+/// The journal to go on with: that of the folder if the run is the same and not complete, else a new one.
+fn begin(options: &Options, new: Journal) -> Journal {
+    let mut notes = Vec::new();
+    let found = Journal::load(&options.report, &mut notes);
+    for note in notes {
+        output::note(&note);
+    }
+    match found.filter(|old| !options.fresh && !old.is_complete()) {
+        None => new,
+        Some(old) => match old.differs(&new) {
+            None => {
+                output::note(&format!(
+                    "going on with the run of {}: {} of {} experiments are done (--fresh begins anew)",
+                    old.date,
+                    old.done(),
+                    old.steps.len()
+                ));
+                old
+            }
+            Some(why) => {
+                output::note(&format!(
+                    "the unfinished run in the folder is not gone on with: {why}"
+                ));
+                new
+            }
+        },
+    }
+}
+
+/// Runs one experiment, and returns how it ended and the last lines that it said on standard error.
+async fn experiment(
+    program: &Path,
+    words: &str,
+    folder: &Path,
+    limit: Duration,
+) -> Result<(Outcome, VecDeque<String>)> {
+    let failed = |e| Error::system(format!("running superpoll lab {words}"), e);
+    let mut interrupt = signal::signal(signal::SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal::signal(signal::SignalKind::terminate()).map_err(failed)?;
+    let mut command = Command::new(program);
+    command
+        .arg("lab")
+        .args(words.split(' '))
+        .arg("--report")
+        .arg(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    // A group of its own: what the terminal sends to all, this process answers for both.
+    command.process_group(0);
+    sys::process::end_with_this(&mut command);
+    let mut child = process::spawn(&mut command).map_err(failed)?;
+    child.kill_on_drop(true);
+    let said = RefCell::new(VecDeque::new());
+    let mut lines = child.stderr.take().map(|stderr| BufReader::new(stderr).lines());
+    let outcome = {
+        let stopped = async {
+            interrupt.recv().or(terminate.recv()).await?;
+            Ok(Outcome::Interrupted)
+        };
+        let ended = async { Ok(Outcome::Ended(child.wait().await?)) };
+        let late = async {
+            time::sleep(limit).await;
+            Ok(Outcome::TooLong)
+        };
+        let silent = async {
+            keep_last(lines.as_mut(), &said).await;
+            future::pending().await
+        };
+        stopped.or(ended).or(late).or(silent).await.map_err(failed)?
+    };
+    // What it said last may still be in the pipe, which a process that outlives it may hold open.
+    if matches!(outcome, Outcome::Ended(_)) {
+        keep_last(lines.as_mut(), &said).or(time::sleep(Duration::from_millis(200))).await;
+    }
+    drop(child);
+    Ok((outcome, said.take()))
+}
+
+/// Keeps the last lines of a child's standard error, without the name of the program before them.
+async fn keep_last(
+    lines: Option<&mut Lines<BufReader<PipeReader>>>,
+    kept: &RefCell<VecDeque<String>>,
+) {
+    const KEPT: usize = 20;
+    let Some(lines) = lines else { return };
+    while let Some(Ok(line)) = lines.next().await {
+        let line = line.trim().trim_start_matches("superpoll: ").to_owned();
+        let mut kept = kept.borrow_mut();
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        if !line.is_empty() {
+            kept.push_back(line);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a merge request to GHC claims of its I/O managers, and how each claim is judged.
+
+use crate::claims::measured::{ring, time};
+use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
+use crate::document::Records;
+
+pub const SOURCE: Source = Source {
+    text: "ghc",
+    title: "Duncan Coutts, GHC: “new epoll I/O manager”",
+    about: "Passes a byte round a thousand pipes with a thread between each two, under each of the runtime's I/O managers.",
+};
+
+pub const CLAIMS: &[Claim] = &[
+    Claim {
+        id: "ghc-select-fails",
+        says: "With a thousand pipes select fails, as their descriptors are out of its range",
+        experiment: "ring",
+        judge: select_fails,
+        means: None,
+    },
+    Claim {
+        id: "ghc-poll-slow",
+        says: "poll works and is very slow: six times epoll's time",
+        experiment: "ring",
+        judge: poll_slow,
+        means: Some(Means {
+            holds: "A runtime with many tasks that wait one at a time belongs on epoll (or adaptive), never on poll.",
+            fails: "With so few descriptors in a ring poll is no slower here.",
+        }),
+    },
+    Claim {
+        id: "ghc-one-thread-beats-threads",
+        says: "An epoll manager in the one thread that runs the tasks beats one with threads",
+        experiment: "ring",
+        judge: one_thread,
+        means: None,
+    },
+    Claim {
+        id: "ghc-no-registration-per-wait",
+        says: "A runtime that keeps registrations until close saves a system call for each wait",
+        experiment: "ring",
+        judge: call_saved,
+        means: None,
+    },
+];
+
+fn select_fails(records: &Records) -> Found {
+    let record = records.ring.as_ref()?;
+    let most = record.rows.iter().map(|row| row.total).max()?;
+    if most < 600 {
+        return None;
+    }
+    let measured =
+        record.rows.iter().any(|row| row.subject == "superpoll-rt-select" && row.total >= 600);
+    let refusal = record
+        .parameters
+        .get("notes")
+        .and_then(|notes| notes.as_array())
+        .into_iter()
+        .flatten()
+        .filter_map(|note| note.as_str())
+        .find(|note| note.contains("select"));
+    match (measured, refusal) {
+        (true, _) => Some((Verdict::DoesNotHold, format!("select took part with {most} pipes"))),
+        (false, Some(note)) => Some((Verdict::Holds, note.to_owned())),
+        (false, None) => None,
+    }
+}
+
+fn poll_slow(records: &Records) -> Found {
+    let (poll, epoll) = (ring(records, "superpoll-rt-poll")?, ring(records, "superpoll-rt-epoll")?);
+    let ratio = poll.ns_per_hop_median / epoll.ns_per_hop_median;
+    Some((
+        at_least(ratio, 3.0, 1.3),
+        format!(
+            "a hop over {} pipes takes {} on poll, {} on epoll: {ratio:.1} times as long",
+            poll.total,
+            time(poll.ns_per_hop_median),
+            time(epoll.ns_per_hop_median)
+        ),
+    ))
+}
+
+fn one_thread(records: &Records) -> Found {
+    let (one, threads) = (ring(records, "superpoll-rt-epoll")?, ring(records, "tokio-multi")?);
+    let ratio = one.ns_per_hop_median / threads.ns_per_hop_median;
+    Some((
+        at_most(ratio, 0.9, 1.05),
+        format!(
+            "a hop takes {} on one thread and {} on tokio's runtime with threads: {ratio:.2}",
+            time(one.ns_per_hop_median),
+            time(threads.ns_per_hop_median)
+        ),
+    ))
+}
+
+fn call_saved(records: &Records) -> Found {
+    let ours = ring(records, "superpoll-rt-epoll")?;
+    let calls = ours.syscalls_per_hop?;
+    let others = ring(records, "smol");
+    let other = others.map_or_else(String::new, |other| {
+        format!("; smol, which arms again for each wait, takes {}", time(other.ns_per_hop_median))
+    });
+    Some((
+        at_most(calls, 3.1, 3.5),
+        format!(
+            "{calls:.2} calls for a hop, read, write and wait: none to register; {}{other}",
+            time(ours.ns_per_hop_median)
+        ),
+    ))
+}

@@ -1,0 +1,248 @@
+//! What an article on poll and epoll in Linux 2.6 claims, and how each claim is judged.
+
+use crate::claims::measured::{most_zombies, sit, spread, sweeps_at_the_end, time, with_zombies};
+use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
+use crate::document::Records;
+
+pub const SOURCE: Source = Source {
+    text: "kernel",
+    title: "“poll and epoll in the kernel”, an article on Linux 2.6.21",
+    about: "Reads what the two do in the kernel, and measures a server with ten active clients beside ever more silent \
+            ones.",
+};
+
+pub const CLAIMS: &[Claim] = &[
+    Claim {
+        id: "kernel-poll-linear",
+        says: "With ten active clients poll's time for a request grows linearly with the silent ones",
+        experiment: "zombies",
+        judge: poll_linear,
+        means: None,
+    },
+    Claim {
+        id: "kernel-epoll-flat",
+        says: "epoll's time for a request hardly depends on how many connections are silent",
+        experiment: "zombies",
+        judge: epoll_flat,
+        means: Some(Means {
+            holds: "Silent connections cost an epoll server nothing by request: memory is what limits them.",
+            fails: "Silent connections slow your busy ones down even with epoll: spread them over processes.",
+        }),
+    },
+    Claim {
+        id: "kernel-poll-first-without-zombies",
+        says: "Without silent connections poll is a little quicker than epoll",
+        experiment: "zombies",
+        judge: poll_first,
+        means: None,
+    },
+    Claim {
+        id: "kernel-many-idle-epoll",
+        says: "With many idle connections epoll is far more efficient than poll",
+        experiment: "zombies",
+        judge: far_better,
+        means: None,
+    },
+    Claim {
+        id: "kernel-all-active-no-gain",
+        says: "Where nearly all are active epoll is no more efficient than poll",
+        experiment: "atr",
+        judge: no_gain,
+        means: None,
+    },
+    Claim {
+        id: "kernel-few-active-gain",
+        says: "Where few of many are active, epoll saves the walk over all of them",
+        experiment: "atr",
+        judge: few_active,
+        means: None,
+    },
+    Claim {
+        id: "kernel-poll-joins-every-queue",
+        says: "A poll that sleeps joins the wait queue of every descriptor and leaves it again: waking up takes the \
+               longer the more there are",
+        experiment: "wake",
+        judge: joins_queues,
+        means: None,
+    },
+    Claim {
+        id: "kernel-ctl-is-constant",
+        says: "epoll_ctl takes the same time for each descriptor, however many are watched",
+        experiment: "registrations",
+        judge: ctl_constant,
+        means: None,
+    },
+    Claim {
+        id: "kernel-batched-ctl",
+        says: "If one epoll_ctl could change many descriptors, that would be a gain",
+        experiment: "registrations",
+        judge: batched_ctl,
+        means: None,
+    },
+    Claim {
+        id: "kernel-epoll-nests",
+        says: "An epoll set is a file and can be polled itself",
+        experiment: "sit",
+        judge: nests,
+        means: None,
+    },
+];
+
+fn poll_linear(records: &Records) -> Found {
+    let most = most_zombies(records, "superpoll-poll")?;
+    let none = with_zombies(records, "superpoll-poll", 0)?;
+    // What each silent connection adds, at the most of them and at the fewest that were measured.
+    let rows = records.zombies.iter().flat_map(|record| &record.rows);
+    let few = rows
+        .filter(|row| row.subject == "superpoll-poll" && row.zombies > 0)
+        .min_by_key(|row| row.zombies)?;
+    let ratio = most.none_ratio?.median;
+    if few.zombies == most.zombies {
+        return None;
+    }
+    let added =
+        |row: &crate::zombies::Row| row.cpu_ns_per_request_median - none.cpu_ns_per_request_median;
+    let (small, large) = (added(few), added(most));
+    let slope = (large / small.max(1.0)).ln() / (most.zombies as f64 / few.zombies as f64).ln();
+    let verdict = if ratio < 1.2 { Verdict::DoesNotHold } else { at_least(slope, 0.6, 0.2) };
+    Some((
+        verdict,
+        format!(
+            "{} silent ones add {} to a request, {} add {}",
+            few.zombies,
+            time(small.max(0.0)),
+            most.zombies,
+            time(large.max(0.0))
+        ),
+    ))
+}
+
+fn epoll_flat(records: &Records) -> Found {
+    let row = most_zombies(records, "raw-epoll")?;
+    let ratio = row.none_ratio?;
+    Some((
+        at_most(ratio.median, 1.12, 1.4),
+        format!(
+            "beside {} of them it takes {} of what it takes beside none",
+            row.zombies,
+            spread(ratio)
+        ),
+    ))
+}
+
+fn poll_first(records: &Records) -> Found {
+    let (poll, epoll) =
+        (with_zombies(records, "superpoll-poll", 0)?, with_zombies(records, "superpoll-epoll", 0)?);
+    let ratio = poll.cpu_ns_per_request_median / epoll.cpu_ns_per_request_median;
+    Some((
+        at_most(ratio, 0.9, 1.1),
+        format!(
+            "with ten clients and nobody else a request takes {} with poll, {} with epoll: {ratio:.2} (between 0.9 and \
+             1.1 is partly: too close to call in every run)",
+            time(poll.cpu_ns_per_request_median),
+            time(epoll.cpu_ns_per_request_median)
+        ),
+    ))
+}
+
+fn far_better(records: &Records) -> Found {
+    let (poll, epoll) =
+        (most_zombies(records, "superpoll-poll")?, most_zombies(records, "superpoll-epoll")?);
+    if poll.zombies != epoll.zombies {
+        return None;
+    }
+    let ratio = poll.cpu_ns_per_request_median / epoll.cpu_ns_per_request_median;
+    Some((
+        at_least(ratio, 3.0, 1.2),
+        format!(
+            "beside {} idle ones poll takes {ratio:.1} times epoll's processor time",
+            poll.zombies
+        ),
+    ))
+}
+
+fn no_gain(records: &Records) -> Found {
+    let sweep = sweeps_at_the_end(records).into_iter().next()?;
+    let ratio = sweep.at("raw-epoll-lt", "raw-poll", 1.0)?;
+    Some((
+        at_least(ratio, 0.97, 0.9),
+        format!("with all of {} active epoll takes {ratio:.2} of poll's time", sweep.total),
+    ))
+}
+
+fn few_active(records: &Records) -> Found {
+    let sweep = sweeps_at_the_end(records).pop()?;
+    let (atr, ratio) = *sweep.curve("raw-poll", "raw-epoll-lt").first()?;
+    (atr <= 0.02).then(|| {
+        (
+            at_least(ratio, 5.0, 1.5),
+            format!("with {atr} of {} active poll takes {ratio:.0} times as long", sweep.total),
+        )
+    })
+}
+
+fn joins_queues(records: &Records) -> Found {
+    let rows = || records.wake.iter().flat_map(|record| &record.rows);
+    let of = |subject: &str| rows().find(|row| row.kind == "pipe" && row.subject == subject);
+    let (poll, epoll) = (of("raw-poll").or(of("poll"))?, of("raw-epoll-lt").or(of("epoll-lt"))?);
+    let ratio = poll.wake_ns_p50 / epoll.wake_ns_p50;
+    Some((
+        at_least(ratio, 1.5, 1.1),
+        format!(
+            "woken after a sleep over {} descriptors, poll has read the byte after {}, epoll after {} (p50)",
+            poll.total,
+            time(poll.wake_ns_p50),
+            time(epoll.wake_ns_p50)
+        ),
+    ))
+}
+
+fn ctl_constant(records: &Records) -> Found {
+    let rows = records.registrations.iter().flat_map(|record| &record.rows);
+    let own: Vec<_> = rows.filter(|row| row.subject == "raw-epoll" && row.kind == "pipe").collect();
+    let (first, last) =
+        (own.iter().min_by_key(|row| row.batch)?, own.iter().max_by_key(|row| row.batch)?);
+    if first.batch == last.batch {
+        return None;
+    }
+    let ratio = last.both_ns_median / first.both_ns_median;
+    Some((
+        at_most((ratio.ln()).abs(), 1.3f64.ln(), 2f64.ln()),
+        format!(
+            "to come and go takes {} one by one, {} with {} at a time",
+            time(first.both_ns_median),
+            time(last.both_ns_median),
+            last.batch
+        ),
+    ))
+}
+
+fn batched_ctl(records: &Records) -> Found {
+    let rows = records.registrations.iter().flat_map(|record| &record.rows);
+    let row = rows
+        .filter(|row| row.subject == "ring-epoll-ctl" && row.kind == "pipe")
+        .max_by_key(|row| row.batch)?;
+    let ratio = row.ratio?;
+    Some((
+        at_most(ratio, 0.85, 0.97),
+        format!(
+            "{} changes in one call through io_uring take {ratio:.2} ({:.2} to {:.2}) of the processor time of as many \
+             epoll_ctl",
+            row.batch,
+            row.ratio_low.unwrap_or(ratio),
+            row.ratio_high.unwrap_or(ratio)
+        ),
+    ))
+}
+
+fn nests(records: &Records) -> Found {
+    let row = sit(records, "busy", "nested", "main")?;
+    Some((
+        Verdict::Holds,
+        format!(
+            "poll watches ten busy connections and an epoll set with {} idle ones: {} for a request",
+            row.descriptors,
+            time(row.median)
+        ),
+    ))
+}

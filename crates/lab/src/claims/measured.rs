@@ -1,0 +1,208 @@
+//! What judges look up in the records.
+
+use crate::atr;
+use crate::document::Records;
+use crate::echo::Ratio;
+use crate::record::Figures;
+use crate::statistics;
+use crate::{herd, relay, ring, sit, zombies};
+
+/// A sweep of `lab atr`: all rows of one kind, total and placement.
+pub struct Sweep<'a> {
+    pub placement: &'a str,
+    pub total: usize,
+    rows: Vec<&'a atr::Row>,
+}
+
+impl Sweep<'_> {
+    /// How many times as long one loop takes as another, over the ratio of active to all, ascending.
+    pub fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
+        let mut curve =
+            atr::curve(&self.rows, above, below, |figures| Some(figures.ns_per_round_median));
+        curve.sort_by(|a, b| a.0.total_cmp(&b.0));
+        curve
+    }
+
+    /// The curve's value at a ratio, on a straight line between its neighbours.
+    pub fn at(&self, above: &str, below: &str, atr: f64) -> Option<f64> {
+        let curve = self.curve(above, below);
+        let after = curve.iter().position(|&(x, _)| x >= atr - 1e-9)?;
+        let (x1, y1) = curve[after];
+        if after == 0 || (x1 - atr).abs() < 1e-9 {
+            return ((x1 - atr).abs() < 1e-9).then_some(y1);
+        }
+        let (x0, y0) = curve[after - 1];
+        Some(y0 + (y1 - y0) * (atr - x0) / (x1 - x0))
+    }
+
+    /// Where a poll loop stops being slower than an epoll loop, C programmers' loops both.
+    pub fn break_even(&self) -> Option<f64> {
+        statistics::crossing(&self.curve("raw-poll", "raw-epoll-lt"), 1.0)
+    }
+
+    /// The time of a round over the number of active ones, ascending.
+    pub fn times(&self, subject: &str) -> Vec<(f64, f64)> {
+        let mut times: Vec<(f64, f64)> = self
+            .rows
+            .iter()
+            .filter(|row| row.subject == subject)
+            .map(|row| (row.active as f64, row.figures.ns_per_round_median))
+            .collect();
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        times
+    }
+
+    /// The figures of a subject with all active.
+    pub fn all_active(&self, subject: &str) -> Option<&Figures> {
+        let found = self.rows.iter().find(|row| row.subject == subject && row.active == row.total);
+        found.map(|row| &row.figures)
+    }
+}
+
+/// The sweeps over pipes.
+pub fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
+    let Some(record) = &records.atr else { return Vec::new() };
+    let mut sweeps: Vec<Sweep<'_>> = Vec::new();
+    for row in record.rows.iter().filter(|row| row.kind == "pipe") {
+        let same = |sweep: &&mut Sweep<'_>| {
+            (sweep.placement, sweep.total) == (row.placement.as_str(), row.total)
+        };
+        match sweeps.iter_mut().find(same) {
+            Some(sweep) => sweep.rows.push(row),
+            None => {
+                sweeps.push(Sweep { placement: &row.placement, total: row.total, rows: vec![row] })
+            }
+        }
+    }
+    sweeps
+}
+
+/// The sweeps with the active ones at the end, as the first such test had them, smallest first.
+pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
+    let mut sweeps = sweeps(records);
+    sweeps.retain(|sweep| sweep.placement == "end");
+    sweeps.sort_by_key(|sweep| sweep.total);
+    sweeps
+}
+
+/// The slope of a curve in the logarithm of both: 1 where y grows in proportion to x. From the first to the last point.
+pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
+    let (&(x0, y0), &(x1, y1)) = (points.first()?, points.last()?);
+    let run = x1.ln() - x0.ln();
+    (run > 0.0 && y0 > 0.0 && y1 > 0.0).then(|| (y1.ln() - y0.ln()) / run)
+}
+
+/// A way to wait with so many processes, without duplicates.
+pub fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
+    let mut rows: Vec<&herd::Row> = records
+        .herd
+        .iter()
+        .flat_map(|record| &record.rows)
+        .filter(|row| row.subject == way && row.dups == 0)
+        .collect();
+    rows.sort_by_key(|row| row.processes);
+    rows
+}
+
+/// How a connection's time grows from the fewest waiters to the most, and how many more those are.
+pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
+    let rows = herd(records, way);
+    let (first, last) = (rows.first()?, rows.last()?);
+    (first.processes < last.processes).then(|| {
+        (
+            last.connect_ns_median / first.connect_ns_median,
+            last.processes as f64 / first.processes as f64,
+            last.processes,
+        )
+    })
+}
+
+/// A server of `lab zombies` with the most zombies that were measured.
+pub fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
+    let rows = records.zombies.iter().flat_map(|record| &record.rows);
+    rows.filter(|row| row.subject == subject && row.zombies > 0).max_by_key(|row| row.zombies)
+}
+
+/// A server of `lab zombies` with so many.
+pub fn with_zombies<'a>(
+    records: &'a Records,
+    subject: &str,
+    zombies: usize,
+) -> Option<&'a zombies::Row> {
+    let mut rows = records.zombies.iter().flat_map(|record| &record.rows);
+    rows.find(|row| row.subject == subject && row.zombies == zombies)
+}
+
+/// A relay under a load.
+pub fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
+    let mut rows = records.relay.iter().flat_map(|record| &record.rows);
+    rows.find(|row| row.subject == subject && row.load == load)
+}
+
+/// A runtime on the ring with one byte in flight, and the most pipes that were measured.
+pub fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
+    let rows = records.ring.iter().flat_map(|record| &record.rows);
+    rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
+}
+
+/// A figure of `lab sit`, with the most descriptors.
+pub fn sit<'a>(
+    records: &'a Records,
+    part: &str,
+    subject: &str,
+    figure: &str,
+) -> Option<&'a sit::Row> {
+    let rows = records.sit.iter().flat_map(|record| &record.rows);
+    rows.filter(|row| (&*row.part, &*row.subject, &*row.figure) == (part, subject, figure))
+        .max_by_key(|row| row.descriptors)
+}
+
+/// A ratio with its spread, in words.
+pub fn spread(ratio: Ratio) -> String {
+    format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high)
+}
+
+/// A time in the unit that fits.
+pub fn time(nanoseconds: f64) -> String {
+    crate::table::time(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_proportional_and_flat_curves() {
+        assert_eq!(slope(&[(1.0, 5.0), (10.0, 50.0)]), Some(1.0));
+        assert_eq!(slope(&[(1.0, 5.0), (10.0, 5.0)]), Some(0.0));
+        assert_eq!(slope(&[(1.0, 5.0)]), None);
+        assert_eq!(slope(&[]), None);
+    }
+
+    #[test]
+    fn a_curve_is_read_between_its_points_and_not_outside() {
+        let row = |active, subject: &str, ns| atr::Row {
+            kind: "pipe".to_owned(),
+            placement: "end".to_owned(),
+            total: 10,
+            active,
+            subject: subject.to_owned(),
+            figures: Figures { ns_per_round_median: ns, ..Figures::default() },
+        };
+        let rows = [
+            row(1, "raw-poll", 300.0),
+            row(1, "raw-epoll-lt", 100.0),
+            row(5, "raw-epoll-lt", 200.0),
+            row(5, "raw-poll", 200.0),
+            row(10, "raw-poll", 320.0),
+            row(10, "raw-epoll-lt", 400.0),
+        ];
+        let sweep = Sweep { placement: "end", total: 10, rows: rows.iter().collect() };
+        let at = |atr| sweep.at("raw-poll", "raw-epoll-lt", atr);
+        assert_eq!((at(0.1), at(0.5), at(1.0)), (Some(3.0), Some(1.0), Some(0.8)));
+        assert!((at(0.3).unwrap() - 2.0).abs() < 1e-9);
+        assert_eq!((at(0.05), sweep.break_even()), (None, Some(0.5)));
+        assert_eq!(sweep.times("raw-poll")[2], (10.0, 320.0));
+        assert_eq!(sweep.all_active("raw-poll").unwrap().ns_per_round_median, 320.0);
+    }
+}

@@ -1,0 +1,218 @@
+//! The claims of the five texts that this laboratory starts from, and what was measured of each here.
+//!
+//! A claim is one that a measurement can refute. It belongs to a text and to an experiment, is given in our own words,
+//! and has a judge: a function of the records that returns a verdict with its reason, or nothing where its experiment was
+//! not run. Verdicts are to be the same in two runs on one machine, so a judge compares ratios from one run, at
+//! the points of the sweep that the claim is about, with bounds that lie far from what noise does; what lies between
+//! them "holds partly". Each judge states its bounds in the reason or beside the code. The texts measured other machines:
+//! where a claim has a number, the same direction with another number holds partly.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::document::Records;
+
+mod ghc;
+mod haproxy;
+mod kernel;
+mod majkowski;
+mod measured;
+mod shaw;
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// As it was claimed.
+    Holds,
+    /// In direction or for a part of the loads, not as it was claimed.
+    Partly,
+    /// Not on this machine.
+    DoesNotHold,
+    /// The experiment was not run, or not at the points that it takes.
+    NotMeasured,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Holds => "holds",
+            Verdict::Partly => "holds partly",
+            Verdict::DoesNotHold => "does not hold here",
+            Verdict::NotMeasured => "not measured",
+        })
+    }
+}
+
+/// A text.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Its short name in records.
+    pub text: &'static str,
+    /// Who and what.
+    pub title: &'static str,
+    /// What it is about, in our words.
+    pub about: &'static str,
+}
+
+/// The texts, in the order of the page.
+pub const SOURCES: [Source; 5] =
+    [shaw::SOURCE, kernel::SOURCE, majkowski::SOURCE, haproxy::SOURCE, ghc::SOURCE];
+
+/// What a judge finds: nothing where there is nothing to judge by.
+type Found = Option<(Verdict, String)>;
+
+/// A claim.
+struct Claim {
+    /// Its name, which stays the same from report to report.
+    id: &'static str,
+    /// What is claimed, in our words.
+    says: &'static str,
+    /// The experiment that tests it.
+    experiment: &'static str,
+    judge: fn(&Records) -> Found,
+    /// What it means for a server if it holds, and if it does not.
+    means: Option<Means>,
+}
+
+/// Advice that hangs on a verdict.
+struct Means {
+    holds: &'static str,
+    fails: &'static str,
+}
+
+/// A claim and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// The claim's name.
+    pub id: String,
+    /// The text that it is from.
+    pub text: String,
+    /// What is claimed.
+    pub claim: String,
+    /// The experiment that tests it.
+    pub experiment: String,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What was measured, and why that gives this verdict.
+    pub reason: String,
+}
+
+/// The claims of each text.
+fn all() -> [(&'static Source, &'static [Claim]); 5] {
+    let [shaw, kernel, majkowski, haproxy, ghc] = &SOURCES;
+    [
+        (shaw, shaw::CLAIMS),
+        (kernel, kernel::CLAIMS),
+        (majkowski, majkowski::CLAIMS),
+        (haproxy, haproxy::CLAIMS),
+        (ghc, ghc::CLAIMS),
+    ]
+}
+
+/// Judges every claim by what was measured.
+pub fn judge(records: &Records) -> Vec<Finding> {
+    let of = |(source, claims): (&'static Source, &'static [Claim])| {
+        claims.iter().map(move |claim| (source, claim))
+    };
+    all()
+        .into_iter()
+        .flat_map(of)
+        .map(|(source, claim)| {
+            let (verdict, reason) = (claim.judge)(records).unwrap_or_else(|| {
+                (Verdict::NotMeasured, format!("superpoll lab {} tells", claim.experiment))
+            });
+            Finding {
+                id: claim.id.to_owned(),
+                text: source.text.to_owned(),
+                claim: claim.says.to_owned(),
+                experiment: claim.experiment.to_owned(),
+                verdict,
+                reason,
+            }
+        })
+        .collect()
+}
+
+/// How many claims have which verdict, in words.
+pub fn tally(findings: &[Finding]) -> String {
+    let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
+    format!(
+        "Of {} claims {} hold, {} hold partly, {} do not hold here, {} were not measured",
+        findings.len(),
+        count(Verdict::Holds),
+        count(Verdict::Partly),
+        count(Verdict::DoesNotHold),
+        count(Verdict::NotMeasured),
+    )
+}
+
+/// What the verdicts mean for a server, a line for each claim on which something hangs.
+pub fn advice(findings: &[Finding]) -> Vec<String> {
+    let claims = || all().into_iter().flat_map(|(_, claims)| claims);
+    findings
+        .iter()
+        .filter_map(|finding| {
+            let means = claims().find(|claim| claim.id == finding.id)?.means.as_ref()?;
+            match finding.verdict {
+                Verdict::Holds => Some(means.holds.to_owned()),
+                Verdict::DoesNotHold => Some(means.fails.to_owned()),
+                Verdict::Partly | Verdict::NotMeasured => None,
+            }
+        })
+        .collect()
+}
+
+/// The verdict on a figure of which less is claimed: it holds up to the first bound, and partly up to the second.
+fn at_most(value: f64, holds: f64, partly: f64) -> Verdict {
+    if value <= holds {
+        Verdict::Holds
+    } else if value <= partly {
+        Verdict::Partly
+    } else {
+        Verdict::DoesNotHold
+    }
+}
+
+/// The verdict on a figure of which more is claimed: it holds from the first bound, and partly from the second.
+fn at_least(value: f64, holds: f64, partly: f64) -> Verdict {
+    at_most(-value, -holds, -partly)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments;
+
+    #[test]
+    fn every_claim_has_a_name_of_its_own_and_an_experiment() {
+        let all: Vec<&Claim> = all().into_iter().flat_map(|(_, claims)| claims).collect();
+        for (place, claim) in all.iter().enumerate() {
+            assert!(all[place + 1..].iter().all(|other| other.id != claim.id), "{}", claim.id);
+            assert!(experiments::named(claim.experiment).is_some(), "{}", claim.experiment);
+            assert!(!claim.says.ends_with('.'), "{}", claim.id);
+        }
+        assert!(all.len() >= 40, "{}", all.len());
+    }
+
+    #[test]
+    fn of_nothing_nothing_follows() {
+        let findings = judge(&Records::default());
+        assert!(findings.iter().all(|one| one.verdict == Verdict::NotMeasured));
+        assert!(advice(&findings).is_empty());
+        assert!(tally(&findings).contains(&format!("{} were not measured", findings.len())));
+    }
+
+    #[test]
+    fn bounds_are_inclusive_and_ordered() {
+        let verdicts = [1.0, 1.1, 1.2, 1.3].map(|value| at_most(value, 1.0, 1.2));
+        assert_eq!(
+            verdicts,
+            [Verdict::Holds, Verdict::Partly, Verdict::Partly, Verdict::DoesNotHold]
+        );
+        let verdicts = [3.0, 2.0, 1.0].map(|value| at_least(value, 3.0, 2.0));
+        assert_eq!(verdicts, [Verdict::Holds, Verdict::Partly, Verdict::DoesNotHold]);
+    }
+}

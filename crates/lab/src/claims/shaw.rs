@@ -1,0 +1,415 @@
+//! What Zed Shaw's text of 2010 claims, and how each claim is judged.
+
+use crate::claims::measured::{most_zombies, sit, slope, spread, sweeps, sweeps_at_the_end, time};
+use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
+use crate::document::Records;
+
+pub const SOURCE: Source = Source {
+    text: "shaw",
+    title: "Zed Shaw, “poll, epoll, science, and superpoll” (2010)",
+    about: "Measures poll and epoll over the ratio of active descriptors to all, and proposes to use both at once.",
+};
+
+pub const CLAIMS: &[Claim] = &[
+    Claim {
+        id: "shaw-epoll-grows-with-active",
+        says: "epoll is not O(1): its time grows with the number of active descriptors",
+        experiment: "atr",
+        judge: epoll_grows,
+        means: None,
+    },
+    Claim {
+        id: "shaw-poll-grows-with-total",
+        says: "poll's time grows with the number of all descriptors, active or not",
+        experiment: "atr",
+        judge: poll_grows,
+        means: None,
+    },
+    Claim {
+        id: "shaw-poll-wins-when-all-active",
+        says: "With all descriptors active poll is 15 to 20 % faster than epoll",
+        experiment: "atr",
+        judge: all_active,
+        means: None,
+    },
+    Claim {
+        id: "shaw-size-does-not-matter",
+        says: "With all active, it does not matter how many there are: poll wins by as much among few as among many",
+        experiment: "atr",
+        judge: size,
+        means: None,
+    },
+    Claim {
+        id: "shaw-ratio-falls",
+        says: "The more of all descriptors are active, the smaller epoll's lead over poll",
+        experiment: "atr",
+        judge: ratio_falls,
+        means: None,
+    },
+    Claim {
+        id: "shaw-break-even-at-0.6",
+        says: "poll and epoll break even where 0.6 of the descriptors are active",
+        experiment: "atr",
+        judge: break_even,
+        means: None,
+    },
+    Claim {
+        id: "shaw-break-even-for-any-total",
+        says: "The break-even is the same for any total",
+        experiment: "atr",
+        judge: same_break_even,
+        means: None,
+    },
+    Claim {
+        id: "shaw-epoll-wins-less-with-more",
+        says: "The more descriptors there are, the smaller epoll's lead at the same ratio",
+        experiment: "atr",
+        judge: smaller_lead,
+        means: None,
+    },
+    Claim {
+        id: "shaw-only-the-ratio-counts",
+        says: "The ratio of active to all is what decides, and so far nothing else is known to",
+        experiment: "atr",
+        judge: only_the_ratio,
+        means: Some(Means {
+            holds: "Measure the ratio of active to all connections: it alone tells whether poll or epoll is cheaper.",
+            fails: "Do not choose by the ratio of active to all alone: where in its array the active ones lie moves \
+                    poll's break-even as much. Keep what is busy in front.",
+        }),
+    },
+    Claim {
+        id: "shaw-epoll-loses-when-busy",
+        says: "Who uses epoll alone loses 20 % where nearly everything is active",
+        experiment: "atr",
+        judge: epoll_loses,
+        means: None,
+    },
+    Claim {
+        id: "shaw-poll-dies-of-idle",
+        says: "poll alone is no choice: idle connections, as chat has them, get such a server killed",
+        experiment: "zombies",
+        judge: poll_dies,
+        means: Some(Means {
+            holds: "Never watch thousands of idle connections with poll: each request pays for all of them.",
+            fails: "A few idle connections do not hurt a poll loop here; look at its time with as many as you have.",
+        }),
+    },
+    Claim {
+        id: "shaw-both-at-once",
+        says: "A server with busy and idle connections needs both: each in its place beats either alone",
+        experiment: "mix",
+        judge: both,
+        means: Some(Means {
+            holds: "With busy and idle connections in one process let the poller place each: that is cheaper than any \
+                    one back-end.",
+            fails: "Placing descriptors does not pay for your loads here: take the epoll back-end.",
+        }),
+    },
+    Claim {
+        id: "shaw-thresholds-for-each-set",
+        says: "Two sets, each with a ratio of its own as threshold, are enough to place descriptors well",
+        experiment: "mix",
+        judge: thresholds,
+        means: None,
+    },
+    Claim {
+        id: "shaw-epoll-call-for-each-change",
+        says: "epoll pays a system call for every descriptor that comes or goes, which poll does not",
+        experiment: "registrations",
+        judge: call_for_each_change,
+        means: None,
+    },
+    Claim {
+        id: "shaw-second-process",
+        says: "A second process can watch the idle ones and hand descriptors over in batches by a Unix-domain socket",
+        experiment: "sit",
+        judge: second_process,
+        means: Some(Means {
+            holds: "Idle connections can live in a process of their own (superpoll sit), and outlive your server's \
+                    restart.",
+            fails: "Moving connections to another process is dear here: keep them nested in your own loop.",
+        }),
+    },
+    Claim {
+        id: "shaw-process-before-nested",
+        says: "That second process is the better plan; poll waiting for the epoll set in one process is the fallback",
+        experiment: "sit",
+        judge: process_first,
+        means: None,
+    },
+];
+
+const POLL: &str = "raw-poll";
+const EPOLL: &str = "raw-epoll-lt";
+
+fn epoll_grows(records: &Records) -> Found {
+    let sweep = sweeps_at_the_end(records).pop()?;
+    let mut times = sweep.times(EPOLL);
+    // Below a hundredth the call itself is most of a round.
+    times.retain(|&(active, _)| active >= sweep.total as f64 / 100.0);
+    let slope = slope(&times)?;
+    let ((x0, y0), (x1, y1)) = (times[0], *times.last()?);
+    Some((
+        at_least(slope, 0.8, 0.4),
+        format!(
+            "with {} times as many active ones of {} a round takes {:.0} times as long",
+            x1 / x0,
+            sweep.total,
+            y1 / y0
+        ),
+    ))
+}
+
+fn poll_grows(records: &Records) -> Found {
+    let sweeps = sweeps_at_the_end(records);
+    let (small, large) = (sweeps.first()?, sweeps.last()?);
+    let one = |sweep: &crate::claims::measured::Sweep<'_>| {
+        sweep.times(POLL).first().filter(|(active, _)| *active <= 10.0).map(|&(_, ns)| ns)
+    };
+    let grown = one(large)? / one(small)?;
+    let more = large.total as f64 / small.total as f64;
+    (more > 1.0).then(|| {
+        let slope = grown.ln() / more.ln();
+        (
+            at_least(slope, 0.8, 0.4),
+            format!(
+                "with one active, {more:.0} times as many descriptors take {grown:.1} times as long"
+            ),
+        )
+    })
+}
+
+fn all_active(records: &Records) -> Found {
+    let sweep = sweeps_at_the_end(records).into_iter().next()?;
+    let faster = 1.0 / sweep.at(POLL, EPOLL, 1.0)?;
+    let verdict =
+        if (1.08..=1.35).contains(&faster) { Verdict::Holds } else { at_least(faster, 1.35, 1.03) };
+    // A lead beyond the claim's is the claim's direction with another number.
+    let verdict = if faster > 1.35 { Verdict::Partly } else { verdict };
+    Some((
+        verdict,
+        format!("epoll takes {faster:.2} of poll's time with all of {} pipes active", sweep.total),
+    ))
+}
+
+fn size(records: &Records) -> Found {
+    let sweeps = sweeps_at_the_end(records);
+    let (small, large) = (sweeps.first()?, sweeps.last()?);
+    if small.total == large.total {
+        return None;
+    }
+    let lead = |sweep: &crate::claims::measured::Sweep<'_>| sweep.at(EPOLL, POLL, 1.0);
+    let (few, many) = (lead(small)?, lead(large)?);
+    let both_win = few > 1.0 && many > 1.0;
+    let apart = (few / many - 1.0).abs();
+    let verdict = if both_win { at_most(apart, 0.2, f64::INFINITY) } else { Verdict::DoesNotHold };
+    Some((
+        verdict,
+        format!(
+            "with all active, epoll takes {few:.2} of poll's time among {}, {many:.2} among {}",
+            small.total, large.total
+        ),
+    ))
+}
+
+fn ratio_falls(records: &Records) -> Found {
+    let sweep = sweeps_at_the_end(records).into_iter().next()?;
+    let curve = sweep.curve(POLL, EPOLL);
+    let (&(x0, first), &(x1, last)) = (curve.first()?, curve.last()?);
+    if curve.len() < 4 {
+        return None;
+    }
+    // Noise may raise a point; a lead that grows again by a tenth is no noise.
+    let rises = curve.windows(2).filter(|pair| pair[1].1 > pair[0].1 * 1.1).count();
+    let verdict = match (rises, first / last) {
+        (0, fall) => at_least(fall, 3.0, 1.2),
+        _ => Verdict::Partly,
+    };
+    Some((
+        verdict,
+        format!(
+            "poll takes {first:.1} of epoll's time at {x0}, {last:.2} at {x1}, and the curve falls all the way{}",
+            if rises > 0 { ", but for some points" } else { "" }
+        ),
+    ))
+}
+
+fn break_even(records: &Records) -> Found {
+    let sweep = sweeps_at_the_end(records).into_iter().next()?;
+    let Some(at) = sweep.break_even() else {
+        return (sweep.curve(POLL, EPOLL).len() > 3).then(|| {
+            (Verdict::DoesNotHold, "poll and epoll do not break even at any ratio".to_owned())
+        });
+    };
+    let verdict = at_most((at - 0.6).abs(), 0.2, 1.0);
+    Some((
+        verdict,
+        format!(
+            "a loop on poll and one on epoll break even at {at:.2} with the active ones of {} pipes at the end of the \
+             array, as that test had them (0.4 to 0.8 counts as 0.6)",
+            sweep.total
+        ),
+    ))
+}
+
+fn same_break_even(records: &Records) -> Found {
+    let sweeps = sweeps_at_the_end(records);
+    let (small, large) = (sweeps.first()?, sweeps.last()?);
+    if small.total == large.total {
+        return None;
+    }
+    let (few, many) = (small.break_even()?, large.break_even()?);
+    Some((
+        at_most((few - many).abs(), 0.15, 0.35),
+        format!("at {few:.2} with {}, at {many:.2} with {}", small.total, large.total),
+    ))
+}
+
+fn smaller_lead(records: &Records) -> Found {
+    let sweeps = sweeps_at_the_end(records);
+    let (small, large) = (sweeps.first()?, sweeps.last()?);
+    if small.total == large.total {
+        return None;
+    }
+    let mean = |sweep: &crate::claims::measured::Sweep<'_>| {
+        let leads = [0.05, 0.1, 0.2].map(|atr| sweep.at(POLL, EPOLL, atr));
+        let leads: Option<Vec<f64>> = leads.into_iter().collect();
+        leads.map(|leads| crate::statistics::mean(&leads))
+    };
+    let (few, many) = (mean(small)?, mean(large)?);
+    Some((
+        at_most(many / few, 0.8, 0.8),
+        format!(
+            "at 0.05 to 0.2 poll takes {few:.2} of epoll's time among {}, {many:.2} among {} (less than 0.8 of the \
+             lead would be smaller)",
+            small.total, large.total
+        ),
+    ))
+}
+
+fn only_the_ratio(records: &Records) -> Found {
+    let sweeps = sweeps(records);
+    let end = sweeps.iter().find(|sweep| sweep.placement == "end")?;
+    let other = sweeps.iter().find(|sweep| sweep.placement != "end" && sweep.total == end.total)?;
+    let (at_end, elsewhere) = (end.break_even()?, other.break_even()?);
+    Some((
+        at_most((at_end - elsewhere).abs(), 0.1, 0.1),
+        format!(
+            "the break-even is at {at_end:.2} with the active ones at the end of poll's array, at {elsewhere:.2} with \
+             them {}",
+            if other.placement == "spread" { "spread over it" } else { "in front" }
+        ),
+    ))
+}
+
+fn epoll_loses(records: &Records) -> Found {
+    let sweep = sweeps_at_the_end(records).into_iter().next()?;
+    let figures = sweep.all_active(EPOLL)?;
+    let (alone, with_writers) = (figures.loop_ratio?, figures.cost_ratio?);
+    Some((
+        at_least(with_writers, 1.12, 1.03),
+        format!(
+            "with all active epoll takes {alone:.2} of the best, {with_writers:.2} with what the writers pay for its \
+             wake-ups"
+        ),
+    ))
+}
+
+fn poll_dies(records: &Records) -> Found {
+    let row = most_zombies(records, "superpoll-poll")?;
+    let ratio = row.none_ratio?;
+    Some((
+        at_least(ratio.median, 3.0, 1.5),
+        format!(
+            "beside {} silent connections a request takes {} times the processor time that it takes beside none",
+            row.zombies,
+            spread(ratio)
+        ),
+    ))
+}
+
+fn both(records: &Records) -> Found {
+    let (worst, at) = worst_of_mix(records, "adaptive")?;
+    Some((
+        at_most(worst, 0.95, 1.0),
+        format!(
+            "placing each by its own activity costs {worst:.2} of the best pure poller at most ({at})"
+        ),
+    ))
+}
+
+fn thresholds(records: &Records) -> Found {
+    let (worst, at) = worst_of_mix(records, "adaptive-threshold")?;
+    Some((
+        at_most(worst, 0.95, 1.05),
+        format!(
+            "with one threshold for each set it costs up to {worst:.2} of the best pure poller ({at})"
+        ),
+    ))
+}
+
+/// The worst cost of a subject over the mixed loads, beside the best pure poller, and where that was.
+fn worst_of_mix(records: &Records, subject: &str) -> Option<(f64, String)> {
+    let rows = records.mix.iter().flat_map(|record| &record.rows);
+    rows.filter(|row| row.subject == subject && row.family == "mixed")
+        .filter_map(|row| Some((row.figures.cost_ratio?, format!("{} {}", row.kind, row.load))))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn call_for_each_change(records: &Records) -> Found {
+    let rows = records.registrations.iter().flat_map(|record| &record.rows);
+    let row = rows.filter(|row| row.subject == "raw-epoll").max_by_key(|row| row.batch)?;
+    Some((
+        at_least(row.calls, 1.95, 1.0),
+        format!(
+            "{:.2} calls and {} of processor time to come and go",
+            row.calls,
+            time(row.both_ns_median)
+        ),
+    ))
+}
+
+fn second_process(records: &Records) -> Found {
+    let leave = sit(records, "move", "process", "leave, main")?;
+    let lost = ["upgrade", "crash"].into_iter().filter_map(|how| {
+        Some(
+            sit(records, "restart", how, "dropped")?.most
+                + sit(records, "restart", how, "lost")?.most,
+        )
+    });
+    let lost: Vec<f64> = lost.collect();
+    let verdict = match lost.iter().all(|&count| count == 0.0) {
+        true => at_most(leave.median, 6_000.0, 50_000.0),
+        false => Verdict::DoesNotHold,
+    };
+    let kept = if lost.is_empty() {
+        ""
+    } else {
+        "; an upgrade and a crash of the main process lost nothing"
+    };
+    Some((
+        verdict,
+        format!(
+            "one of a batch of {} costs the main loop {} to hand over{kept}",
+            leave.descriptors,
+            time(leave.median)
+        ),
+    ))
+}
+
+fn process_first(records: &Records) -> Found {
+    let request = |topology| sit(records, "busy", topology, "main");
+    let (nested, process) = (request("nested")?, request("process")?);
+    let ratio = process.median / nested.median;
+    Some((
+        at_most(ratio, 0.9, 0.9),
+        format!(
+            "beside {} idle connections a busy request takes {ratio:.2} of the main loop's time with the process \
+             ({} and {}; below 0.9 would be a gain)",
+            nested.descriptors,
+            time(process.median),
+            time(nested.median)
+        ),
+    ))
+}

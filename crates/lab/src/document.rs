@@ -1,0 +1,289 @@
+//! The document of a report: everything that was measured, and what follows from it, in one JSON file.
+//!
+//! `lab all` and every experiment write it beside the page, which also carries it inside; `lab compare` and `lab verify`
+//! read it. Its shape is `docs/report.schema.json`, which is made from the types here; a test says when the two differ.
+//! Fields may be added in the same version, so readers skip what they do not know.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::claims::{self, Finding};
+use crate::error::{Error, Result};
+use crate::journal::Journal;
+use crate::record::{self, Record, SCHEMA};
+
+/// Its file in a report's folder.
+pub const FILE: &str = "report.json";
+
+/// A report as data.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Document {
+    /// The version of its shape.
+    pub schema: u32,
+    /// The run that measured, if it was `lab all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Journal>,
+    /// What became of each claim.
+    #[serde(default)]
+    pub claims: Vec<Finding>,
+    /// What was measured.
+    pub records: Records,
+    /// What could not be read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+macro_rules! records {
+    ($($(#[$about:meta])* $field:ident as $name:literal: $row:ty,)*) => {
+        /// What was measured: a record for each experiment that was run.
+        #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(default)]
+        pub struct Records {
+            $(
+                $(#[$about])*
+                #[serde(rename = $name, skip_serializing_if = "Option::is_none")]
+                pub $field: Option<Record<$row>>,
+            )*
+        }
+
+        impl Records {
+            /// The names of all records that there can be.
+            pub const NAMES: &[&str] = &[$($name),*];
+
+            /// Reads the records that lie in a folder, and says of each that cannot be read why.
+            pub fn load(folder: &Path) -> (Records, Vec<String>) {
+                let mut notes = Vec::new();
+                $(let $field = read(&folder.join(concat!($name, ".json")), &mut notes);)*
+                (Records { $($field),* }, notes)
+            }
+
+            /// The record in a text, among no others.
+            fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
+                match name {
+                    $($name => Some(serde_json::from_str(text).map(|record| {
+                        Records { $field: Some(record), ..Records::default() }
+                    })),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+records! {
+    /// Where `poll` beats `epoll` and the reverse.
+    atr as "atr": crate::atr::Row,
+    /// Busy and idle descriptors together.
+    mix as "mix": crate::mix::Row,
+    /// Four ways to learn what is ready.
+    models as "models": crate::models::Row,
+    /// Loops that have gone quiet.
+    wake as "wake": crate::wake::Row,
+    /// To begin and to end watching.
+    registrations as "registrations": crate::registrations::Row,
+    /// Pipes in a ring.
+    ring as "ring": crate::ring::Row,
+    /// Many that wait for one connection.
+    herd as "herd": crate::herd::Row,
+    /// Servers that send back what they get.
+    echo as "echo": crate::echo::Row,
+    /// Web servers.
+    http as "http": crate::http::Row,
+    /// Servers of static files.
+    files as "files": crate::files::Row,
+    /// Relays and proxies.
+    relay as "relay": crate::relay::Row,
+    /// Timers.
+    timers as "timers": crate::timers::Row,
+    /// Silent connections beside busy ones.
+    zombies as "zombies": crate::zombies::Row,
+    /// Memory of connections that do nothing.
+    idle as "idle": crate::idle::Row,
+    /// Babysitters.
+    sit as "sit": crate::sit::Row,
+}
+
+/// A record of a file; none, and a note, if the file is something else, and none without a note if it is not there.
+fn read<Row: serde::de::DeserializeOwned>(
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Option<Record<Row>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            notes.push(format!("{name} left out: {error}"));
+            return None;
+        }
+    };
+    match serde_json::from_str::<Record<Row>>(&text) {
+        Ok(record) if record.schema == SCHEMA => Some(record),
+        Ok(record) => {
+            notes.push(format!(
+                "{name} left out: its version is {}, this program reads {SCHEMA}; measure again",
+                record.schema
+            ));
+            None
+        }
+        Err(error) => {
+            notes.push(format!("{name} left out: {error}; measure again"));
+            None
+        }
+    }
+}
+
+impl Document {
+    /// What a folder has: its records, and what follows from them.
+    pub fn of(folder: &Path) -> Document {
+        let (records, mut notes) = Records::load(folder);
+        let run = Journal::load(folder, &mut notes);
+        Document { schema: SCHEMA, run, claims: claims::judge(&records), records, notes }
+    }
+
+    /// Reads a report's document, or the record of one experiment. Claims are judged anew.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the file cannot be read, [`Error::Usage`] if it is something else.
+    pub fn read(path: &Path) -> Result<Document> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::system(format!("reading {shown}"), e))?;
+        let refused = |why: String| {
+            Error::usage(format!(
+                "{shown} is no report of superpoll lab: {why}; give a {FILE}, or what --json wrote"
+            ))
+        };
+        #[derive(Deserialize)]
+        struct Shape {
+            schema: Option<u32>,
+            experiment: Option<String>,
+        }
+        let shape: Shape = serde_json::from_str(&text).map_err(|e| refused(e.to_string()))?;
+        match shape.schema {
+            Some(SCHEMA) => {}
+            Some(other) => {
+                return Err(refused(format!(
+                    "its version is {other}, this program reads {SCHEMA}"
+                )));
+            }
+            None => return Err(refused("it has no \"schema\"".to_owned())),
+        }
+        let document = match shape.experiment {
+            None => serde_json::from_str(&text),
+            Some(name) => match Records::only(&name, &text) {
+                None => {
+                    return Err(refused(format!("it is about {name:?}, which is no experiment")));
+                }
+                Some(records) => records.map(|records| Document {
+                    schema: SCHEMA,
+                    run: None,
+                    claims: Vec::new(),
+                    records,
+                    notes: Vec::new(),
+                }),
+            },
+        };
+        let mut document: Document = document.map_err(|e| refused(e.to_string()))?;
+        document.claims = claims::judge(&document.records);
+        Ok(document)
+    }
+
+    /// The document as JSON text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if a record cannot be written as JSON.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map(|text| text + "\n")
+            .map_err(|error| Error::usage(format!("writing the report as JSON: {error}")))
+    }
+
+    /// Writes it into the folder of a report.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        record::write(&folder.join(FILE), &self.to_json()?)
+    }
+}
+
+/// The schema of the document, as JSON Schema (draft 2020-12).
+///
+/// # Errors
+///
+/// [`Error::Usage`] if it cannot be written as JSON.
+pub fn schema() -> Result<String> {
+    serde_json::to_string_pretty(&schemars::schema_for!(Document))
+        .map(|text| text + "\n")
+        .map_err(|error| Error::usage(format!("writing the schema as JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments;
+
+    #[test]
+    fn the_schema_in_the_documentation_is_that_of_these_types() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.schema.json");
+        let now = schema().unwrap();
+        if std::env::var_os("SUPERPOLL_UPDATE_SCHEMA").is_some() {
+            std::fs::write(&path, &now).unwrap();
+        }
+        let stored = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            stored == now,
+            "docs/report.schema.json is not that of the types: run this test with SUPERPOLL_UPDATE_SCHEMA=1"
+        );
+    }
+
+    #[test]
+    fn there_is_a_record_for_each_experiment_and_no_other() {
+        let experiments: Vec<_> = experiments::ALL.iter().map(|one| one.name).collect();
+        assert_eq!(experiments, Records::NAMES);
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        for (text, part) in [
+            ("[", "EOF"),
+            ("{}", "no \"schema\""),
+            ("{\"schema\":99}", "version is 99"),
+            ("{\"schema\":1,\"experiment\":\"x\"}", "\"x\", which is no experiment"),
+            ("{\"schema\":1,\"experiment\":\"atr\"}", "missing field"),
+            ("{\"schema\":1,\"records\":{\"atr\":7}}", "invalid type"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Document::read(&path).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("a.json"), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        let error = Document::read(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("reading"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_record_is_noted_and_the_others_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let empty: Record<crate::wake::Row> =
+            Record::new("wake", crate::environment::Environment::default(), [], Vec::new());
+        std::fs::write(folder.path().join("wake.json"), empty.to_json().unwrap()).unwrap();
+        std::fs::write(folder.path().join("atr.json"), "half of").unwrap();
+        let document = Document::of(folder.path());
+        assert!(document.records.wake.is_some() && document.records.atr.is_none());
+        assert!(document.notes.len() == 1 && document.notes[0].starts_with("atr.json left out"));
+        document.write(folder.path()).unwrap();
+        let again = Document::read(&folder.path().join(FILE)).unwrap();
+        assert!(again.records.wake.is_some() && again.notes == document.notes);
+        let one = Document::read(&folder.path().join("wake.json")).unwrap();
+        assert!(one.records.wake.is_some());
+    }
+}

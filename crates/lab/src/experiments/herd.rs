@@ -1,0 +1,47 @@
+//! What the report says of `lab herd`.
+
+use crate::comparison::Figure;
+use crate::document::Records;
+use crate::error::Result;
+use crate::experiments::{Experiment, origin};
+use crate::herd;
+use crate::page::Page;
+use crate::targets;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "herd",
+    title: "many wait for one connection",
+    method: "Processes wait for one listening socket (or engines of our runtime, in one process), and a \
+             client connects without blocking: the time of that call holds the kernel's work for all who \
+             wait. “Woken” counts how often they went back to sleep. Jain's index is 1 if all got the \
+             same number of connections; “best” is what it could be with so few.",
+    quick: "herd --quick --seconds 20",
+    full: "herd --seconds 240",
+    origin: origin!(herd),
+    part,
+    figures,
+};
+
+fn part(records: &Records, page: &mut Page<'_>) -> Result<()> {
+    let Some(record) = &records.herd else { return Ok(()) };
+    page.plot("herd.svg", herd::plot::over_processes(&record.rows, "listener"))?;
+    page.plot("herd-control.svg", herd::plot::over_processes(&record.rows, "pipe"))?;
+    page.table(&herd::table::herds(&record.rows));
+    page.targets(&targets::of_herd(&record.rows));
+    Ok(())
+}
+
+fn figures(records: &Records) -> Vec<Figure> {
+    let rows = records.herd.iter().flat_map(|record| &record.rows);
+    rows.map(|row| Figure {
+        at: format!(
+            "{} wait, {} duplicates of a {}, {}",
+            row.processes, row.dups, row.dups_of, row.subject
+        ),
+        name: "connect(), ns".to_owned(),
+        value: row.connect_ns_median,
+        low: row.connect_ns_min,
+        high: row.connect_ns_p99,
+    })
+    .collect()
+}

@@ -1,0 +1,217 @@
+//! The journal of `lab all`: which experiments a run has done, so that one that was interrupted goes on.
+//!
+//! It lies in the report's folder and is written anew, and moved into place, after each experiment. A run goes on only if
+//! program, commit, kernel, extent and choice are those of the journal: figures of two builds or two kernels under one
+//! heading would compare what nobody asked to compare.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::experiments::Experiment;
+use crate::record::SCHEMA;
+
+/// Its file in a report's folder.
+pub const FILE: &str = "all.json";
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Extent {
+    /// In about five minutes.
+    Quick,
+    /// In about an hour.
+    Full,
+}
+
+impl Extent {
+    /// The words after `superpoll lab` of an experiment's run of this extent.
+    pub fn words(self, experiment: &Experiment) -> &'static str {
+        match self {
+            Extent::Quick => experiment.quick,
+            Extent::Full => experiment.full,
+        }
+    }
+}
+
+/// What became of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", tag = "state")]
+pub enum State {
+    /// It has not been run, or not to its end.
+    Pending,
+    /// It was run, and its record lies in the folder.
+    Done {
+        /// How long that took.
+        seconds: f64,
+        /// What it said besides: what was left out, or made smaller, and why.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
+    },
+    /// It ended without a record.
+    Failed {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// One experiment of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// The experiment.
+    pub experiment: String,
+    /// The words after `superpoll lab`.
+    pub command: String,
+    /// What became of it.
+    #[serde(flatten)]
+    pub state: State,
+}
+
+/// A run of `lab all`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Journal {
+    /// The version of its shape.
+    pub schema: u32,
+    /// How much is measured.
+    pub extent: Extent,
+    /// Version of the program.
+    pub superpoll: String,
+    /// The commit it was built from, if that was known.
+    pub commit: Option<String>,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The day on which the run began (UTC).
+    pub date: String,
+    /// The experiments, in order.
+    pub steps: Vec<Step>,
+}
+
+impl Journal {
+    /// A run that has done nothing yet.
+    pub fn new(extent: Extent, experiments: &[&Experiment], here: &Environment) -> Journal {
+        let step = |experiment: &&Experiment| Step {
+            experiment: experiment.name.to_owned(),
+            command: extent.words(experiment).to_owned(),
+            state: State::Pending,
+        };
+        Journal {
+            schema: SCHEMA,
+            extent,
+            superpoll: here.superpoll.clone(),
+            commit: here.commit.clone(),
+            kernel: here.kernel.clone(),
+            date: here.date.clone(),
+            steps: experiments.iter().map(step).collect(),
+        }
+    }
+
+    /// The journal of a folder; none, and a note, if it cannot be read, and none without a note if there is none.
+    pub fn load(folder: &Path, notes: &mut Vec<String>) -> Option<Journal> {
+        let text = match std::fs::read_to_string(folder.join(FILE)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                notes.push(format!("{FILE} left out: {error}"));
+                return None;
+            }
+        };
+        match serde_json::from_str::<Journal>(&text) {
+            Ok(journal) if journal.schema == SCHEMA => Some(journal),
+            Ok(journal) => {
+                notes.push(format!("{FILE} left out: its version is {}", journal.schema));
+                None
+            }
+            Err(error) => {
+                notes.push(format!("{FILE} left out: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Writes it, so that a reader at any time finds the old one or the new one, whole.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| Error::usage(format!("writing the journal as JSON: {error}")))?;
+        let path = folder.join(FILE);
+        let system = |e| Error::system(format!("writing {}", path.display()), e);
+        let mut new = tempfile::NamedTempFile::new_in(folder).map_err(system)?;
+        std::io::Write::write_all(&mut new, (text + "\n").as_bytes()).map_err(system)?;
+        new.persist(&path).map(drop).map_err(|e| system(e.error))
+    }
+
+    /// Why a new run cannot go on where this one ended; none if it can.
+    pub fn differs(&self, new: &Journal) -> Option<&'static str> {
+        let commands = |journal: &Journal| -> Vec<String> {
+            journal.steps.iter().map(|step| step.command.clone()).collect()
+        };
+        if self.extent != new.extent {
+            Some("it measured another extent")
+        } else if (&self.superpoll, &self.commit) != (&new.superpoll, &new.commit) {
+            Some("it was made by another build")
+        } else if self.kernel != new.kernel {
+            Some("it ran on another kernel")
+        } else if commands(self) != commands(new) {
+            Some("it measured other experiments")
+        } else {
+            None
+        }
+    }
+
+    /// How many experiments are done.
+    pub fn done(&self) -> usize {
+        self.steps.iter().filter(|step| matches!(step.state, State::Done { .. })).count()
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_complete(&self) -> bool {
+        self.done() == self.steps.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments;
+
+    fn journal(extent: Extent) -> Journal {
+        let all: Vec<&Experiment> = experiments::ALL.iter().collect();
+        Journal::new(extent, &all, &Environment::here())
+    }
+
+    #[test]
+    fn it_comes_back_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut notes = Vec::new();
+        assert_eq!(Journal::load(folder.path(), &mut notes), None);
+        let mut one = journal(Extent::Quick);
+        one.steps[0].state = State::Done { seconds: 1.5, notes: vec!["less".to_owned()] };
+        one.steps[1].state = State::Failed { reason: "no room".to_owned() };
+        one.write(folder.path()).unwrap();
+        assert_eq!(Journal::load(folder.path(), &mut notes), Some(one.clone()));
+        assert!(notes.is_empty() && one.done() == 1 && !one.is_complete());
+        std::fs::write(folder.path().join(FILE), "{").unwrap();
+        assert_eq!(Journal::load(folder.path(), &mut notes), None);
+        assert!(notes[0].starts_with("all.json left out"), "{notes:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_the_same_run_goes_on() {
+        let one = journal(Extent::Quick);
+        assert_eq!(one.differs(&one), None);
+        assert!(one.differs(&journal(Extent::Full)).unwrap().contains("extent"));
+        let other = Journal { commit: Some("x".to_owned()), ..one.clone() };
+        assert!(one.differs(&other).unwrap().contains("build"));
+        let other = Journal { kernel: "x".to_owned(), ..one.clone() };
+        assert!(one.differs(&other).unwrap().contains("kernel"));
+        let other = Journal { steps: Vec::new(), ..one.clone() };
+        assert!(one.differs(&other).unwrap().contains("experiments"));
+    }
+}

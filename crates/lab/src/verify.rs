@@ -1,0 +1,321 @@
+//! `lab verify`: whether what the README promises is so on this machine.
+//!
+//! A promise is a bound that the README states, wide enough to hold in every run on a machine of its kind, and not what
+//! was measured in the best one. Which experiments tell is known, so they are run, shortly, into a folder of
+//! their own; or a report that is there already is judged. The README's table is checked against this list by a test.
+
+use std::path::{Path, PathBuf};
+
+use crate::all;
+use crate::document::{Document, Records};
+use crate::error::{Error, Result};
+use crate::output;
+use crate::table::Table;
+
+/// Options of `lab verify`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Judges this report.json, or what --json wrote of one experiment, and measures nothing
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Keeps the records and the report of what is measured in this folder
+    #[arg(long, value_name = "FOLDER", conflicts_with = "from")]
+    pub report: Option<PathBuf>,
+}
+
+/// A bound that the README states.
+#[derive(Clone, Copy)]
+pub struct Promise {
+    /// What is promised, as the README says it.
+    pub says: &'static str,
+    /// Not more than this.
+    pub bound: f64,
+    /// The experiment that tells.
+    pub experiment: &'static str,
+    /// The worst that was measured, and where.
+    measured: fn(&Records) -> Option<(f64, String)>,
+}
+
+/// All promises, in the order of the README.
+pub const PROMISES: [Promise; 9] = [
+    Promise {
+        says: "any share of active pipes: cost of `adaptive` / the better of `poll` and `epoll`",
+        bound: 1.2,
+        experiment: "atr",
+        measured: |records| worst(adaptive_over_atr(records, 0.0)),
+    },
+    Promise {
+        says: "1 to 50 % of the pipes active: the same",
+        bound: 1.0,
+        experiment: "atr",
+        measured: |records| {
+            worst(
+                adaptive_over_atr(records, 0.01)
+                    .into_iter()
+                    .filter(|found| found.2 <= 0.5)
+                    .collect(),
+            )
+        },
+    },
+    Promise {
+        says: "busy and idle descriptors together: the same",
+        bound: 0.95,
+        experiment: "mix",
+        measured: |records| {
+            let rows = records.mix.iter().flat_map(|record| &record.rows);
+            let own = rows.filter(|row| row.subject == "adaptive" && row.family == "mixed");
+            largest(own.filter_map(|row| {
+                Some((row.figures.cost_ratio?, format!("{} {}", row.kind, row.load)))
+            }))
+        },
+    },
+    Promise {
+        says: "a byte through a ring of tasks: time on our runtime / on a bare loop on epoll",
+        bound: 1.1,
+        experiment: "ring",
+        measured: |records| {
+            let rows = records.ring.iter().flat_map(|record| &record.rows);
+            let own = rows.filter(|row| row.subject == "superpoll-rt-epoll" && row.in_flight == 1);
+            largest(
+                own.filter_map(|row| Some((row.raw_epoll_ratio?, format!("{} pipes", row.total)))),
+            )
+        },
+    },
+    Promise {
+        says: "a connection while many processes wait: those that our exclusive listener wakes",
+        bound: 1.5,
+        experiment: "herd",
+        measured: |records| {
+            let rows = records.herd.iter().flat_map(|record| &record.rows);
+            let own = rows.filter(|row| row.subject == "superpoll-rt-exclusive" && row.dups == 0);
+            largest(own.map(|row| (row.woken_per_connect, format!("{} wait", row.processes))))
+        },
+    },
+    Promise {
+        says: "silent connections beside busy ones: CPU of a request / with none of them",
+        bound: 1.15,
+        experiment: "zombies",
+        measured: |records| {
+            let rows = records.zombies.iter().flat_map(|record| &record.rows);
+            let own = rows.filter(|row| {
+                ["gateway-epoll", "gateway-adaptive", "superpoll-rt-epoll"].contains(&&*row.subject)
+            });
+            largest(own.filter_map(|row| {
+                Some((row.none_ratio?.median, format!("{} with {}", row.subject, row.zombies)))
+            }))
+        },
+    },
+    Promise {
+        says: "an idle keep-alive or WebSocket connection: KiB of memory of the server",
+        bound: 1.0,
+        experiment: "idle",
+        measured: |records| {
+            let rows = records.idle.iter().flat_map(|record| &record.rows);
+            let own = rows.filter(|row| {
+                ["superpoll-keep-alive", "superpoll-websocket"].contains(&&*row.subject)
+            });
+            largest(own.map(|row| {
+                let bytes = row.user_bytes_per_connection.median;
+                (bytes / 1024.0, format!("{} {}", row.subject, row.arrival))
+            }))
+        },
+    },
+    Promise {
+        says: "a TCP connection passed on: system calls",
+        bound: 15.0,
+        experiment: "relay",
+        measured: |records| {
+            let rows = records.relay.iter().flat_map(|record| &record.rows);
+            let own = rows.filter(|row| {
+                ["superpoll-epoll", "superpoll-adaptive"].contains(&&*row.subject)
+                    && row.load == "connection"
+            });
+            largest(own.filter_map(|row| Some((row.calls_per_request?, row.subject.clone()))))
+        },
+    },
+    Promise {
+        says: "idle connections through an upgrade and a crash (`--sit`): dropped, lost or doubled",
+        bound: 0.0,
+        experiment: "sit",
+        measured: |records| {
+            let rows = records.sit.iter().flat_map(|record| &record.rows);
+            let own = rows.filter(|row| {
+                row.part == "restart" && ["dropped", "lost", "doubled"].contains(&&*row.figure)
+            });
+            largest(own.map(|row| (row.most, format!("{}, {}", row.subject, row.figure))))
+        },
+    },
+];
+
+fn largest(measured: impl Iterator<Item = (f64, String)>) -> Option<(f64, String)> {
+    measured.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// The costs of `adaptive` over a sweep, from a ratio of active to all on.
+fn adaptive_over_atr(records: &Records, from: f64) -> Vec<(f64, String, f64)> {
+    let rows = records.atr.iter().flat_map(|record| &record.rows);
+    rows.filter(|row| row.subject == "adaptive" && row.atr() >= from)
+        .filter_map(|row| {
+            let at = format!("{} {} {}/{}", row.kind, row.placement, row.active, row.total);
+            Some((row.figures.cost_ratio?, at, row.atr()))
+        })
+        .collect()
+}
+
+fn worst(all: Vec<(f64, String, f64)>) -> Option<(f64, String)> {
+    largest(all.into_iter().map(|(cost, at, _)| (cost, at)))
+}
+
+/// A promise and what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verified {
+    /// What is promised.
+    pub says: &'static str,
+    /// Not more than this.
+    pub bound: f64,
+    /// The worst that was measured, and where, if anything was.
+    pub measured: Option<(f64, String)>,
+}
+
+impl Verified {
+    /// Whether it is kept; none where nothing was measured.
+    pub fn is_kept(&self) -> Option<bool> {
+        self.measured.as_ref().map(|(value, _)| *value <= self.bound)
+    }
+}
+
+/// Judges every promise by what was measured.
+pub fn judge(records: &Records) -> Vec<Verified> {
+    PROMISES
+        .iter()
+        .map(|one| Verified { says: one.says, bound: one.bound, measured: (one.measured)(records) })
+        .collect()
+}
+
+/// The promises, each with what was measured.
+pub fn table(verified: &[Verified]) -> Table {
+    let mut table = Table::new(["promise", "worst at", "at most", "measured", "kept"]).names(2);
+    for one in verified {
+        let (measured, at) = match &one.measured {
+            Some((value, at)) => (format!("{value:.2}"), at.clone()),
+            None => ("-".to_owned(), String::new()),
+        };
+        let kept = match one.is_kept() {
+            Some(true) => "ok",
+            Some(false) => "broken",
+            None => "not measured",
+        };
+        let bound = format!("{:.2}", one.bound);
+        table.row([one.says.to_owned(), at, bound, measured, kept.to_owned()]);
+    }
+    table
+}
+
+/// Measures what the promises are about, or reads a report, and prints what became of each.
+///
+/// # Errors
+///
+/// [`Error::Usage`] in one line that names the promises that are broken, or if none was measured; otherwise as
+/// [`all::run`] and [`Document::read`].
+pub fn run(options: &Options, program: &Path) -> Result<()> {
+    let document = match &options.from {
+        Some(path) => Document::read(path)?,
+        None => {
+            let kept = options.report.clone();
+            let own =
+                tempfile::tempdir().map_err(|e| Error::system("creating a temporary folder", e))?;
+            let folder = kept.unwrap_or_else(|| own.path().to_owned());
+            let mut names: Vec<&str> = PROMISES.iter().map(|one| one.experiment).collect();
+            names.dedup();
+            let measured = all::run(
+                &all::Options {
+                    quick: true,
+                    only: Some(names.join(",")),
+                    fresh: true,
+                    report: folder.clone(),
+                    limit: None,
+                },
+                program,
+            )?;
+            if measured.1 == all::End::Interrupted {
+                return Err(Error::usage("interrupted before everything was measured"));
+            }
+            Document::of(&folder)
+        }
+    };
+    for note in &document.notes {
+        output::note(note);
+    }
+    let verified = judge(&document.records);
+    output::print(table(&verified))?;
+    let broken: Vec<String> = verified
+        .iter()
+        .filter(|one| one.is_kept() == Some(false))
+        .map(|one| one.says.to_owned())
+        .collect();
+    if !broken.is_empty() {
+        return Err(Error::usage(format!(
+            "{} of {} promises are broken on this machine: {}",
+            broken.len(),
+            verified.len(),
+            broken.join("; ")
+        )));
+    }
+    if verified.iter().all(|one| one.measured.is_none()) {
+        return Err(Error::usage("nothing of what the README promises was measured"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::experiments;
+    use crate::idle;
+    use crate::record::Record;
+
+    #[test]
+    fn the_readme_states_every_promise_with_its_bound_and_no_other() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+        let readme = std::fs::read_to_string(path).unwrap();
+        let stated: Vec<&str> = readme
+            .lines()
+            .skip_while(|line| !line.starts_with("| promise |"))
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .collect();
+        let promised: Vec<String> = PROMISES
+            .iter()
+            .map(|one| format!("| {} (`lab {}`) | {} |", one.says, one.experiment, one.bound))
+            .collect();
+        assert_eq!(stated, promised);
+        for promise in PROMISES {
+            assert!(experiments::named(promise.experiment).is_some(), "{}", promise.experiment);
+        }
+    }
+
+    #[test]
+    fn the_worst_is_held_against_the_bound() {
+        let row = |subject: &str, kibibytes: f64| idle::Row {
+            subject: subject.to_owned(),
+            arrival: "burst".to_owned(),
+            user_bytes_per_connection: idle::Spread {
+                median: kibibytes * 1024.0,
+                ..idle::Spread::default()
+            },
+            ..idle::Row::default()
+        };
+        let of = |rows: Vec<idle::Row>| {
+            let record = Record::new("idle", Environment::here(), [], rows);
+            judge(&Records { idle: Some(record), ..Records::default() })
+        };
+        let kept = of(vec![row("superpoll-keep-alive", 0.3), row("hyper-keep-alive", 10.0)]);
+        let broken = of(vec![row("superpoll-websocket", 1.5), row("superpoll-keep-alive", 0.3)]);
+        let count = |all: &[Verified], kept| all.iter().filter(|one| one.is_kept() == kept).count();
+        assert_eq!((count(&kept, Some(true)), count(&kept, Some(false))), (1, 0));
+        assert_eq!((count(&broken, Some(true)), count(&broken, Some(false))), (0, 1));
+        assert_eq!(count(&kept, None), PROMISES.len() - 1);
+        assert!(table(&broken).rows().iter().any(|row| row[4] == "broken" && row[3] == "1.50"));
+    }
+}
