@@ -1,0 +1,7 @@
+//! Pages in a real browser: what a server shows, and the report of the laboratory.
+//!
+//! Skipped, and says so, where Chromium is not installed.
+
+mod browser;
+mod live;
+mod report;
