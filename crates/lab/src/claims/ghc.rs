@@ -54,7 +54,7 @@ fn select_fails(records: &Records) -> Found {
         record.rows.iter().any(|row| row.subject == "superpoll-rt-select" && row.total >= 600);
     let refusal = record
         .parameters
-        .get("notes")
+        .get("took_no_part")
         .and_then(|notes| notes.as_array())
         .into_iter()
         .flatten()

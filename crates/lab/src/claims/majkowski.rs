@@ -225,7 +225,7 @@ fn epoll_linear(records: &Records) -> Found {
 }
 
 fn all_woken(records: &Records) -> Found {
-    let row = *herd(records, "epoll").last()?;
+    let row = *herd(records, "epoll").last().filter(|row| row.processes >= 16)?;
     let share = row.woken_per_connect / row.processes as f64;
     Some((
         at_least(share, 0.8, 0.2),
@@ -269,7 +269,7 @@ fn duplicates(records: &Records) -> Found {
 }
 
 fn exclusive_helps(records: &Records) -> Found {
-    let row = *herd(records, "epoll-exclusive").last()?;
+    let row = *herd(records, "epoll-exclusive").last().filter(|row| row.processes >= 16)?;
     Some((
         at_most(row.woken_per_connect, 2.0, row.processes as f64 / 4.0),
         format!("{:.1} of {} are woken", row.woken_per_connect, row.processes),

@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              server's process, which has a processor to itself; ratios are those of each round. \
              “Generator” is the share of its own processor that the load generator needs: at 100 % the \
              server has to wait for it, finds fewer requests at a time, and sleeps in between.",
-    quick: "echo --quick --seconds 20",
+    quick: "echo --quick --seconds 14",
     full: "echo --sweep --kind all --seconds 240",
     origin: origin!(echo),
     part,

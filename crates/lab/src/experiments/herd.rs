@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              client connects without blocking: the time of that call holds the kernel's work for all who \
              wait. “Woken” counts how often they went back to sleep. Jain's index is 1 if all got the \
              same number of connections; “best” is what it could be with so few.",
-    quick: "herd --quick --seconds 20",
+    quick: "herd --quick --processes 1,64 --seconds 20 --subjects select,poll,epoll,epoll-alone,epoll-exclusive,accept,reuseport,superpoll-rt-exclusive",
     full: "herd --seconds 240",
     origin: origin!(herd),
     part,

@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              process has to itself; “left” what it has more than at its start after all connections were \
              closed. In a burst all clients of a half connect, then all ask, then all are answered. The \
              kernel's memory is that of both ends, and of whatever else the machine does.",
-    quick: "idle --quick",
+    quick: "idle --quick --arrival one-by-one --subjects superpoll-keep-alive,superpoll-websocket,superpoll-relay,nginx-keep-alive,hyper-keep-alive",
     full: "idle",
     origin: origin!(idle),
     part,

@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "busy and idle descriptors together",
     method: "Cost per round (waiting, reading, upkeep and what the writers pay) against the best pure \
              poller of the same run; the floor knows what is ready and only reads.",
-    quick: "mix --quick --size 50/950,200/9600 --load mixed --seconds 14",
+    quick: "mix --quick --size 50/950,200/9600 --load mixed --repetitions 7 --seconds 20",
     full: "mix --kind all --seconds 300",
     origin: origin!(mix),
     part,

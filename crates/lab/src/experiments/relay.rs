@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. Those \
              called “waits” do not speculate: they watch each direction before they try it. Calls are \
              counted by the relay itself, and by strace in another run, in which the relay is slower.",
-    quick: "relay --quick --seconds 24",
+    quick: "relay --quick --load connection,http-connection --forwarded 2000 --seconds 16 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy",
     full: "relay --seconds 180",
     origin: origin!(relay),
     part,

@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              in flight go round for some laps. A hop is one byte through one pipe. Each subject has a \
              process of its own, and all take turns. “read+write” knows where the bytes are and never \
              waits.",
-    quick: "ring --quick --in-flight 1,100 --seconds 24",
+    quick: "ring --quick --seconds 20",
     full: "ring --sweep --seconds 300",
     origin: origin!(ring),
     part,

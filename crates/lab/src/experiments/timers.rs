@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     method: "Nanoseconds of processor time for each timer. All are set and then taken back, in the order \
              in which they were made or in another, or each before the next is set. That each was there \
              and is gone is checked by the wakers that the runtime holds.",
-    quick: "timers --quick --seconds 8",
+    quick: "timers --quick --timers 10000,100000 --seconds 6",
     full: "timers --seconds 60",
     origin: origin!(timers),
     part,
