@@ -319,6 +319,7 @@ impl Engine {
         }
         self.poller.borrow_mut().wait(&mut events, timeout)?;
         let found = events.len();
+        self.counters.found.set(found as u64);
         self.hear(&mut events);
         Ok(found)
     }
@@ -444,6 +445,8 @@ impl Engine {
         }
         let mut due = self.due.take();
         self.timers.borrow_mut().advance(Instant::now(), &mut due);
+        let ended = &self.counters.timers_ended;
+        ended.set(ended.get() + due.len() as u64);
         for waker in due.drain(..) {
             waker.wake();
         }
@@ -462,7 +465,7 @@ impl Engine {
         } else {
             self.look_and_sleep(timeout)
         };
-        self.counters.end_wait();
+        self.counters.end_wait(self.remote.turn_watches.load(Ordering::Relaxed) > 0);
         self.fire_timers();
         outcome
     }

@@ -9,6 +9,7 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::remote::{Message, Remote};
 use crate::task::{self, JoinHandle};
+use crate::turns::TurnWatch;
 
 /// The engines of a runtime.
 #[derive(Debug)]
@@ -88,6 +89,12 @@ impl Handle {
     pub fn call_on(&self, engine: usize, call: impl FnOnce() + Send + 'static) -> Result<()> {
         let remote = self.remote(engine)?;
         remote.send(Message::Call(Box::new(call))).map_err(|_| Error::Ended)
+    }
+
+    /// Has all engines measure their turns with the precise clock for as long as what this returns lives. See
+    /// [`Stats::slowest`](crate::Stats::slowest).
+    pub fn watch_turns(&self) -> TurnWatch {
+        TurnWatch::new(self.clone())
     }
 
     fn remote(&self, engine: usize) -> Result<&Arc<Remote>> {

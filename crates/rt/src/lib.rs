@@ -90,6 +90,7 @@ mod tie;
 pub mod time;
 mod trace;
 pub mod transfer;
+mod turns;
 mod worker;
 
 #[cfg(feature = "hyper")]
@@ -106,3 +107,4 @@ pub use sources::Direction;
 pub use stats::Stats;
 pub use superpoll::BackendKind;
 pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};
+pub use turns::{SlowTurn, TurnWatch};

@@ -38,6 +38,8 @@ pub(crate) struct Remote {
     pub registrar: Registrar,
     /// Tasks that live on the engine.
     pub tasks: AtomicUsize,
+    /// How many want its turns measured precisely.
+    pub turn_watches: AtomicUsize,
     /// The engine has ended: nothing sent to it will be done.
     pub ended: AtomicBool,
     /// The future that the engine's thread blocks on was woken.
@@ -53,6 +55,7 @@ impl Remote {
             inbox: Inbox::new(),
             registrar,
             tasks: AtomicUsize::new(0),
+            turn_watches: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             root: AtomicBool::new(false),
             runtime: OnceLock::new(),

@@ -5,12 +5,15 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use superpoll::costs::Kind;
+use superpoll::policy::Thresholds;
+
 use crate::calls::Calls;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::remote::Remote;
-use crate::sys::clock;
 use crate::trace;
+use crate::turns::{Done, SlowTurn, Turns};
 
 /// How many spinning descriptors are remembered by number.
 const NAMED: usize = 16;
@@ -36,12 +39,19 @@ pub struct Stats {
     /// Turns of the loop.
     pub turns: u64,
     /// The longest time from one wait to the next, in which no descriptor was looked at. Measured
-    /// with the kernel's coarse clock, whose step is a few milliseconds.
+    /// with the kernel's coarse clock, whose step is a few milliseconds, unless somebody
+    /// [watches](crate::Handle::watch_turns).
     pub longest_turn: Duration,
+    /// The slowest turns since the start, at most eight, the slowest first.
+    pub slowest: Vec<SlowTurn>,
+    /// The slowest of the last ten to twenty seconds, at most eight, the slowest first.
+    pub slowest_lately: Vec<SlowTurn>,
     /// Descriptors that are waited for or were.
     pub sources: usize,
     /// Timers that have neither ended nor been dropped.
     pub timers: usize,
+    /// Timers that have ended.
+    pub timers_ended: u64,
     /// Operations that are under way in the kernel, see [`completion`](crate::completion).
     pub operations: usize,
     /// Hand-overs between two ends in the same engine, without the kernel.
@@ -56,6 +66,9 @@ pub struct Stats {
     pub looks_found: u64,
     /// What the poller takes watching to cost, as corrected so far; none on back-ends that have no use for it.
     pub costs: Option<superpoll::costs::Costs>,
+    /// What the poller's policy goes by now, for [each kind of descriptor](superpoll::costs::Kind::MEASURED); none
+    /// where there is no such policy.
+    pub thresholds: [Option<Thresholds>; Kind::MEASURED.len()],
     /// Descriptors that were found ready a thousand times in a row while nobody read, wrote or
     /// cleared them: a task that waits for what it does not handle. At most sixteen are named.
     pub spinning: Vec<RawFd>,
@@ -84,8 +97,10 @@ pub(crate) struct Counters {
     pub budget_spent: Cell<u64>,
     pub looks: Cell<u64>,
     pub looks_found: Cell<u64>,
-    longest_turn: Cell<Duration>,
-    awake_since: Cell<Option<Duration>>,
+    /// Events of the last wait.
+    pub found: Cell<u64>,
+    pub timers_ended: Cell<u64>,
+    slow: Turns,
     spinning: RefCell<Vec<RawFd>>,
 }
 
@@ -96,25 +111,22 @@ pub(crate) fn count(counter: &Cell<u64>) {
 }
 
 impl Counters {
+    #[inline]
+    fn done(&self) -> Done {
+        Done { polls: self.polls.get(), timers: self.timers_ended.get() }
+    }
+
     /// The engine is about to wait.
     #[inline]
     pub fn begin_wait(&self) {
         count(&self.turns);
-        if let Some(since) = self.awake_since.get() {
-            let turn = clock::coarse().saturating_sub(since);
-            if turn > self.longest_turn.get() {
-                self.longest_turn.set(turn);
-                if turn > trace::LONG_TURN {
-                    trace::long_turn(turn);
-                }
-            }
-        }
+        self.slow.begin_wait(self.done(), self.found.get());
     }
 
     /// The engine has waited.
     #[inline]
-    pub fn end_wait(&self) {
-        self.awake_since.set(Some(clock::coarse()));
+    pub fn end_wait(&self, is_watched: bool) {
+        self.slow.end_wait(self.done(), is_watched);
     }
 
     #[cold]
@@ -132,19 +144,24 @@ impl Counters {
         remote: &Remote,
         [sources, timers, operations]: [usize; 3],
     ) -> Stats {
+        let (slowest, slowest_lately) = self.slow.slowest();
         Stats {
             poller: poller.stats(),
             calls: Calls::here(),
             costs: poller.costs().copied(),
+            thresholds: Kind::MEASURED.map(|kind| poller.thresholds(kind)),
             tasks: remote.tasks.load(Ordering::Relaxed),
             spawned: self.spawned.get(),
             panicked: self.panicked.get(),
             polls: self.polls.get(),
             remote_wakes: self.remote_wakes.get(),
             turns: self.turns.get(),
-            longest_turn: self.longest_turn.get(),
+            longest_turn: self.slow.longest(),
+            slowest,
+            slowest_lately,
             sources,
             timers,
+            timers_ended: self.timers_ended.get(),
             operations,
             handed_over: self.handed_over.get(),
             fetched: self.fetched.get(),

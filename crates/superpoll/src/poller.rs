@@ -12,12 +12,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use crate::backend::{Babysitting, Backend, Context, Delivery, Memory};
-use crate::costs::Costs;
+use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
 use crate::owned::{Owned, Rejected};
+use crate::policy::Thresholds;
 use crate::registrar::{Command, Registrar, Shared};
 use crate::stats::{Calls, Stats};
 use crate::sys;
@@ -138,6 +139,11 @@ impl Poller {
     /// The costs the back-end places by, if it places by cost.
     pub fn costs(&self) -> Option<&Costs> {
         self.backend.costs()
+    }
+
+    /// What the back-end's policy goes by now for a kind of descriptor, if it has learned such numbers.
+    pub fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+        self.backend.thresholds(kind)
     }
 
     /// The counters, from the creation of the poller on.

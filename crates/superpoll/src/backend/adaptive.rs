@@ -31,7 +31,7 @@ use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
-use crate::policy::{Place, Policy, Quiet, Tally, Verdict, View};
+use crate::policy::{Place, Policy, Quiet, Tally, Thresholds, Verdict, View};
 use crate::sys;
 
 /// Every so many passes the array is put into order again.
@@ -510,6 +510,10 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
 
     fn costs(&self) -> Option<&Costs> {
         Some(&self.world.costs)
+    }
+
+    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+        self.policy.thresholds(kind)
     }
 }
 

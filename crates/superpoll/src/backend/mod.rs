@@ -237,6 +237,12 @@ pub trait Backend: Send {
     fn costs(&self) -> Option<&crate::costs::Costs> {
         None
     }
+
+    /// What its policy goes by now for a kind of descriptor, if it has one that goes by such numbers.
+    fn thresholds(&self, kind: crate::costs::Kind) -> Option<crate::policy::Thresholds> {
+        let _ = kind;
+        None
+    }
 }
 
 /// What [`Backend::sync`] made of a slot.

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::costs::Kind;
 use crate::interest::Hint;
-use crate::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use crate::policy::{Account, Place, Policy, Quiet, Tally, Thresholds, Verdict, View};
 use governor::{FADE_PASSES, Governor};
 
 /// Ticks to a pass.
@@ -217,6 +217,12 @@ impl Policy for Governed {
 
     fn prefers_level(&self, kind: Kind) -> bool {
         self.governors.as_ref().is_some_and(|governors| governors[kind as usize].level)
+    }
+
+    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+        let governor = &self.governors.as_ref()?[kind as usize];
+        let Governor { scan, gain, parked: round_trip, rise, fall, .. } = *governor;
+        Some(Thresholds { scan, gain, round_trip, rise, fall })
     }
 
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {

@@ -98,6 +98,29 @@ pub struct Tally {
     pub cold_ready: usize,
 }
 
+/// What a policy goes by now, for one kind of descriptor, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Thresholds {
+    /// What one idle slot in the poll array costs a pass.
+    pub scan: f32,
+    /// What an event saves in the poll array, its writer's share included.
+    pub gain: f32,
+    /// What a move there and back costs.
+    pub round_trip: f32,
+    /// The evidence that a move to the poll array takes.
+    pub rise: f32,
+    /// The patience with one in the poll array that has gone quiet.
+    pub fall: f32,
+}
+
+impl Thresholds {
+    /// The active/total ratio from which on a descriptor earns its slot; infinite where an event saves nothing.
+    #[must_use]
+    pub fn break_even(&self) -> f32 {
+        if self.gain > 0.0 { self.scan / self.gain } else { f32::INFINITY }
+    }
+}
+
 /// What to do with the poll array when a wait is about to block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quiet {
@@ -133,6 +156,12 @@ pub trait Policy: Send {
     fn prefers_level(&self, kind: Kind) -> bool {
         let _ = kind;
         false
+    }
+
+    /// What it goes by now for a kind of descriptor; none if it has no such numbers, or none yet.
+    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+        let _ = kind;
+        None
     }
 
     /// The descriptor has been moved to the poll array.
@@ -175,6 +204,9 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     }
     fn prefers_level(&self, kind: Kind) -> bool {
         (**self).prefers_level(kind)
+    }
+    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+        (**self).thresholds(kind)
     }
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
         (**self).moved_to_hot(account, view);
@@ -234,6 +266,11 @@ mod tests {
         fn prefers_level(&self, kind: Kind) -> bool {
             kind == Kind::Unix
         }
+        fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+            let (scan, gain) = (30.0, 120.0);
+            let known = Thresholds { scan, gain, round_trip: 1.0, rise: 2.0, fall: 3.0 };
+            (kind == Kind::Unix).then_some(known)
+        }
         fn moved_to_hot(&mut self, _: &mut Account, _: &View<'_>) {
             asked("moved_to_hot");
         }
@@ -271,6 +308,9 @@ mod tests {
             assert!(policy.cold_event(&mut account, view));
             assert_eq!(policy.admit(9, view), 3);
             assert!(policy.prefers_level(Kind::Unix) && !policy.prefers_level(Kind::Pipe));
+            let known = policy.thresholds(Kind::Unix).unwrap();
+            assert_eq!((known.break_even(), policy.thresholds(Kind::Pipe)), (0.25, None));
+            assert_eq!(Thresholds { gain: 0.0, ..known }.break_even(), f32::INFINITY);
             policy.moved_to_hot(&mut account, view);
             policy.hot_event(&mut account, view);
             assert_eq!(policy.review(&mut account, view), Verdict::Settle);
@@ -295,6 +335,7 @@ mod tests {
             assert_eq!((policy.admit(7, &view), policy.admit(0, &view)), (7, 0));
         }
         assert!(Kind::MEASURED.iter().all(|&kind| !policy.prefers_level(kind)));
+        assert!(Kind::MEASURED.iter().all(|&kind| Plain.thresholds(kind).is_none()));
     }
 
     /// Leaves to the trait what it can.

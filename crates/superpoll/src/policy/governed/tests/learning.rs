@@ -94,3 +94,14 @@ fn the_preferred_trigger_is_that_of_the_kind() {
         assert_eq!(stage.policy.prefers_level(kind), kind == Kind::Pipe, "{kind:?}");
     }
 }
+
+#[test]
+fn what_it_goes_by_is_known_once_something_was_registered() {
+    assert_eq!(Governed::new().thresholds(Kind::Tcp), None);
+    let stage = Stage::new(Kind::Tcp, Hint::None);
+    let [pipe, tcp] = [Kind::Pipe, Kind::Tcp].map(|kind| stage.policy.thresholds(kind).unwrap());
+    assert_eq!(stage.policy.thresholds(Kind::Unknown), Some(pipe));
+    assert_eq!(tcp.scan, COSTS.tcp.scan);
+    assert!(pipe.scan < tcp.scan && tcp.rise > 0.0 && tcp.fall > 0.0, "{tcp:?}");
+    assert!(tcp.round_trip > tcp.scan && tcp.break_even() < 1.0, "{tcp:?}");
+}

@@ -1,0 +1,277 @@
+//! How long turns of the loop take, and what the slowest of them had to do.
+//!
+//! A turn is the time from the end of one wait to the beginning of the next, in which no descriptor is looked at. It is
+//! measured always, with the kernel's coarse clock, which costs next to nothing and moves in steps of a few
+//! milliseconds: a turn of a microsecond in which it moves seems to have taken a whole step. Turns are therefore noted
+//! only if the clock has moved twice. While somebody [watches](TurnWatch) the precise clock is read in its place, and
+//! every turn counts.
+//!
+//! Eight turns are kept since the start, and eight for each window of ten seconds, the present one and the one before.
+//! A turn that is not among the slowest costs two comparisons.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::handle::Handle;
+use crate::sys::clock;
+use crate::trace;
+
+/// How many turns are kept of each period.
+const KEPT: usize = 8;
+
+/// How long a window is.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// A turn of an engine's loop that took long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SlowTurn {
+    /// From the end of a wait to the beginning of the next.
+    pub took: Duration,
+    /// The step of the clock that it was measured with: the truth is less than this away.
+    pub step: Duration,
+    /// How long ago it began.
+    pub ago: Duration,
+    /// How many times a task was run.
+    pub tasks: u64,
+    /// How many events the wait before it had brought.
+    pub events: u64,
+    /// How many timers ended.
+    pub timers: u64,
+}
+
+/// As long as one of these lives, the engines of a runtime measure their turns with the precise clock, which takes some
+/// tens of nanoseconds a turn. See [`Handle::watch_turns`].
+#[derive(Debug)]
+#[must_use = "turns are measured precisely only as long as this lives"]
+pub struct TurnWatch(Handle);
+
+impl TurnWatch {
+    pub(crate) fn new(handle: Handle) -> TurnWatch {
+        for remote in handle.remotes() {
+            remote.turn_watches.fetch_add(1, Ordering::Relaxed);
+        }
+        TurnWatch(handle)
+    }
+}
+
+impl Drop for TurnWatch {
+    fn drop(&mut self) {
+        for remote in self.0.remotes() {
+            remote.turn_watches.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What has been done, as counters tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub polls: u64,
+    pub timers: u64,
+}
+
+/// The slowest turns of one engine.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// When the last wait ended, by the clock in use.
+    since: Cell<Option<Duration>>,
+    is_precise: Cell<bool>,
+    /// What had been done by then.
+    before: Cell<Done>,
+    longest: Cell<Duration>,
+    /// A turn that took no longer is none of the slowest.
+    bar: Cell<Duration>,
+    /// When the present window ends.
+    end: Cell<Duration>,
+    kept: RefCell<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The step of the coarse clock, once it is known.
+    step: Option<Duration>,
+    ever: Slowest,
+    now: Slowest,
+    before: Slowest,
+}
+
+/// The slowest turns of a period, the slowest first. `ago` is the time at which they began.
+#[derive(Debug, Default)]
+struct Slowest(Vec<SlowTurn>);
+
+impl Slowest {
+    /// What a turn has to take more than.
+    fn bar(&self) -> Duration {
+        if self.0.len() < KEPT { Duration::ZERO } else { self.0[KEPT - 1].took }
+    }
+
+    fn note(&mut self, turn: SlowTurn) {
+        if self.0.len() == KEPT && turn.took <= self.bar() {
+            return;
+        }
+        let at = self.0.partition_point(|kept| kept.took >= turn.took);
+        self.0.insert(at, turn);
+        self.0.truncate(KEPT);
+    }
+}
+
+impl Turns {
+    /// The engine is about to wait. `events` is what the wait before has brought.
+    #[inline]
+    pub fn begin_wait(&self, done: Done, events: u64) {
+        let Some(since) = self.since.get() else { return };
+        let now = self.now();
+        let took = now.saturating_sub(since);
+        if took > self.bar.get() || now >= self.end.get() {
+            self.note(now, since, done, events);
+        }
+    }
+
+    /// The engine has waited.
+    #[inline]
+    pub fn end_wait(&self, done: Done, is_precise: bool) {
+        if is_precise != self.is_precise.get() {
+            self.is_precise.set(is_precise);
+            self.raise(&mut self.kept.borrow_mut());
+        }
+        self.before.set(done);
+        self.since.set(Some(self.now()));
+    }
+
+    pub fn longest(&self) -> Duration {
+        self.longest.get()
+    }
+
+    #[inline]
+    fn now(&self) -> Duration {
+        if self.is_precise.get() { clock::precise() } else { clock::coarse() }
+    }
+
+    #[cold]
+    fn note(&self, now: Duration, since: Duration, done: Done, events: u64) {
+        let took = now.saturating_sub(since);
+        if took > self.longest.get() {
+            self.longest.set(took);
+            if took > trace::LONG_TURN {
+                trace::long_turn(took);
+            }
+        }
+        let mut kept = self.kept.borrow_mut();
+        self.go_on(&mut kept, now);
+        if took > self.least(&mut kept) {
+            let before = self.before.get();
+            let step = if self.is_precise.get() { Duration::ZERO } else { kept.step() };
+            let (tasks, timers) = (done.polls - before.polls, done.timers - before.timers);
+            let turn = SlowTurn { took, step, ago: since, tasks, events, timers };
+            kept.ever.note(turn);
+            kept.now.note(turn);
+        }
+        self.raise(&mut kept);
+    }
+
+    /// What the clock in use can say to be a turn.
+    fn least(&self, kept: &mut Kept) -> Duration {
+        if self.is_precise.get() { Duration::ZERO } else { kept.step() * 3 / 2 }
+    }
+
+    /// Begins the windows that have begun.
+    fn go_on(&self, kept: &mut Kept, now: Duration) {
+        let end = self.end.get();
+        if now < end {
+            return;
+        }
+        let last = std::mem::take(&mut kept.now);
+        kept.before = if now < end + WINDOW { last } else { Slowest::default() };
+        self.end.set(now + WINDOW);
+    }
+
+    /// Sets the bar where the next of the slowest turns begin.
+    fn raise(&self, kept: &mut Kept) {
+        let slowest = kept.ever.bar().min(kept.now.bar()).max(self.least(kept));
+        self.bar.set(slowest.min(self.longest.get()));
+    }
+
+    /// The slowest turns since the start, and those of the last ten to twenty seconds.
+    pub fn slowest(&self) -> (Vec<SlowTurn>, Vec<SlowTurn>) {
+        let mut kept = self.kept.borrow_mut();
+        let now = clock::precise();
+        self.go_on(&mut kept, now);
+        self.raise(&mut kept);
+        let told = |turn: &SlowTurn| SlowTurn { ago: now.saturating_sub(turn.ago), ..*turn };
+        let mut lately = Slowest::default();
+        kept.now.0.iter().chain(&kept.before.0).for_each(|turn| lately.note(*turn));
+        (kept.ever.0.iter().map(told).collect(), lately.0.iter().map(told).collect())
+    }
+}
+
+impl Kept {
+    fn step(&mut self) -> Duration {
+        *self.step.get_or_insert_with(clock::coarse_step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(millis: u64) -> SlowTurn {
+        SlowTurn { took: Duration::from_millis(millis), ..SlowTurn::default() }
+    }
+
+    #[test]
+    fn of_all_turns_the_slowest_are_kept_in_order() {
+        let mut slowest = Slowest::default();
+        for millis in [5, 1, 9, 3, 7, 2, 8, 6, 4, 10, 1, 11] {
+            slowest.note(turn(millis));
+        }
+        let took: Vec<u128> = slowest.0.iter().map(|turn| turn.took.as_millis()).collect();
+        assert_eq!(took, [11, 10, 9, 8, 7, 6, 5, 4]);
+        assert_eq!(slowest.bar(), Duration::from_millis(4));
+    }
+
+    /// Turns whose clock is set by hand.
+    fn note(turns: &Turns, at: Duration, took: Duration, tasks: u64) {
+        let done = turns.before.get();
+        let done = Done { polls: done.polls + tasks, timers: done.timers + 1 };
+        turns.note(at + took, at, done, 3);
+        turns.before.set(done);
+    }
+
+    #[test]
+    fn a_window_ends_and_what_was_slow_ever_stays() {
+        let turns = Turns::default();
+        turns.is_precise.set(true);
+        let start = clock::precise() - 3 * WINDOW;
+        note(&turns, start, Duration::from_millis(50), 7);
+        for nth in 1..=20 {
+            note(&turns, start + Duration::from_millis(100 * nth), Duration::from_micros(nth), 1);
+        }
+        // The bar is that of the window and of the start, which are the same so far.
+        assert_eq!(turns.bar.get(), Duration::from_micros(14));
+        note(&turns, start + WINDOW * 2, Duration::from_micros(2), 1);
+        assert_eq!(turns.bar.get(), Duration::ZERO, "a window begins with all of its turns");
+        note(&turns, clock::precise(), Duration::from_micros(3), 2);
+        let (ever, lately) = turns.slowest();
+        assert_eq!((ever.len(), ever[0].took), (KEPT, Duration::from_millis(50)));
+        assert_eq!((ever[0].tasks, ever[0].events, ever[0].timers), (7, 3, 1));
+        assert!(ever[0].ago >= WINDOW * 3 && ever[0].step == Duration::ZERO);
+        let took: Vec<Duration> = lately.iter().map(|turn| turn.took).collect();
+        assert_eq!(took, [Duration::from_micros(3), Duration::from_micros(2)]);
+        assert_eq!(turns.longest(), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn one_step_of_the_coarse_clock_says_nothing_and_two_do() {
+        let turns = Turns::default();
+        let (step, start) = (clock::coarse_step(), clock::coarse());
+        assert!(step > Duration::ZERO && step <= Duration::from_millis(10), "{step:?}");
+        note(&turns, start, step, 1);
+        assert_eq!(turns.slowest().0, []);
+        assert_eq!(turns.longest(), step);
+        note(&turns, start, step * 2, 1);
+        let (ever, lately) = turns.slowest();
+        assert_eq!((ever.len(), lately.len(), ever[0].step), (1, 1, step));
+        assert!(ever[0].took == step * 2 && turns.bar.get() >= step);
+    }
+}
