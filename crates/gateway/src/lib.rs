@@ -18,6 +18,7 @@ pub mod relay;
 mod reply;
 mod seats;
 pub mod serve;
+pub mod statistics;
 mod status;
 mod succession;
 mod sys;

@@ -264,7 +264,7 @@ impl Inherited {
 }
 
 /// Whether it is a socket file that nobody listens on.
-fn is_left(path: &Path) -> bool {
+pub(crate) fn is_left(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refused)

@@ -41,8 +41,8 @@ pub struct SlowTurn {
     pub timers: u64,
 }
 
-/// As long as one of these lives, the engines of a runtime measure their turns with the precise clock, which takes some
-/// tens of nanoseconds a turn. See [`Handle::watch_turns`].
+/// As long as one of these lives, the engines of a runtime measure their turns with the precise clock, which is read twice
+/// a turn at about four times the price of the coarse one. See [`Handle::watch_turns`].
 #[derive(Debug)]
 #[must_use = "turns are measured precisely only as long as this lives"]
 pub struct TurnWatch(Handle);

@@ -9,12 +9,13 @@ use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use super::model::{
-    Action, Babysitter, Config, Host, Listener, Log, Proxy, Redirect, Relay, Route, Server,
-    Sitting, Tls, Upstream, UpstreamTls,
+    Action, Babysitter, Config, Host, Listener, Log, Process, Proxy, Redirect, Relay, Route,
+    Server, Sitting, Tls, Upstream, UpstreamTls,
 };
 use super::overlap::overlap;
 use super::{disk, raw};
 use crate::Address;
+use crate::statistics::Place;
 
 /// A mistake and its place in the text, in bytes.
 pub(super) type Found = (Range<usize>, String);
@@ -135,7 +136,7 @@ impl<'a> Check<'a> {
             self.path(metrics.span(), &metrics.get_ref().path);
         }
         Config {
-            server: raw.server,
+            server: self.process(raw.server),
             listeners,
             hosts,
             upstreams,
@@ -160,6 +161,13 @@ impl<'a> Check<'a> {
                 profile: one.profile,
             }),
         }
+    }
+
+    fn process(&self, mut process: Process) -> Process {
+        if let Place::At(path) = process.stats {
+            process.stats = Place::At(self.resolved(path));
+        }
+        process
     }
 
     /// Where a log is.

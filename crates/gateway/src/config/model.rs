@@ -12,6 +12,7 @@ use superpoll_rt::BackendKind;
 use super::origins::Origins;
 use super::scalar;
 use crate::Address;
+use crate::statistics;
 
 /// A configuration of the gateway without mistakes.
 #[derive(Clone, PartialEq, Debug)]
@@ -80,11 +81,18 @@ pub struct Process {
     pub backend: Option<BackendKind>,
     /// Whether the live page is at `/_superpoll/`. Default: for who connects from this machine.
     pub page: Option<bool>,
+    /// Where statistics are told to programs of the same user. Default: in a folder of the user's.
+    pub stats: statistics::Place,
 }
 
 impl Default for Process {
     fn default() -> Process {
-        Process { workers: NonZeroUsize::MIN, backend: None, page: None }
+        Process {
+            workers: NonZeroUsize::MIN,
+            backend: None,
+            page: None,
+            stats: statistics::Place::Usual,
+        }
     }
 }
 

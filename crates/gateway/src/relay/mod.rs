@@ -52,6 +52,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::Address;
 use crate::listen::{Bound, Listener};
 use crate::proxy_protocol;
+use crate::statistics::Subject;
 use crate::transport::Plain;
 use calls::{Call, count};
 pub use calls::{Calls, calls};
@@ -237,6 +238,14 @@ impl Relay {
     /// What it has done so far.
     pub fn counters(&self) -> Counters {
         self.shared.totals.read()
+    }
+
+    /// What can be told of it, and of the runtime that it was started on, at a statistics socket.
+    #[must_use]
+    pub fn subject(&self, runtime: &Runtime) -> Subject {
+        let shared = self.shared.clone();
+        let connections = move || shared.totals.active.load(Ordering::Relaxed);
+        Subject::new("proxy", runtime.backend(), runtime.handle(), Vec::new(), connections)
     }
 
     /// Stops listening; pairs go on.

@@ -40,6 +40,7 @@ use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::Relay;
 use crate::seats::Seats;
+use crate::statistics::Subject;
 use crate::status::Overview;
 use crate::succession::Succession;
 use crate::upstream::{self, Group};
@@ -95,6 +96,7 @@ enum Kind {
 pub struct Server {
     number: u64,
     handle: Handle,
+    backend: &'static str,
     on_epoll: bool,
     fronts: Vec<Front>,
     channels: Registry,
@@ -184,6 +186,7 @@ impl Server {
         let mut server = Server {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             handle,
+            backend: runtime.backend(),
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
             channels: Registry::default(),
@@ -377,6 +380,14 @@ impl Server {
     pub fn connections(&self) -> u64 {
         // Those that are relayed have seats, too.
         u64::from(self.seats.taken())
+    }
+
+    /// What can be told of it at a statistics socket.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        let (handle, seats) = (self.handle.clone(), self.seats.clone());
+        let connections = move || u64::from(seats.taken());
+        Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
     }
 
     /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.

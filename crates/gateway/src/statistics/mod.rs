@@ -1,0 +1,207 @@
+//! The statistics socket: what the engines of a process are doing, for whoever looks, as lines of JSON.
+//!
+//! A Unix-domain stream socket that only the same user can open. Whoever connects is sent a [`Snapshot`] at once and
+//! one more in each interval, an object a line. It may say how long that is, at any time, with a line of its own:
+//!
+//! ```text
+//! {"interval_ms": 250}
+//! ```
+//!
+//! from 50 to 60,000, and 1,000 unless it does. A line that says anything else is answered with a line that has `error`,
+//! and the end of the connection; a client that ends its direction ends both. There are eight clients at most. One that
+//! does not take a snapshot within two seconds is dropped: what it has not read stays in the kernel, so that nobody who
+//! looks can make a server grow.
+//!
+//! The socket is watched by the first engine, as one more idle descriptor, and while nobody looks that is all it costs:
+//! a thread of its own would make every call of an otherwise single-threaded process dearer. Each engine is asked by a
+//! task there. One that does not answer in time is shown as it was when it did last, and is not asked again before it
+//! has answered. While somebody looks, engines time their turns [precisely](superpoll_rt::Handle::watch_turns).
+//!
+//! `place` has where the socket is, `look` how engines are asked, `client` what is said to one.
+
+mod client;
+mod look;
+mod place;
+mod snapshot;
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use superpoll_rt::net::unix::UnixListener;
+use superpoll_rt::{Handle, spawn, time};
+
+use crate::metrics::Engine as Counters;
+pub use place::{Found, Place, found, of_process};
+pub use snapshot::{
+    Connections, Costs, Engine, Failure, INTERVALS, Request, SCHEMA, Set, Snapshot, Thresholds,
+    Turn,
+};
+
+/// How many clients there may be at a time.
+pub const CLIENTS: usize = 8;
+
+/// How long it takes until accepting is tried again after it has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The engines that statistics are about, and what else is known of their process.
+pub struct Subject {
+    program: &'static str,
+    backend: &'static str,
+    handle: Handle,
+    started: Instant,
+    /// What the gateway counts on each engine; none of a program that does not count by engine.
+    counters: Vec<Arc<Counters>>,
+    connections: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Subject {
+    pub(crate) fn new(
+        program: &'static str,
+        backend: &'static str,
+        handle: Handle,
+        counters: Vec<Arc<Counters>>,
+        connections: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Subject {
+        let started = Instant::now();
+        Subject { program, backend, handle, started, counters, connections: Box::new(connections) }
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engines = self.handle.engines();
+        let mut told = f.debug_struct("Subject");
+        told.field("program", &self.program).field("engines", &engines).finish_non_exhaustive()
+    }
+}
+
+/// A socket that listens and that nobody is answered at yet.
+#[derive(Debug)]
+pub struct Socket {
+    listener: std::os::unix::net::UnixListener,
+    file: place::File,
+}
+
+impl Socket {
+    /// Listens at a place; nowhere, if it is [`Place::Off`]. What a process has left there that has ended is replaced.
+    /// With `takes_over` so is the socket of one that is at work, when the new one is [opened](Socket::open).
+    ///
+    /// # Errors
+    ///
+    /// What was tried and what the system says, in one line; if the folder is another user's or open to others; if
+    /// somebody listens there.
+    pub fn bind(place: &Place, takes_over: bool) -> io::Result<Option<Socket>> {
+        let path = match place {
+            Place::Off => return Ok(None),
+            Place::At(path) => std::path::absolute(path)?,
+            Place::Usual => place::own()?,
+        };
+        let bound = place::listen(&path, takes_over).map_err(|error| {
+            let what = format!("listening for statistics at {}: {error}", path.display());
+            io::Error::new(error.kind(), what)
+        });
+        bound.map(|(listener, file)| Some(Socket { listener, file }))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Answers who connects, on the first engine of the subject's runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has ended, or if the socket cannot be put in the place of another.
+    pub fn open(self, subject: Subject) -> io::Result<Statistics> {
+        let Socket { listener, mut file } = self;
+        file.put_in_place().map_err(|error| {
+            let what = format!("listening for statistics at {}: {error}", file.path().display());
+            io::Error::new(error.kind(), what)
+        })?;
+        let closing: Arc<Closing> = Arc::default();
+        let (closes, handle) = (closing.clone(), subject.handle.clone());
+        let begin = move || {
+            // Only outside of an engine it fails.
+            let Ok(listener) = UnixListener::from_std(listener) else { return };
+            spawn(accept(listener, closes, Arc::new(subject))).detach();
+        };
+        handle.call_on(0, begin).map_err(io::Error::other)?;
+        Ok(Statistics { closing, file })
+    }
+}
+
+/// A statistics socket at work. Dropping it closes the socket and removes its file; clients go on as long as the
+/// runtime does.
+#[derive(Debug)]
+pub struct Statistics {
+    closing: Arc<Closing>,
+    file: place::File,
+}
+
+impl Statistics {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.file.path().to_path_buf()
+    }
+}
+
+impl Drop for Statistics {
+    fn drop(&mut self) {
+        self.closing.close();
+    }
+}
+
+/// That a socket is to be closed.
+#[derive(Debug, Default)]
+struct Closing {
+    is_closed: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Closing {
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether it is closed; else the waker is woken when it is.
+    fn poll(&self, waker: &Waker) -> bool {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+/// Takes clients in.
+async fn accept(listener: UnixListener, closing: Arc<Closing>, subject: Arc<Subject>) {
+    let clients: Rc<Cell<usize>> = Rc::default();
+    loop {
+        let accepted = poll_fn(|cx| {
+            if closing.poll(cx.waker()) {
+                return Poll::Ready(None);
+            }
+            listener.poll_accept(cx).map(Some)
+        });
+        match accepted.await {
+            None => return,
+            Some(Ok((stream, _))) => {
+                spawn(client::serve(stream, subject.clone(), clients.clone())).detach();
+            }
+            // No descriptor, not even to shed with.
+            Some(Err(_)) => time::sleep(PAUSE).await,
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! What is told: the form of the lines.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+use superpoll::costs::Kind;
+use superpoll_rt::{SlowTurn, Stats};
+
+use crate::metrics;
+
+/// The version of the form. A field that is added does not change it; one that changes its meaning, or goes, does.
+pub const SCHEMA: u32 = 1;
+
+/// The intervals that may be asked for, in milliseconds.
+pub const INTERVALS: RangeInclusive<u64> = 50..=60_000;
+
+/// What a client may ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// The time from one snapshot to the next, in milliseconds.
+    pub interval_ms: u64,
+}
+
+/// Why a client is told no more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// The version of the form.
+    pub schema: u32,
+    /// What was wrong and what is expected, in one line.
+    pub error: String,
+}
+
+/// A process at one moment. Counts are those since its start.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The version of the form: [`SCHEMA`].
+    pub schema: u32,
+    /// What the process does: `serve` or `proxy`.
+    pub program: String,
+    /// Its version.
+    pub version: String,
+    /// Its number.
+    pub process: u32,
+    /// The time since its start, in nanoseconds.
+    pub uptime_ns: u64,
+    /// The time from one snapshot to the next for this client, in milliseconds.
+    pub interval_ms: u64,
+    /// The name of the back-end that all engines have.
+    pub backend: String,
+    /// Connections that clients have now, parked ones included.
+    pub connections: u64,
+    /// The engines that have ever answered, in the order of their numbers.
+    pub engines: Vec<Engine>,
+}
+
+/// An engine: a thread's poller, tasks and timers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Engine {
+    /// Its number, from zero.
+    pub number: usize,
+    /// Whether it has answered in time. If not, the rest is from when it last did.
+    pub answers: bool,
+    /// When it answered, in nanoseconds since the start of the process.
+    pub at_ns: u64,
+    /// Waits of the poller.
+    pub waits: u64,
+    /// Events that the poller delivered.
+    pub events: u64,
+    /// Events that nobody wanted.
+    pub unwanted: u64,
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Times a task was run.
+    pub task_runs: u64,
+    /// Tasks that live now.
+    pub tasks: usize,
+    /// Timers that run now.
+    pub timers: usize,
+    /// Descriptors that are waited for or were.
+    pub sources: usize,
+    /// Reads made for tasks before they were woken.
+    pub fetched: u64,
+    /// Descriptors that `poll` or `select` was asked about, summed over its calls.
+    pub slots_scanned: u64,
+    /// Changes that cost no `epoll_ctl`.
+    pub changes_saved: u64,
+    /// Moves from epoll to the poll array.
+    pub moves_to_hot: u64,
+    /// Moves from the poll array to epoll.
+    pub moves_to_cold: u64,
+    /// Moves to a babysitter.
+    pub moves_away: u64,
+    /// Moves back from there.
+    pub moves_back: u64,
+    /// Times a loop that went quiet gave its poll array to epoll.
+    pub hand_offs: u64,
+    /// The poll array.
+    pub hot: Set,
+    /// The epoll set.
+    pub cold: Set,
+    /// What a babysitter watches.
+    pub away: Set,
+    /// System calls of the poller by name, those that were made.
+    pub poller_calls: BTreeMap<String, u64>,
+    /// System calls on sockets by name, those that were made.
+    pub socket_calls: BTreeMap<String, u64>,
+    /// What watching costs, for each kind of descriptor; nothing where the back-end does not place by cost.
+    pub costs: Vec<Costs>,
+    /// The longest turn of the loop, in nanoseconds.
+    pub longest_turn_ns: u64,
+    /// The slowest turns since the start, the slowest first.
+    pub slowest: Vec<Turn>,
+    /// The slowest turns of the last ten to twenty seconds, the slowest first.
+    pub slowest_lately: Vec<Turn>,
+    /// What the gateway counts on this engine; nothing of a program that does not count by engine.
+    pub connections: Option<Connections>,
+}
+
+/// A set of descriptors. Its active/total ratio over a while is what was added to `active` by what was added to
+/// `watched`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Set {
+    /// Descriptors in it now.
+    pub len: usize,
+    /// Sum over all passes of the descriptors that were in it.
+    pub watched: u64,
+    /// Sum over all passes of those that were ready.
+    pub active: u64,
+}
+
+/// What watching a kind of descriptor costs, in nanoseconds.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Costs {
+    /// `pipe`, `unix` or `tcp`.
+    pub kind: String,
+    /// Whether it was measured in this process, or is assumed.
+    pub measured: bool,
+    /// A slot in a pass over the poll array, as calibrated (*s*).
+    pub slot: f64,
+    /// By how much more one that is ready costs.
+    pub ready: f64,
+    /// An event through epoll (*e*).
+    pub event: f64,
+    /// What the writer pays to wake a descriptor that epoll watches.
+    pub wake: f64,
+    /// The active/total ratio from which on the poll array is cheaper for the loop; nothing if it never is.
+    pub break_even: Option<f64>,
+    /// The same if what writers pay counts as well.
+    pub break_even_with_writers: Option<f64>,
+    /// What the policy goes by now, if it goes by such numbers.
+    pub thresholds: Option<Thresholds>,
+}
+
+/// What moving goes by now for a kind of descriptor, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Thresholds {
+    /// A slot in a pass, corrected for how dear scans are now.
+    pub slot: f64,
+    /// What an event saves in the poll array.
+    pub gain: f64,
+    /// A move there and back (*D*).
+    pub round_trip: f64,
+    /// The evidence that a move to the poll array takes (*theta*), as learned.
+    pub rise: f64,
+    /// The patience with one that has gone quiet there, as learned.
+    pub fall: f64,
+    /// The active/total ratio from which on a descriptor earns its slot now; nothing if it never does.
+    pub break_even: Option<f64>,
+}
+
+/// A slow turn of the loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Turn {
+    /// How long it took, in nanoseconds.
+    pub took_ns: u64,
+    /// The step of the clock that it was measured with, in nanoseconds; zero: to the nanosecond.
+    pub step_ns: u64,
+    /// How long before the snapshot it began, in nanoseconds.
+    pub ago_ns: u64,
+    /// How many times a task was run.
+    pub tasks: u64,
+    /// Events that the wait before it had brought.
+    pub events: u64,
+    /// Timers that ended.
+    pub timers: u64,
+}
+
+/// The connections of an engine of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Connections {
+    /// Accepted so far.
+    pub accepted: u64,
+    /// Closed at once so far, for lack of descriptors or because of a limit.
+    pub refused: u64,
+    /// Those that have a task now.
+    pub active: u64,
+    /// Those that are parked now.
+    pub parked: u64,
+    /// Of those, the ones that a babysitter watches.
+    pub away: u64,
+    /// Requests under way now.
+    pub running: u64,
+    /// Responses so far.
+    pub responses: u64,
+}
+
+fn nanos(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn finite(ratio: f32) -> Option<f64> {
+    ratio.is_finite().then_some(f64::from(ratio))
+}
+
+fn called(calls: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+    calls.filter(|&(_, count)| count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+impl Snapshot {
+    /// An empty one of this process.
+    pub(super) fn new(program: &str, backend: &str, uptime: std::time::Duration) -> Snapshot {
+        Snapshot {
+            schema: SCHEMA,
+            program: program.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            uptime_ns: nanos(uptime),
+            interval_ms: 0,
+            backend: backend.to_owned(),
+            connections: 0,
+            engines: Vec::new(),
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn new(
+        number: usize,
+        at: std::time::Duration,
+        stats: &Stats,
+        counters: Option<&metrics::Engine>,
+    ) -> Engine {
+        let poller = &stats.poller;
+        Engine {
+            number,
+            answers: true,
+            at_ns: nanos(at),
+            waits: poller.waits,
+            events: poller.events,
+            unwanted: poller.unwanted,
+            turns: stats.turns,
+            task_runs: stats.polls,
+            tasks: stats.tasks,
+            timers: stats.timers,
+            sources: stats.sources,
+            fetched: stats.fetched,
+            slots_scanned: poller.slots_scanned,
+            changes_saved: poller.changes_saved,
+            moves_to_hot: poller.moves_to_hot,
+            moves_to_cold: poller.moves_to_cold,
+            moves_away: poller.moves_away,
+            moves_back: poller.moves_back,
+            hand_offs: poller.handoffs,
+            hot: Set::new(&poller.hot),
+            cold: Set::new(&poller.cold),
+            away: Set::new(&poller.away),
+            poller_calls: called(poller.calls.by_name()),
+            socket_calls: called(stats.calls.by_name()),
+            costs: Costs::all(stats),
+            longest_turn_ns: nanos(stats.longest_turn),
+            slowest: stats.slowest.iter().map(Turn::new).collect(),
+            slowest_lately: stats.slowest_lately.iter().map(Turn::new).collect(),
+            connections: counters.map(Connections::new),
+        }
+    }
+}
+
+impl Set {
+    fn new(set: &superpoll::SetStats) -> Set {
+        Set { len: set.len, watched: set.watched, active: set.active }
+    }
+
+    /// The active/total ratio since an earlier moment; nothing if there was no pass.
+    #[must_use]
+    pub fn ratio_since(&self, earlier: &Set) -> Option<f64> {
+        let watched = self.watched.checked_sub(earlier.watched)?;
+        let active = self.active.checked_sub(earlier.active)?;
+        (watched > 0).then(|| active as f64 / watched as f64)
+    }
+}
+
+impl Costs {
+    fn all(stats: &Stats) -> Vec<Costs> {
+        let Some(costs) = &stats.costs else { return Vec::new() };
+        let of = |(kind, thresholds): (Kind, Option<superpoll::policy::Thresholds>)| {
+            let (of, even) = (costs.of(kind), costs.break_even(kind));
+            Costs {
+                kind: kind.name().to_owned(),
+                measured: costs.measured,
+                slot: of.scan.into(),
+                ready: of.ready.into(),
+                event: of.event.into(),
+                wake: of.wake.into(),
+                break_even: finite(even.own),
+                break_even_with_writers: finite(even.with_writers),
+                thresholds: thresholds.map(|known| Thresholds {
+                    slot: known.scan.into(),
+                    gain: known.gain.into(),
+                    round_trip: known.round_trip.into(),
+                    rise: known.rise.into(),
+                    fall: known.fall.into(),
+                    break_even: finite(known.break_even()),
+                }),
+            }
+        };
+        Kind::MEASURED.into_iter().zip(stats.thresholds).map(of).collect()
+    }
+}
+
+impl Turn {
+    fn new(turn: &SlowTurn) -> Turn {
+        Turn {
+            took_ns: nanos(turn.took),
+            step_ns: nanos(turn.step),
+            ago_ns: nanos(turn.ago),
+            tasks: turn.tasks,
+            events: turn.events,
+            timers: turn.timers,
+        }
+    }
+}
+
+impl Connections {
+    fn new(counters: &metrics::Engine) -> Connections {
+        Connections {
+            accepted: counters.accepted.get(),
+            refused: counters.refused.get(),
+            active: counters.active.get(),
+            parked: counters.parked.get(),
+            away: counters.away.get(),
+            running: counters.running.get(),
+            responses: counters.responses.iter().map(metrics::Count::get).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_of_the_passes_in_between() {
+        let earlier = Set { len: 9, watched: 100, active: 100 };
+        let later = Set { len: 1, watched: 300, active: 150 };
+        assert_eq!(later.ratio_since(&earlier), Some(0.25));
+        assert_eq!(later.ratio_since(&later), None);
+        // Another process has the same path now.
+        assert_eq!(earlier.ratio_since(&later), None);
+    }
+
+    #[test]
+    fn what_is_told_is_read_again_and_what_never_is_has_no_number() {
+        let mut stats = Stats::default();
+        stats.poller.calls.epoll_wait = 3;
+        let mut costs = superpoll::costs::Costs::ASSUMED;
+        costs.pipe.event = 0.0;
+        stats.costs = Some(costs);
+        let known = superpoll::policy::Thresholds {
+            scan: 1.0,
+            gain: 0.0,
+            round_trip: 5.0,
+            rise: 6.0,
+            fall: 7.0,
+        };
+        stats.thresholds[1] = Some(known);
+        let engine = Engine::new(2, std::time::Duration::from_secs(1), &stats, None);
+        let text = serde_json::to_string(&engine).unwrap();
+        let read: Engine = serde_json::from_str(&text).unwrap();
+        // The last digit of a fraction may be another.
+        let rounded = |engine: &Engine| format!("{:.6?}", engine);
+        assert_eq!(rounded(&read), rounded(&engine));
+        assert_eq!((engine.number, engine.at_ns), (2, 1_000_000_000));
+        assert_eq!(engine.poller_calls, BTreeMap::from([("epoll_wait".to_owned(), 3)]));
+        assert_eq!(engine.costs.len(), 3);
+        assert_eq!((engine.costs[0].break_even, engine.costs[0].thresholds), (None, None));
+        assert!(engine.costs[2].break_even.is_some());
+        let told = engine.costs[1].thresholds.unwrap();
+        assert_eq!((told.break_even, told.rise), (None, 6.0));
+    }
+}
