@@ -4,6 +4,8 @@ mod doctor;
 mod proxy;
 mod serve;
 mod sit;
+mod stats;
+mod top;
 
 use std::process::ExitCode;
 
@@ -36,15 +38,21 @@ enum Command {
     Proxy(proxy::Options),
     /// Hold idle connections while servers come and go
     Sit(sit::Options),
+    /// What a running server or proxy is doing: its sets, moves, system calls and slowest turns
+    Top(top::Options),
     /// What works on this machine, and what watching costs here
     Doctor(doctor::Options),
 }
 
 impl Command {
-    /// Whether it moves bytes within the kernel (`splice(2)`, `sendfile(2)`) to clients, any of which may be gone:
-    /// that raises the signal of a broken pipe, which must not end it then.
-    fn serves(&self) -> bool {
-        matches!(self, Command::Proxy(_) | Command::Serve(_) | Command::Sit(_))
+    /// Whether the signal of a broken pipe must not end it: because it moves bytes within the kernel (`splice(2)`,
+    /// `sendfile(2)`) to clients, any of which may be gone, or because it has a terminal to give back.
+    fn outlives_pipes(&self) -> bool {
+        match self {
+            Command::Proxy(_) | Command::Serve(_) | Command::Sit(_) => true,
+            Command::Top(options) => !options.once,
+            _ => false,
+        }
     }
 }
 
@@ -126,7 +134,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
-    if !command.serves() {
+    if !command.outlives_pipes() {
         superpoll_lab::end_on_closed_output();
     }
     match command {
@@ -135,6 +143,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Proxy(options) => proxy::run(&options),
         Command::Serve(options) => serve::run(&options),
         Command::Sit(options) => sit::run(&options),
+        Command::Top(options) => top::run(&options),
     }
 }
 

@@ -8,8 +8,11 @@ use std::time::Duration;
 use superpoll::BackendKind;
 use superpoll_gateway::Address;
 use superpoll_gateway::relay::{self, Relay};
+use superpoll_gateway::statistics::Place;
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
+
+use crate::stats;
 
 /// Options of `proxy`.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,6 +41,10 @@ pub struct Options {
     /// How long connections may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
     pub drain: Duration,
+    /// Where `superpoll top` finds what it does: a path for a socket that only this user can open, or "off"
+    /// [default: by its number in a folder of the user's]
+    #[arg(long, value_name = "PATH|off")]
+    pub stats: Option<Place>,
     /// Watch each direction of each socket before it is tried: slower, for comparison
     #[arg(long, hide = true)]
     pub no_speculation: bool,
@@ -67,6 +74,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let runtime = builder.build()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let warn = |what: String| eprintln!("superpoll: {what}");
+    let socket = stats::bind(&options.stats.clone().unwrap_or_default(), false, warn)?;
     let settings = relay::Options {
         connect_timeout: options.connect_timeout,
         idle_timeout: options.idle_timeout,
@@ -78,6 +87,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
     };
     let relay = Relay::start(&runtime, &options.listen, &options.to, settings, report)?;
+    let _statistics = stats::open(socket, relay.subject(&runtime), warn);
     let mut output = stdout().lock();
     writeln!(output, "superpoll: relaying from {} to {}", relay.listening(), options.to)?;
     output.flush()?;

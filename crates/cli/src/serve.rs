@@ -6,18 +6,18 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_lite::future::or;
 use sd_notify::NotifyState;
 use superpoll::backend::Profile;
 use superpoll::{BackendKind, limits};
 use superpoll_gateway::serve::Server;
+use superpoll_gateway::statistics::Place;
 use superpoll_gateway::{Address, Config, Event, Inherited, Journal, Level, config};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
-use crate::sit;
+use crate::{sit, stats};
 
 /// Below this many descriptors a server of many connections will soon run out of them.
 const FEW: u64 = 4096;
@@ -47,6 +47,10 @@ pub struct Options {
     /// Take over from the server that is at work with the same babysitter: its listeners, channels and idle connections
     #[arg(long)]
     pub upgrade: bool,
+    /// Where `superpoll top` finds what it does: a path for a socket that only this user can open, or "off"
+    /// [default: what the configuration says, else by its number in a folder of the user's]
+    #[arg(long, value_name = "PATH|off")]
+    pub stats: Option<Place>,
     /// The I/O manager [default: what the configuration says, else SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
@@ -197,7 +201,12 @@ fn serve(
     if options.upgrade {
         inherited = inherited.by_upgrade();
     }
+    let warn = |what: String| journal.write(&Event::new(Level::Warning, "no-statistics", what));
+    let place = options.stats.as_ref().unwrap_or(&config.server.stats).clone();
+    let socket = stats::bind(&place, options.upgrade, warn)?;
     let mut server = Server::start_with(&runtime, config, inherited, report)?;
+    let statistics = stats::open(socket, server.subject(), warn);
+    let mut statistics = stats::Kept::new(place, statistics);
     announce(journal, &server)?;
     let mut drain = config.timeouts.drain;
     let left = runtime.block_on(async {
@@ -228,9 +237,16 @@ fn serve(
                 Asked::End => break,
                 Asked::Change => {
                     if let Some(path) = &options.config
-                        && let Some(patience) = reload(&runtime, &mut server, journal, path)
+                        && let Some(config) = reload(&runtime, &mut server, journal, path)
                     {
-                        drain = patience;
+                        drain = config.timeouts.drain;
+                        let place = options.stats.clone().unwrap_or(config.server.stats);
+                        if let Err(error) = statistics.change(place, server.subject()) {
+                            let message =
+                                format!("{error}; telling statistics where it was before");
+                            let event = Event::new(Level::Error, "statistics-failed", message);
+                            journal.write(&event);
+                        }
                     }
                 }
                 Asked::Upgrade if !has_babysitter_process(config) => {
@@ -296,7 +312,7 @@ fn reload(
     server: &mut Server,
     journal: &Journal,
     path: &Path,
-) -> Option<Duration> {
+) -> Option<Config> {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(journal, &[NotifyState::Reloading, now]);
     }
@@ -305,14 +321,14 @@ fn reload(
         Ok(config)
     });
     notify(journal, &[NotifyState::Ready]);
-    let (event, drain) = match outcome {
+    let (event, config) = match outcome {
         Ok(config) => {
             if let Err(error) = journal.change(&config.log) {
                 let message = format!("opening the log {}: {error}", config.log.path.display());
                 journal.write(&Event::new(Level::Error, "log-failed", message));
             }
             let message = format!("serving what {} says now", path.display());
-            (Event::new(Level::Notice, "reloaded", message), Some(config.timeouts.drain))
+            (Event::new(Level::Notice, "reloaded", message), Some(config))
         }
         Err(error) => {
             let message = format!("{error}\nserving what was served before");
@@ -321,5 +337,5 @@ fn reload(
         }
     };
     journal.write(&event.with("configuration", path.display().to_string()));
-    drain
+    config
 }

@@ -1,0 +1,175 @@
+//! The process that is looked at: finding its socket, and reading what it tells.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use serde::Deserialize;
+use superpoll_gateway::statistics::{self, Failure, Request, SCHEMA, Snapshot};
+use superpoll_rt::net::unix::UnixStream;
+
+/// A longer line is none of ours.
+const LONGEST: usize = 4 << 20;
+
+/// Why there is nothing more to show.
+#[derive(Debug)]
+pub enum End {
+    /// The process has closed the connection.
+    Ended,
+    /// What is wrong.
+    Wrong(String),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Ended => f.write_str("the server has ended"),
+            End::Wrong(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Error for End {}
+
+/// The path of the socket that is meant: by a process's number, a path, or the only one there is.
+pub fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
+    let Some(meant) = meant else { return only(&statistics::found()) };
+    match meant.parse() {
+        Ok(process) => statistics::of_process(process).ok_or_else(|| {
+            format!(
+                "process {process} has no statistics socket in this user's folder; \
+                 name the path that it was started with (--stats PATH)"
+            )
+        }),
+        Err(_) => Ok(meant.into()),
+    }
+}
+
+fn only(found: &[statistics::Found]) -> Result<PathBuf, String> {
+    match found {
+        [] => Err("no process of this user tells statistics in the usual place; start \
+                   `superpoll serve` or `superpoll proxy`, or name the path of a socket"
+            .to_owned()),
+        [one] => Ok(one.path.clone()),
+        several => {
+            let named =
+                several.iter().map(|one| format!("{} ({})", one.process, one.path.display()));
+            let (count, all) = (several.len(), named.collect::<Vec<_>>().join(", "));
+            Err(format!("{count} processes tell statistics, name one of them: {all}"))
+        }
+    }
+}
+
+/// A connection to a statistics socket.
+pub struct Source {
+    stream: UnixStream,
+    path: PathBuf,
+    read: Vec<u8>,
+    /// So many bytes of what was read have no line end.
+    searched: usize,
+}
+
+/// The version of what was told, whatever else it is.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
+}
+
+impl Source {
+    /// Connects.
+    pub async fn connect(path: &Path) -> Result<Source, End> {
+        let failed = |error: std::io::Error| {
+            End::Wrong(format!("connecting to the statistics socket {}: {error}", path.display()))
+        };
+        let stream = UnixStream::connect(path).await.map_err(failed)?;
+        Ok(Source { stream, path: path.to_path_buf(), read: Vec::new(), searched: 0 })
+    }
+
+    /// Asks for another interval.
+    pub async fn ask(&mut self, interval_ms: u64) -> Result<(), End> {
+        let mut line = serde_json::to_vec(&Request { interval_ms })
+            .map_err(|error| End::Wrong(error.to_string()))?;
+        line.push(b'\n');
+        // Whoever has closed the connection may have said why.
+        let _ = self.stream.write_all(&line).await;
+        Ok(())
+    }
+
+    /// The next line. Nothing is lost if this is dropped.
+    pub async fn line(&mut self) -> Result<Vec<u8>, End> {
+        loop {
+            let new = &self.read[self.searched..];
+            if let Some(end) = new.iter().position(|&byte| byte == b'\n') {
+                let end = self.searched + end;
+                let rest = self.read.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.read, rest);
+                line.truncate(end);
+                self.searched = 0;
+                return Ok(line);
+            }
+            self.searched = self.read.len();
+            if self.searched > LONGEST {
+                return Err(self.wrong("it tells no statistics"));
+            }
+            let mut room = [0; 16 << 10];
+            match self.stream.read(&mut room).await {
+                Ok(0) => return Err(End::Ended),
+                Ok(count) => self.read.extend_from_slice(&room[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return Err(End::Ended);
+                }
+                Err(error) => return Err(self.wrong(&error.to_string())),
+            }
+        }
+    }
+
+    /// The next snapshot.
+    pub async fn next(&mut self) -> Result<Snapshot, End> {
+        let line = self.line().await?;
+        self.understand(&line)
+    }
+
+    /// What a line says.
+    pub fn understand(&self, line: &[u8]) -> Result<Snapshot, End> {
+        match serde_json::from_slice::<Version>(line) {
+            Ok(Version { schema: SCHEMA }) => {}
+            Ok(Version { schema }) => {
+                let what = format!(
+                    "it tells statistics of version {schema}, and this program knows version \
+                     {SCHEMA}; use the `superpoll` of that process"
+                );
+                return Err(self.wrong(&what));
+            }
+            Err(error) => return Err(self.wrong(&format!("it tells no statistics: {error}"))),
+        }
+        if let Ok(Failure { error, .. }) = serde_json::from_slice(line) {
+            return Err(self.wrong(&error));
+        }
+        serde_json::from_slice(line)
+            .map_err(|error| self.wrong(&format!("its statistics cannot be read: {error}")))
+    }
+
+    fn wrong(&self, what: &str) -> End {
+        End::Wrong(format!("reading from the statistics socket {}: {what}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use superpoll_gateway::statistics::Found;
+
+    use super::*;
+
+    #[test]
+    fn one_socket_is_meant_without_a_name_and_several_are_listed_in_one_line() {
+        let found = |process: u32| Found { process, path: format!("/x/{process}").into() };
+        assert_eq!(only(&[found(7)]), Ok("/x/7".into()));
+        assert!(only(&[]).unwrap_err().contains("no process of this user"));
+        let several = only(&[found(7), found(8)]).unwrap_err();
+        assert_eq!(several, "2 processes tell statistics, name one of them: 7 (/x/7), 8 (/x/8)");
+        assert_eq!(locate(Some("a/b")), Ok("a/b".into()));
+        // Linux has no process of this number.
+        assert!(locate(Some("4294967295")).unwrap_err().contains("process 4294967295 has no"));
+    }
+}

@@ -1,0 +1,171 @@
+//! A snapshot as text, for `--once`.
+
+use std::fmt::Write;
+
+use superpoll_gateway::statistics::{Costs, Engine, Set, Turn};
+
+use super::figures::{ratio, time};
+use super::model::{Model, Rates, Track, calls};
+use super::view;
+
+/// A number, and how fast it grows.
+fn grows(count: u64, rate: Option<f64>) -> String {
+    rate.map_or_else(|| count.to_string(), |rate| format!("{count} ({rate:.1}/s)"))
+}
+
+fn set(name: &str, set: &Set, of_late: Option<f64>) -> String {
+    let ever = set.ratio_since(&Set::default());
+    format!("{name} {}, ratio {} (ever {})", set.len, ratio(of_late), ratio(ever))
+}
+
+fn costs(costs: &Costs) -> String {
+    let whole =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    let known = costs.thresholds.as_ref();
+    let how = if costs.measured { "measured" } else { "assumed" };
+    format!(
+        "{}: slot s {}, event e {:.0}, D {}, theta {} ns; break-even {} ({} with writers), {how}",
+        costs.kind,
+        whole(Some(known.map_or(costs.slot, |known| known.slot))),
+        costs.event,
+        whole(known.map(|known| known.round_trip)),
+        whole(known.map(|known| known.rise)),
+        ratio(costs.break_even),
+        ratio(costs.break_even_with_writers),
+    )
+}
+
+/// All that is known of a process.
+pub fn write(model: &Model) -> String {
+    let mut text = String::new();
+    let Some(snapshot) = &model.snapshot else { return text };
+    let over = model.tracks.values().filter_map(|track| track.rates.as_ref());
+    let seconds = over.map(|rates| rates.seconds).fold(0.0, f64::max);
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "superpoll {} {}, process {}, back-end {}, up {}, {} connections; rates over {seconds:.1} s",
+        snapshot.program,
+        snapshot.version,
+        snapshot.process,
+        snapshot.backend,
+        time(snapshot.uptime_ns),
+        snapshot.connections,
+    );
+    for track in model.tracks.values() {
+        engine(&mut text, track);
+    }
+    text
+}
+
+fn engine(text: &mut String, track: &Track) {
+    let Track { engine, rates, .. } = track;
+    let rates = rates.as_ref();
+    let per = |of: fn(&Rates) -> f64| rates.map(of);
+    let Engine { number, hot, cold, away, .. } = engine;
+    let busy = if engine.answers { "" } else { " (does not answer; as it was)" };
+    let _ = writeln!(text, "engine {number}{busy}");
+    let mut line = |name: &str, what: String| {
+        let _ = writeln!(text, "  {name:<8} {what}");
+    };
+    let mut sets = vec![
+        set("hot", hot, rates.and_then(|rates| rates.hot)),
+        set("cold", cold, rates.and_then(|rates| rates.cold)),
+    ];
+    if away.len > 0 || engine.moves_away > 0 {
+        sets.push(set("away", away, rates.and_then(|rates| rates.away)));
+    }
+    line("sets", sets.join("; "));
+    let (to_hot, to_cold) = (per(|rates| rates.to_hot), per(|rates| rates.to_cold));
+    line(
+        "moves",
+        format!(
+            "to hot {}, to cold {}, hand-offs {}, away {}, back {}",
+            grows(engine.moves_to_hot, to_hot),
+            grows(engine.moves_to_cold, to_cold),
+            engine.hand_offs,
+            engine.moves_away,
+            engine.moves_back,
+        ),
+    );
+    line(
+        "loop",
+        format!(
+            "turns {}, waits {}, events {}, task runs {}",
+            grows(engine.turns, per(|rates| rates.turns)),
+            grows(engine.waits, per(|rates| rates.waits)),
+            grows(engine.events, per(|rates| rates.events)),
+            grows(engine.task_runs, per(|rates| rates.task_runs)),
+        ),
+    );
+    line(
+        "has",
+        format!("{} tasks, {} timers, {} descriptors", engine.tasks, engine.timers, engine.sources),
+    );
+    if let Some(clients) = &engine.connections {
+        line(
+            "clients",
+            format!(
+                "accepted {}, refused {}, active {}, parked {}, requests under way {}, responses {}",
+                clients.accepted,
+                clients.refused,
+                clients.active,
+                clients.parked,
+                clients.running,
+                clients.responses,
+            ),
+        );
+    }
+    let all = calls(engine);
+    let rate = |name: &str| {
+        rates.and_then(|rates| Some(rates.by_name.iter().find(|(other, _)| other == name)?.1))
+    };
+    let mut named: Vec<(&str, u64)> = all.into_iter().collect();
+    named.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+    let named =
+        named.into_iter().map(|(name, count)| format!("{name} {}", grows(count, rate(name))));
+    line("calls", named.collect::<Vec<_>>().join(", "));
+    line(
+        "saved",
+        format!(
+            "changes without epoll_ctl {}, slots scanned {}",
+            grows(engine.changes_saved, per(|rates| rates.saved)),
+            grows(engine.slots_scanned, per(|rates| rates.scanned)),
+        ),
+    );
+    for kind in &engine.costs {
+        line("costs", costs(kind));
+    }
+    let mut slow = |name: &str, turns: &[Turn]| {
+        for turn in turns {
+            line("slowest", format!("{name}: {}", view::turn(turn)));
+        }
+    };
+    slow("of late", &engine.slowest_lately);
+    slow("ever", &engine.slowest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::tests::model;
+    use super::*;
+
+    #[test]
+    fn the_text_has_each_figure_once_with_its_rate() {
+        let text = write(&model(1, 3));
+        for part in [
+            "superpoll serve 0.1.0, process 4242, back-end adaptive, up 3.0 s, 10000 connections; \
+             rates over 1.0 s\n",
+            "hot 50, ratio 0.78 (ever 0.78); cold 9950, ratio 0.0001 (ever 0.0001)\n",
+            "to hot 36 (12.0/s), to cold 30 (10.0/s), hand-offs 3",
+            "calls    read 120000 (40000.0/s), sendto 117000 (39000.0/s), poll 2700 (900.0/s), ",
+            "tcp: slot s 111, event e 150, D 900, theta 450 ns; break-even 0.51 (0.21 with writers)",
+            "ever: ~8.0 ms  2.5 s ago  128 tasks, 64 events, 3 timers",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        assert_eq!(write(&Model::default()), "");
+        // Nothing has a rate after one snapshot.
+        assert!(!write(&model(1, 1)).contains("/s"));
+    }
+}

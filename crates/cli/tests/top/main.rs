@@ -1,0 +1,40 @@
+//! The built command `superpoll top`: beside servers and proxies at work, in a terminal and without one.
+
+mod once;
+mod places;
+#[path = "../serve/stage.rs"]
+#[expect(dead_code, reason = "shared with the tests of the web server")]
+mod stage;
+mod terminal;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `superpoll top` with arguments.
+fn top(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    command.arg("top").args(arguments);
+    command
+}
+
+/// What is told at a path.
+fn told(path: &Path) -> serde_json::Value {
+    let mut command = top(&["--once", "--json"]);
+    let output = command.arg(path).output().unwrap();
+    let text = stage::succeeded(&command, &output).stdout.clone();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// The one line of a refusal.
+fn refused(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    refusal(&output)
+}
+
+fn refusal(output: &Output) -> String {
+    let line = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(!output.status.success() && output.status.code().is_some(), "{line}");
+    assert!(line.starts_with("superpoll: ") && line.lines().count() == 1, "{line}");
+    assert!(output.stdout.is_empty(), "{line}");
+    line
+}
