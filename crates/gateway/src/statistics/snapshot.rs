@@ -379,7 +379,7 @@ mod tests {
         let text = serde_json::to_string(&engine).unwrap();
         let read: Engine = serde_json::from_str(&text).unwrap();
         // The last digit of a fraction may be another.
-        let rounded = |engine: &Engine| format!("{:.6?}", engine);
+        let rounded = |engine: &Engine| format!("{engine:.6?}");
         assert_eq!(rounded(&read), rounded(&engine));
         assert_eq!((engine.number, engine.at_ns), (2, 1_000_000_000));
         assert_eq!(engine.poller_calls, BTreeMap::from([("epoll_wait".to_owned(), 3)]));
