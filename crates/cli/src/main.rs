@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    all, atr, comparison, echo, files, herd, http, idle, mix, models, output, png, registrations,
-    relay, ring, sit as babysitting, targets, timers, verify, wake, zombies,
+    all, atr, comparison, echo, files, herd, http, idle, latency, mix, models, output, png,
+    registrations, relay, ring, sit as babysitting, targets, timers, verify, wake, zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -154,10 +154,16 @@ fn this_program() -> superpoll_lab::Result<std::path::PathBuf> {
 
 fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
     match lab {
+        Lab::Atr(options) if options.latency => {
+            output::latency(&latency::of_atr(&options)?, &options.output)
+        }
         Lab::Atr(options) => {
             let record = atr::run(&options)?;
             let appendix = atr::appendix(&options)?;
             output::atr(&record, appendix.as_ref(), &options.output)
+        }
+        Lab::Mix(options) if options.latency => {
+            output::latency(&latency::of_mix(&options)?, &options.output)
         }
         Lab::Mix(options) => {
             let record = mix::run(&options)?;

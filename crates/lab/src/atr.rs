@@ -30,9 +30,10 @@ use crate::sweep::Sweep;
 /// Options of `lab atr`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub total: String,
+    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed [default: 1000;
+    /// with --latency 10,100,1000,9900, or 10,1000 if quick]
+    #[arg(long, value_name = "N")]
+    pub total: Option<String>,
     /// How many of them are active: numbers with commas (default: from one to all)
     #[arg(long, value_name = "LIST")]
     pub active: Option<String>,
@@ -48,6 +49,9 @@ pub struct Options {
     /// Leaves out the short mixed load at the end
     #[arg(long)]
     pub no_mix: bool,
+    /// How long a blocked loop takes to wake up, over the totals; --active of them are busy before, one by default
+    #[arg(long)]
+    pub latency: bool,
     /// Where results go.
     #[command(flatten)]
     pub output: Output,
@@ -57,12 +61,13 @@ impl Default for Options {
     /// What the command line has without options.
     fn default() -> Options {
         Options {
-            total: "1000".to_owned(),
+            total: None,
             active: None,
             placement: "end".to_owned(),
             kind: "pipe".to_owned(),
             subjects: None,
             no_mix: false,
+            latency: false,
             output: Output::default(),
         }
     }
@@ -120,6 +125,9 @@ impl Row {
 /// after about forty; the others need caches and branch predictors warm.
 const WARM_UP: (usize, usize) = (96, 8);
 
+/// How many descriptors there are unless something else is asked for.
+const TOTAL: &str = "1000";
+
 /// How many totals "random" stands for.
 const RANDOM_TOTALS: usize = 5;
 
@@ -135,7 +143,8 @@ struct Plan {
 
 fn plan(options: &Options) -> Result<Plan> {
     options.output.check()?;
-    let totals = if options.total == "random" {
+    let asked = options.total.as_deref().unwrap_or(TOTAL);
+    let totals = if asked == "random" {
         let mut random = Random::new(options.output.seed);
         let most = channel::most_pairs().min(10_000);
         let mut totals: Vec<usize> =
@@ -143,7 +152,7 @@ fn plan(options: &Options) -> Result<Plan> {
         totals.sort_unstable();
         totals
     } else {
-        options::numbers("--total", &options.total)?
+        options::numbers("--total", asked)?
     };
     let active = options.active.as_deref();
     Ok(Plan {
@@ -238,7 +247,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let parameters = [
         ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
         ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
-        ("total_asked", json!(options.total)),
+        ("total_asked", json!(options.total.as_deref().unwrap_or(TOTAL))),
         ("totals", json!(sweep.totals)),
         ("subjects", json!(plan.entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("repetitions", json!(plan.repetitions)),

@@ -3,7 +3,7 @@
 //! Every experiment does the same work with every subject, in turns, checks that the work was
 //! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
-//! experiment, options in, rows out. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
+//! experiment, options in, rows out; [`latency`] is the same loads seen by who waits. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
 //! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`files`] servers of static files,
 //! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`zombies`] what
 //! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
@@ -31,6 +31,7 @@ pub mod herd;
 pub mod http;
 pub mod idle;
 pub mod journal;
+pub mod latency;
 pub mod load;
 pub mod measure;
 pub mod mix;
@@ -65,6 +66,7 @@ pub mod targets;
 pub mod timers;
 pub mod verify;
 pub mod wake;
+mod waking;
 pub mod zombies;
 
 pub use error::{Error, Result};

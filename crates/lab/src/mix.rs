@@ -47,6 +47,9 @@ pub struct Options {
     /// Pollers to measure, with commas, or all
     #[arg(long, value_name = "LIST")]
     pub subjects: Option<String>,
+    /// How long a blocked loop takes to wake up, over the sizes of mixed loads
+    #[arg(long)]
+    pub latency: bool,
     /// Where results go.
     #[command(flatten)]
     pub output: Output,
@@ -62,6 +65,7 @@ impl Default for Options {
             chance: "0.1,0.25,0.5,0.75".to_owned(),
             kind: "pipe".to_owned(),
             subjects: None,
+            latency: false,
             output: Output::default(),
         }
     }
@@ -125,7 +129,7 @@ fn stray(cold: usize) -> usize {
     if cold < 5000 { 2 } else { 5 }
 }
 
-fn sizes(text: &str) -> Result<Vec<Mix>> {
+fn parse_sizes(text: &str) -> Result<Vec<Mix>> {
     text.split(',')
         .map(|size| {
             let halves = size.trim().split_once('/');
@@ -155,9 +159,15 @@ fn chances(text: &str) -> Result<Vec<f64>> {
         .collect()
 }
 
-fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<Case>> {
+/// The sizes that were asked for, within the limits of this process, and what was cut down.
+///
+/// # Errors
+///
+/// [`Error::Usage`] for what makes no sense.
+pub(crate) fn sizes(options: &Options) -> Result<(Vec<Mix>, Vec<String>)> {
     let default = if options.output.quick { "50/950" } else { "50/950,200/9600,1000/8800" };
-    let mut sizes = sizes(options.size.as_deref().unwrap_or(default))?;
+    let mut sizes = parse_sizes(options.size.as_deref().unwrap_or(default))?;
+    let mut notes = Vec::new();
     let most = channel::most_pairs();
     for mix in &mut sizes {
         if mix.hot + mix.cold > most {
@@ -182,6 +192,12 @@ fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<C
             mix.cold = most - mix.hot;
         }
     }
+    Ok((sizes, notes))
+}
+
+fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<Case>> {
+    let (sizes, cut) = sizes(options)?;
+    notes.extend(cut);
     let mut families = Vec::new();
     for name in options.load.split(',').map(str::trim) {
         match FAMILIES.into_iter().find(|family| *family == name) {
@@ -402,10 +418,10 @@ mod tests {
 
     #[test]
     fn sizes_and_chances_are_read_and_refused() {
-        assert_eq!(sizes("50/950").unwrap(), [Mix { hot: 50, cold: 950, stray: 2 }]);
-        assert_eq!(sizes("1/2, 3/9000").unwrap()[1], Mix { hot: 3, cold: 9000, stray: 5 });
+        assert_eq!(parse_sizes("50/950").unwrap(), [Mix { hot: 50, cold: 950, stray: 2 }]);
+        assert_eq!(parse_sizes("1/2, 3/9000").unwrap()[1], Mix { hot: 3, cold: 9000, stray: 5 });
         for bad in ["", "5", "0/5", "5/0", "a/b", "-1/5"] {
-            assert!(sizes(bad).unwrap_err().to_string().contains("--size"), "{bad}");
+            assert!(parse_sizes(bad).unwrap_err().to_string().contains("--size"), "{bad}");
         }
         assert_eq!(chances("0.5,1").unwrap(), [0.5, 1.0]);
         for bad in ["0", "1.5", "x", "NaN"] {

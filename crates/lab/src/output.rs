@@ -114,6 +114,19 @@ pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
+/// Prints and writes the results of `lab atr --latency` and `lab mix --latency`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn latency(record: &Record<crate::latency::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("time from a write until a blocked loop has read it\n")?;
+    print(crate::latency::table::wake_ups(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab ring`.
 ///
 /// # Errors

@@ -25,7 +25,8 @@ pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
-    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`.
+    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`; `atr-latency` and `mix-latency`, other views of
+    /// two of them.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

@@ -9,6 +9,7 @@ mod files;
 mod herd;
 mod http;
 mod idle;
+mod latency;
 mod mix;
 mod models;
 mod record;

@@ -19,7 +19,7 @@ use crate::server::clients::Clients;
 use crate::sit::topology::{Kind, Sitter, Station};
 use crate::statistics;
 use crate::sys::{descriptor, process};
-use crate::wake::Writer;
+use crate::waking::Writer;
 
 /// Descriptors of the part `wake`, if the limit allows as many; batches are a part of them.
 pub const WATCHED: usize = 1000;

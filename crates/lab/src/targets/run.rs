@@ -55,7 +55,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         };
         between(if second_thread { "sweeps, second thread" } else { "sweeps" });
         let record = atr::run(&atr::Options {
-            total: total.to_owned(),
+            total: Some(total.to_owned()),
             placement: placement.to_owned(),
             kind: kind.to_owned(),
             subjects: Some(format!("{SWEPT}{ring}{mio}")),

@@ -1,0 +1,69 @@
+//! What `lab atr --latency` and `lab mix --latency` print: a line for each subject and number of descriptors.
+
+use crate::latency::Row;
+use crate::table::{self, Table};
+
+/// All of them.
+pub fn wake_ups(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        "kind",
+        "load",
+        "subject",
+        "descriptors",
+        "busy",
+        "p50",
+        "p90",
+        "p99",
+        "slowest",
+        "p50 / epoll",
+        "p99 / epoll",
+        "wake-ups",
+        "awake",
+    ])
+    .names(3);
+    for row in rows {
+        table.row([
+            row.kind.clone(),
+            row.load.clone(),
+            row.subject.clone(),
+            row.total.to_string(),
+            row.hot.to_string(),
+            table::time(row.wake_ns_p50),
+            table::time(row.wake_ns_p90),
+            table::time(row.wake_ns_p99),
+            table::time(row.wake_ns_max),
+            table::ratio(row.p50_ratio),
+            table::ratio(row.p99_ratio),
+            row.samples.to_string(),
+            row.awake.to_string(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subject_has_its_line_and_what_is_unknown_a_dash() {
+        let row = Row {
+            kind: "pipe".to_owned(),
+            load: "mixed".to_owned(),
+            subject: "poll".to_owned(),
+            total: 1000,
+            hot: 50,
+            samples: 77,
+            awake: 3,
+            wake_ns_p50: 25_000.0,
+            wake_ns_p99: 950.0,
+            p50_ratio: Some(3.0),
+            ..Row::default()
+        };
+        let text = wake_ups(&[row]).to_string();
+        let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        let start = ["pipe", "mixed", "poll", "1000", "50", "25.0", "us"];
+        assert_eq!(last[..7], start, "{text}");
+        assert_eq!(last[last.len() - 4..], ["3.00", "-", "77", "3"], "{text}");
+    }
+}
