@@ -27,6 +27,7 @@ mod error;
 pub mod experiments;
 pub mod files;
 mod grouping;
+mod headroom;
 pub mod herd;
 pub mod http;
 pub mod idle;

@@ -194,7 +194,8 @@ fn run_block(
     block.empty = ledger.empty() - empty;
     let since =
         |after: Option<u64>, before| after.zip(before).map(|(after, before)| after - before);
-    block.calls = since(subject.calls(), calls).map(|calls| calls + block.events + block.empty);
+    let reads = if subject.calls_read() { 0 } else { block.events + block.empty };
+    block.calls = since(subject.calls(), calls).map(|calls| calls + reads);
     block.overflows = since(subject.overflows(), overflows);
     Ok(block)
 }

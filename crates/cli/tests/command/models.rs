@@ -33,11 +33,13 @@ fn lab_models_measures_four_models_and_says_what_is_claimed_of_them() {
     let models = [
         ("none", "floor"),
         ("try", "spin"),
+        ("signals", "sigio-plain"),
         ("signals", "sigio-wait"),
         ("signals", "sigio-fd"),
         ("ask", "raw-select"),
         ("ask", "raw-poll"),
         ("ask", "raw-epoll-lt"),
+        ("ask", "raw-epoll-et"),
     ];
     for (model, subject) in models {
         let own: Vec<_> = rows.iter().filter(|row| row["subject"] == subject).collect();
@@ -48,7 +50,7 @@ fn lab_models_measures_four_models_and_says_what_is_claimed_of_them() {
         assert_eq!(counted, subject != "floor", "{subject}");
     }
     // Who may not be registered here is named with the reason.
-    for subject in ["uring-poll", "aio-poll"] {
+    for subject in ["uring-poll", "uring-read", "aio-poll"] {
         let notes = record["parameters"]["notes"].to_string();
         let measured = rows.iter().filter(|row| row["subject"] == subject).count();
         assert!(measured == 6 || notes.contains(subject), "{subject}: {notes}");

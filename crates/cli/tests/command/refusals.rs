@@ -36,7 +36,10 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&["lab", "herd", "--connects", "0"], &["--connects 0"]),
         (&["lab", "herd", "--subjects", "wait"], &["\"wait\"", "epoll-exclusive"]),
         (&["lab", "herd", "--dups", "5", "--subjects", "accept"], &["--subjects", "--dups"]),
-        (&["lab", "models", "--subjects", "kqueue"], &["\"kqueue\"", "spin, sigio-wait"]),
+        (
+            &["lab", "models", "--subjects", "kqueue"],
+            &["\"kqueue\"", "spin, sigio-plain, sigio-wait"],
+        ),
         (&["lab", "models", "--active", "0"], &["--active 0"]),
         (&["lab", "models", "--total", "5", "--active", "6"], &["--active 6", "5 descriptors"]),
         (&["lab", "registrations", "--batch", "0"], &["--batch 0"]),

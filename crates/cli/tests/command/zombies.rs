@@ -1,5 +1,7 @@
 //! `lab zombies`.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::record::{Field, check_record, json, positive};
@@ -67,6 +69,39 @@ fn lab_zombies_says_what_select_cannot_watch_and_leaves_it_out() {
         .map(|row| (row["subject"].as_str().unwrap(), row["zombies"].as_u64().unwrap()))
         .collect();
     assert_eq!(points, [("raw-epoll", 0), ("raw-epoll", 1100), ("superpoll-select", 0)]);
+}
+
+#[test]
+fn lab_zombies_shares_more_than_a_process_may_have_among_several() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each worker may have 226 connections, of which it uses seven eighths; gateways need some for themselves.
+    let command = format!(
+        "ulimit -n 300 && exec {} lab zombies --zombies 50,500 --requests 60 --json x \
+         --subjects raw-epoll,superpoll-rt-adaptive,gateway-adaptive {}",
+        env!("CARGO_BIN_EXE_superpoll"),
+        SMALL.join(" ")
+    );
+    let output =
+        Command::new("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let record = json(&folder.path().join("x"));
+    for subject in ["raw-epoll", "superpoll-rt-adaptive", "raw-epoll-http", "gateway-adaptive"] {
+        let own = record["rows"].as_array().unwrap().iter().filter(|row| row["subject"] == subject);
+        let own: Vec<&Value> = own.collect();
+        let points: Vec<_> =
+            own.iter().map(|row| (row["workers"].as_u64(), row["zombies"].as_u64())).collect();
+        let expected = [(1, 0), (1, 50), (3, 0), (3, 500)].map(|(w, z)| (Some(w), Some(z)));
+        assert_eq!(points, expected, "{subject}");
+        // Held against as many processes without zombies.
+        assert_eq!(own[2]["none_ratio"]["median"], 1.0);
+        assert!(
+            positive(&own[3]["none_ratio"]["median"])
+                && positive(&own[3]["raw_epoll_ratio"]["median"])
+        );
+        assert!(own[3]["machine_bytes_per_zombie"].is_number());
+    }
+    let plot = folder.path().join("superpoll-report/zombies-web.svg");
+    assert!(std::fs::read_to_string(plot).unwrap().contains("gateway-adaptive, 3 processes"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the load generator asks and checks: one request over HTTP/1, on connections that are kept open.
 
+use std::io;
 use std::net::Ipv4Addr;
 
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ pub struct Connection {
     response: Response,
 }
 
-/// Connects to a server so often, from an address of this machine's own network.
+/// Connects to a server so often, from an address of this machine's own network, to each of its ports in turn.
 ///
 /// # Errors
 ///
@@ -28,11 +29,13 @@ pub struct Connection {
 pub fn load(
     subject: &'static str,
     from: Ipv4Addr,
-    port: u16,
+    ports: &[u16],
     count: usize,
 ) -> Result<Generator<Connection>> {
+    let mut ports = ports.iter().cycle();
     Generator::new(subject, count, vec![0; ROOM], |set, number| {
-        Client::connect(from, port, set, number)
+        let port = ports.next().copied().ok_or(io::ErrorKind::NotFound.into());
+        port.and_then(|port| Client::connect(from, port, set, number))
             .map(|client| Connection { client, response: Response::default() })
             .map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))
     })
@@ -53,7 +56,7 @@ impl generator::Connection for Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Read, Write};
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;
@@ -76,7 +79,7 @@ mod tests {
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let _ = io::copy(&mut stream, &mut io::sink());
         });
-        let outcome = load("nobody", Ipv4Addr::LOCALHOST, port, 1).unwrap().go(requests);
+        let outcome = load("nobody", Ipv4Addr::LOCALHOST, &[port], 1).unwrap().go(requests);
         server.join().unwrap();
         outcome
     }

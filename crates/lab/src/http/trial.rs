@@ -106,7 +106,7 @@ fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner<Conne
             channel::plain_congestion(&listener);
             (entry.serve)(listener.into(), control)
         })?;
-    Runner::new(server, load(entry.name, Ipv4Addr::LOCALHOST, port, connections)?)
+    Runner::new(server, load(entry.name, Ipv4Addr::LOCALHOST, &[port], connections)?)
 }
 
 fn row(runner: &mut Runner<Connection>, connections: usize, requests: u64) -> Result<Row> {

@@ -66,6 +66,18 @@ impl Sweep<'_> {
         Some(format!("{subject} takes {:.1} % of a processor while nothing happens", share * 100.0))
     }
 
+    /// How much was read in vain at the point where that was most, if anything was.
+    fn empty_reads(&self, subject: &str) -> Option<String> {
+        let own = self.0.iter().filter(|row| row.subject == subject);
+        let each = own.map(|row| {
+            let figures = &row.figures;
+            let rounds = (figures.rounds + figures.preempted).max(1);
+            figures.empty_reads as f64 / rounds as f64
+        });
+        let most = each.max_by(f64::total_cmp).filter(|most| *most > 0.0)?;
+        Some(format!("{subject} reads up to {most:.0} descriptors of a round in vain"))
+    }
+
     fn has(&self, subject: &str) -> bool {
         self.0.iter().any(|row| row.subject == subject)
     }
@@ -95,13 +107,13 @@ pub fn verdicts(rows: &[&Row]) -> Vec<String> {
         .filter(|_| sweep.has("spin"))
         .map(|subject| sweep.quiet(subject))
         .chain([against("spin"), sweep.won("spin")]);
-    let signals = ["sigio-wait", "sigio-fd"]
-        .into_iter()
-        .flat_map(|subject| [against(subject), sweep.overflows(subject)]);
-    let asking = ["raw-select", "raw-poll", KNOWN]
+    let signals = ["sigio-plain", "sigio-wait", "sigio-fd"].into_iter().flat_map(|subject| {
+        [against(subject), sweep.empty_reads(subject), sweep.overflows(subject)]
+    });
+    let asking = ["raw-select", "raw-poll", KNOWN, "raw-epoll-et"]
         .into_iter()
         .flat_map(|subject| [against(subject), sweep.won(subject)]);
-    let registering = ["uring-poll", "aio-poll"]
+    let registering = ["uring-poll", "uring-read", "aio-poll"]
         .into_iter()
         .flat_map(|subject| [against(subject), sweep.won(subject)]);
     let lines: [(&str, Vec<Option<String>>); 4] = [
@@ -138,6 +150,9 @@ mod tests {
                 cost_ns_per_round: Some(ns + 100.0),
                 cost_ratio: Some((ns + 100.0) / (best + 100.0)),
                 overflows,
+                rounds: 8,
+                preempted: 2,
+                empty_reads: if subject == "sigio-plain" { 990 } else { 0 },
                 ..Figures::default()
             },
             ..Row::default()
@@ -149,14 +164,17 @@ mod tests {
         let rows = [
             row("spin", 1, 10_000.0, 1_000.0, None),
             row("sigio-wait", 1, 2_000.0, 1_000.0, Some(3)),
+            row("sigio-plain", 1, 9_000.0, 1_000.0, None),
             row("raw-epoll-lt", 1, 1_000.0, 1_000.0, None),
+            row("raw-epoll-et", 1, 900.0, 900.0, None),
+            row("uring-read", 1, 500.0, 1_000.0, None),
             row("spin", 100, 40_000.0, 40_000.0, None),
             row("sigio-wait", 100, 100_000.0, 40_000.0, Some(4)),
             row("raw-epoll-lt", 100, 50_000.0, 40_000.0, None),
         ];
         let rows: Vec<&Row> = rows.iter().collect();
         let lines = verdicts(&rows);
-        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines.len(), 4, "{lines:?}");
         for part in [
             "spin takes 100.0 % of a processor",
             "raw-epoll-lt takes 0.2 %",
@@ -167,7 +185,11 @@ mod tests {
         }
         assert!(lines[1].contains("full 7 times"), "{}", lines[1]);
         assert!(lines[1].contains("takes 2.00 to 2.00 times"), "{}", lines[1]);
-        assert!(lines[2].ends_with("Measured: raw-epoll-lt is the cheapest at 1 of 2 ratios."));
+        assert!(lines[1].contains("sigio-plain reads up to 99 descriptors"), "{}", lines[1]);
+        assert!(!lines[1].contains("queue of sigio-plain"), "{}", lines[1]);
+        assert!(lines[2].contains("raw-epoll-et takes 0.90 times as long"), "{}", lines[2]);
+        assert!(lines[2].contains("raw-epoll-et is the cheapest at 1 of 2 ratios"), "{}", lines[2]);
+        assert!(lines[3].contains("uring-read takes 0.50 times as long"), "{}", lines[3]);
     }
 
     #[test]

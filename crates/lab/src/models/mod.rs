@@ -2,8 +2,8 @@
 //!
 //! A program that must not block on one descriptor can *try* them all without blocking, have the kernel
 //! send it *signals*, *ask* which are ready, or *register* what it wants and be told. Each is here as the
-//! shortest loop a C programmer would write, a file each; those that ask with `poll` and `epoll` are the
-//! raw loops of `lab atr`. Everything else is as there: the same harness, the same rounds in turn, each
+//! shortest loop a C programmer would write, a file each; those that ask with `poll` and `epoll` (either trigger) are
+//! the raw loops of `lab atr`. Everything else is as there: the same harness, the same rounds in turn, each
 //! byte checked, the loop's own time and what the writers pay besides.
 //!
 //! Beside the times stand the system calls for an event, how often the kernel had no room for one (the
@@ -38,9 +38,11 @@ pub mod plot;
 mod quiet;
 mod select;
 mod sigio;
+mod sigio_plain;
 mod spin;
 pub mod table;
 mod uring;
+mod uring_read;
 
 /// Options of `lab models`.
 #[derive(Clone, Debug, clap::Args)]
@@ -125,12 +127,15 @@ fn ways() -> Result<Vec<Way>> {
     select.entry.small_numbers = true;
     Ok(vec![
         way(Model::Try, "spin", "read everything again and again", spin::build),
+        way(Model::Signals, "sigio-plain", "SIGIO, then read everything", sigio_plain::build),
         way(Model::Signals, "sigio-wait", "sigtimedwait, one at a time", sigio::build_wait),
         way(Model::Signals, "sigio-fd", "signalfd, many at a time", sigio::build_descriptor),
         select,
         of_atr("raw-poll")?,
         of_atr("raw-epoll-lt")?,
+        of_atr("raw-epoll-et")?,
         way(Model::Register, "uring-poll", "io_uring, multishot poll", uring::build),
+        way(Model::Register, "uring-read", "io_uring, a read beforehand", uring_read::build),
         way(Model::Register, "aio-poll", "Linux AIO, one-shot poll", aio::build),
     ])
 }
@@ -414,11 +419,20 @@ mod tests {
         // All ten are read for two events; one wait and two reads; two waits and two reads.
         assert_eq!(calls("spin").calls_per_event, Some(5.0));
         assert_eq!(calls("spin").empty_reads, 8 * 16 * 2);
-        for name in ["raw-select", "raw-poll", "raw-epoll-lt", "sigio-fd"] {
+        for name in ["raw-select", "raw-poll", "raw-epoll-lt", "raw-epoll-et", "sigio-fd"] {
             assert_eq!(calls(name).calls_per_event, Some(1.5), "{name}");
             assert_eq!(calls(name).empty_reads, 0, "{name}");
         }
         assert_eq!(calls("sigio-wait").calls_per_event, Some(2.0));
+        // One signal for two events, and then all ten are read.
+        assert_eq!(calls("sigio-plain").calls_per_event, Some(5.5));
+        assert_eq!(calls("sigio-plain").empty_reads, 8 * 16 * 2);
+        let (here, _) = working(&chosen("uring-read").unwrap(), &pairs).unwrap();
+        if !here.is_empty() {
+            // A call to wait and one to hand over, and no other reads.
+            let figures = calls("uring-read");
+            assert_eq!((figures.calls_per_event, figures.empty_reads), (Some(1.0), 0));
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! queue is emptied, which makes room before looking, and then everything is polled: an event that is not
 //! found by that came after the queue had room again. The descriptors thrown out of the queue are found by
 //! the poll too.
+//!
+//! Signals as they were before `F_SETSIG` are in `sigio_plain.rs`.
 
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -19,8 +21,8 @@ use crate::sys::poll;
 use crate::sys::signal::{self, Batch, Held, Signal};
 
 /// Signals for the readers of all pairs. They end when it is dropped, before [`Held`] empties the queue.
-struct Asked<'a> {
-    readers: &'a [RawFd],
+pub(super) struct Asked<'a> {
+    pub(super) readers: &'a [RawFd],
 }
 
 impl Drop for Asked<'_> {

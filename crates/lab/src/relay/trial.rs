@@ -78,7 +78,7 @@ struct Runner {
 
 impl Runner {
     fn round(&mut self, requests: u64) -> Result<()> {
-        let slice = rounds::round(&self.server, || self.load.go(requests))?;
+        let slice = rounds::round(std::slice::from_ref(&self.server), || self.load.go(requests))?;
         self.busy.push(self.load.busy_ns() as f64 / slice.ns.max(1) as f64);
         self.slices.push(slice);
         Ok(())

@@ -22,7 +22,7 @@ const SETTLING_NS: u64 = 2_000_000;
 pub struct Slice {
     /// From the first request to the last answer.
     pub ns: u64,
-    /// The processor time of the server.
+    /// The processor time of the server's processes.
     pub cpu_ns: u64,
 }
 
@@ -50,18 +50,19 @@ pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
     requests.min(LONGEST_NS / slowest).max(1.0) as u64
 }
 
-/// One round of a server.
+/// One round of a server, in one process or several.
 ///
 /// # Errors
 ///
 /// What `go` says.
-pub fn round(server: &Server, go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
-    let before = server.processor_time()?;
+pub fn round(servers: &[Server], go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
+    let processor_time = || servers.iter().map(Server::processor_time).sum::<Result<u64>>();
+    let before = processor_time()?;
     let ns = go()?;
     // Of a process that runs, the kernel tells what it had used by the last tick of the clock, which
     // may be milliseconds ago; of one that sleeps, everything.
     process::sleep(SETTLING_NS);
-    Ok(Slice { ns, cpu_ns: server.processor_time()? - before })
+    Ok(Slice { ns, cpu_ns: processor_time()? - before })
 }
 
 #[cfg(test)]

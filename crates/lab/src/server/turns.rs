@@ -10,7 +10,9 @@ use crate::statistics;
 pub struct Runner<C: Connection> {
     // Before the server, so that its connections are reset and not closed by the other side.
     load: Generator<C>,
-    server: Server,
+    /// Its processes, one unless it has workers.
+    servers: Vec<Server>,
+    name: &'static str,
     /// A request in nanoseconds, from the pilot.
     request_ns: f64,
     before: Option<Counts>,
@@ -22,7 +24,7 @@ pub struct Runner<C: Connection> {
 /// What a server took for a request, over all rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// Processor time of the server's process by request, in the round that took least.
+    /// Processor time of the server's processes by request, in the round that took least.
     pub cpu_ns_min: f64,
     /// The same in the middle one.
     pub cpu_ns_median: f64,
@@ -46,20 +48,46 @@ impl<C: Connection> Runner<C> {
     /// # Errors
     ///
     /// What the load generator says.
-    pub fn new(server: Server, mut load: Generator<C>) -> Result<Runner<C>> {
+    pub fn new(server: Server, load: Generator<C>) -> Result<Runner<C>> {
+        Runner::of_workers(server.name(), vec![server], load)
+    }
+
+    /// As [`new`](Runner::new), of a server that shares its connections among several processes. What it takes is what
+    /// all of them take.
+    ///
+    /// # Errors
+    ///
+    /// What the load generator says.
+    pub fn of_workers(
+        name: &'static str,
+        servers: Vec<Server>,
+        mut load: Generator<C>,
+    ) -> Result<Runner<C>> {
         let request_ns = rounds::pilot(load.connections(), |requests| load.go(requests))?;
         let (slices, busy) = (Vec::new(), Vec::new());
-        Ok(Runner { load, server, request_ns, before: None, slices, busy })
+        Ok(Runner { load, servers, name, request_ns, before: None, slices, busy })
     }
 
     /// The server's name.
     pub fn name(&self) -> &'static str {
-        self.server.name()
+        self.name
     }
 
-    /// The number of the server's process.
+    /// The number of the server's process, the first if it has several.
     pub fn pid(&self) -> i32 {
-        self.server.pid()
+        self.servers.first().map_or(0, Server::pid)
+    }
+
+    /// What all its processes have counted, if they count.
+    fn counts(&mut self) -> Result<Option<Counts>> {
+        let mut sum = Some(Counts::default());
+        for server in &mut self.servers {
+            sum = sum.zip(server.counts()?).map(|(sum, own)| Counts {
+                waits: sum.waits + own.waits,
+                epoll_ctl: sum.epoll_ctl + own.epoll_ctl,
+            });
+        }
+        Ok(sum)
     }
 
     /// Asks so often in all, outside of any round.
@@ -78,11 +106,11 @@ impl<C: Connection> Runner<C> {
     ///
     /// What the load generator or the server says.
     pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
-        let Some(_) = self.server.counts()? else { return Ok(None) };
+        let Some(_) = self.counts()? else { return Ok(None) };
         self.ask(requests)?;
-        let before = self.server.counts()?;
+        let before = self.counts()?;
         self.ask(requests)?;
-        Ok(self.server.counts()?.zip(before).map(|(now, before)| Counts {
+        Ok(self.counts()?.zip(before).map(|(now, before)| Counts {
             waits: now.waits - before.waits,
             epoll_ctl: now.epoll_ctl - before.epoll_ctl,
         }))
@@ -94,7 +122,7 @@ impl<C: Connection> Runner<C> {
     }
 
     fn round(&mut self, requests: u64) -> Result<()> {
-        let slice = rounds::round(&self.server, || self.load.go(requests))?;
+        let slice = rounds::round(&self.servers, || self.load.go(requests))?;
         self.busy.push(self.load.busy_ns() as f64 / slice.ns.max(1) as f64);
         self.slices.push(slice);
         Ok(())
@@ -106,7 +134,7 @@ impl<C: Connection> Runner<C> {
     ///
     /// Why the server does not say what it has counted.
     pub fn figures(&mut self, requests: u64) -> Result<Figures> {
-        let counted = self.server.counts()?.zip(self.before);
+        let counted = self.counts()?.zip(self.before);
         let rounds = self.slices.len();
         let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
             self.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
@@ -175,7 +203,7 @@ fn in_turn<C: Connection>(
     begins: &mut impl FnMut(&'static str),
 ) -> Result<()> {
     for runner in &mut *runners {
-        runner.before = runner.server.counts()?;
+        runner.before = runner.counts()?;
     }
     for round in 0..rounds {
         for turn in 0..runners.len() {

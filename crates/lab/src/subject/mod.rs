@@ -49,6 +49,11 @@ pub trait Subject {
         None
     }
 
+    /// Whether these calls read, too, so that no other call does.
+    fn calls_read(&self) -> bool {
+        false
+    }
+
     /// How often the kernel had no room to note an event, and the subject made up for it.
     fn overflows(&self) -> Option<u64> {
         None

@@ -169,6 +169,19 @@ impl Batch {
     }
 }
 
+/// Has the kernel send this thread SIGIO whenever something can be read from a descriptor that could not before, as it
+/// does unless another signal is chosen: one that is not queued, and that does not say which descriptor it is.
+pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
+    unsafe {
+        let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
+        check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
+        check(libc::fcntl(fd, F_SETSIG, 0))?;
+        let flags = check(libc::fcntl(fd, libc::F_GETFL))?;
+        check(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC)).map(drop)
+    }
+}
+
 /// Has the kernel queue a signal for this thread whenever something can be read from a descriptor that
 /// could not before.
 pub fn ask(fd: RawFd) -> io::Result<()> {
@@ -182,7 +195,7 @@ pub fn ask(fd: RawFd) -> io::Result<()> {
     }
 }
 
-/// Undoes [`ask`].
+/// Undoes [`ask`] and [`ask_plainly`].
 pub fn ask_no_more(fd: RawFd) {
     // SAFETY: the calls take integers; a descriptor that is gone is refused.
     unsafe {

@@ -8,6 +8,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 pub mod changes;
 pub mod echo;
 pub mod listener;
+pub mod reads;
 
 /// A ring whose completions are worked off when its one thread asks (Linux 6.1), or else at least without
 /// interrupting it (5.19).

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::channel;
 use crate::echo;
 use crate::error::{Error, Result};
+use crate::headroom;
 use crate::http;
 use crate::server::clients::Clients;
 use crate::server::generator::{Connection, Generator};
@@ -16,6 +17,16 @@ use crate::zombies::subject::Family;
 
 /// The most connections of one process and one address.
 const EACH: usize = 5000;
+
+/// Descriptors that a process of clients needs beside its connections.
+const RESERVE: usize = 32;
+
+/// How many connections a process of zombies has at most: its limit of descriptors and the ports of its address allow
+/// no more.
+pub fn each() -> usize {
+    let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE);
+    EACH.min(descriptors).min(headroom::ports()).max(1)
+}
 
 /// The length of a request to an echo server.
 pub const BYTES: usize = 64;
@@ -38,30 +49,27 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Connects so many to a port.
+    /// Connects to each of these ports as many as are named with it. Each port has the addresses to itself: 127.0.0.2
+    /// and up, one for each process.
     ///
     /// # Errors
     ///
     /// Why one could not connect.
-    pub fn gather(
-        subject: &'static str,
-        family: Family,
-        port: u16,
-        zombies: usize,
-    ) -> Result<Crowd> {
+    pub fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Crowd> {
         let mut processes = Vec::new();
-        let mut left = zombies;
-        for number in 2u8.. {
-            let count = left.min(EACH);
-            if count == 0 {
-                break;
+        let each = each();
+        for &(port, zombies) in ports {
+            for (number, first) in (2..).zip((0..zombies).step_by(each)) {
+                let count = each.min(zombies - first);
+                let from = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() + number);
+                let to = [port];
+                processes.push(match family {
+                    Family::Echo => start(subject, move || echo_load(subject, from, &to, count)),
+                    Family::Web => {
+                        start(subject, move || http::load::load(subject, from, &to, count))
+                    }
+                }?);
             }
-            left -= count;
-            let from = Ipv4Addr::new(127, 0, 0, number);
-            processes.push(match family {
-                Family::Echo => start(subject, move || echo_load(subject, from, port, count)),
-                Family::Web => start(subject, move || http::load::load(subject, from, port, count)),
-            }?);
         }
         let mut crowd = Crowd { processes };
         crowd.tell(Order::Appear)?;
@@ -108,7 +116,7 @@ fn start<C: Connection>(
     })
 }
 
-/// Connections to an echo server.
+/// Connections to an echo server, to each of its ports in turn.
 ///
 /// # Errors
 ///
@@ -116,10 +124,10 @@ fn start<C: Connection>(
 pub fn echo_load(
     subject: &'static str,
     from: Ipv4Addr,
-    port: u16,
+    ports: &[u16],
     count: usize,
 ) -> Result<Generator<echo::load::Connection>> {
-    let connect = || -> std::io::Result<OwnedFd> {
+    let connect = |port| -> std::io::Result<OwnedFd> {
         let stream = std::net::TcpStream::from(socket::connect_from(from, port)?);
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -128,7 +136,8 @@ pub fn echo_load(
         channel::plain_congestion(&socket);
         Ok(socket)
     };
-    let sockets: std::io::Result<Vec<OwnedFd>> = (0..count).map(|_| connect()).collect();
+    let sockets: std::io::Result<Vec<OwnedFd>> =
+        ports.iter().cycle().take(count).map(|&port| connect(port)).collect();
     let sockets =
         sockets.map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))?;
     echo::load::load(subject, sockets, BYTES)

@@ -1,9 +1,11 @@
 //! `lab zombies`: what connections on which nothing happens cost those on which something does.
 //!
 //! Ten clients ask and are answered, 40,000 times in all. Beside them are zombies: clients that have asked once and then
-//! keep silent, none at first, then a hundred, a thousand, 9,900. A server whose time for a request grows with them pays
+//! keep silent, none at first, then a hundred, a thousand, 9,900, and 102,400, ten thousand and more for each who asks. A server whose time for a request grows with them pays
 //! for being idle. What is compared is a server with zombies and the same server without, in turns, round by round; the
-//! figure is the processor time of its process by request, and the time on the clock beside it.
+//! figure is the processor time of its process by request, and the time on the clock beside it. Where there are more
+//! zombies than one process may have descriptors, several processes of the same server share them and those who ask
+//! (`point.rs`, `fleet.rs`), and what is compared is as many processes with and without zombies.
 //!
 //! The servers are echo servers (`lab echo`'s: loops on `epoll`, on our poller's back-ends, on our runtime, on tokio) and
 //! web servers that answer thirteen bytes by HTTP/1 (`superpoll serve` with a folder of one file, as a user would start
@@ -21,8 +23,10 @@ use crate::options::Output;
 use crate::record::Record;
 
 mod crowd;
+mod fleet;
 mod gateway;
 pub mod plot;
+mod point;
 mod subject;
 pub mod table;
 mod trial;
@@ -30,8 +34,8 @@ mod trial;
 /// Options of `lab zombies`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Silent connections to each server, with commas; none is always measured too
-    /// [default: 0,100,1000,9900, or 0,100,1000 if quick]
+    /// Silent connections to each server, with commas; none is always measured too. More than a process may have
+    /// descriptors are shared by several [default: 0,100,1000,9900,102400, or 0,100,1000 if quick]
     #[arg(long, value_name = "LIST")]
     pub zombies: Option<String>,
     /// Connections that ask
@@ -70,11 +74,14 @@ pub struct Row {
     pub family: String,
     /// Connections that ask, each with one request under way.
     pub active: usize,
+    /// Processes of the server that share the connections.
+    #[serde(default = "one")]
+    pub workers: usize,
     /// Connections that have asked once.
     pub zombies: usize,
     /// Requests in a round, over all connections that ask.
     pub requests: u64,
-    /// Processor time of the server's process by request, in the round that took least.
+    /// Processor time of the server's processes by request, in the round that took least.
     pub cpu_ns_per_request_min: f64,
     /// The same in the middle one.
     pub cpu_ns_per_request_median: f64,
@@ -92,12 +99,21 @@ pub struct Row {
     pub epoll_ctl_per_request: Option<f64>,
     /// Rounds measured.
     pub rounds: usize,
-    /// Processor time against that of the same server without zombies.
+    /// What the machine had less memory available when the zombies had come, by zombie, in bytes: both ends, the
+    /// server's and the clients' memory, and whatever else the machine did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_bytes_per_zombie: Option<f64>,
+    /// Processor time against that of the same server, in as many processes, without zombies.
     pub none_ratio: Option<Ratio>,
-    /// Time on the clock against that of the same server without zombies.
+    /// Time on the clock against that of the same server, in as many processes, without zombies.
     pub none_clock_ratio: Option<Ratio>,
     /// Processor time against that of the family's loop on epoll with as many zombies.
     pub raw_epoll_ratio: Option<Ratio>,
+}
+
+/// A record from before servers had workers does not say how many.
+const fn one() -> usize {
+    1
 }
 
 /// Runs the experiment.

@@ -5,20 +5,32 @@ use crate::zombies::Row;
 
 /// A curve for each server of a family; none if only one number of zombies was measured.
 pub fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
-    let own: Vec<&Row> = rows.iter().filter(|row| row.family == family).collect();
-    let active = own.first()?.active;
-    let plot = Plot {
+    let own: Vec<(String, &Row)> =
+        rows.iter().filter(|row| row.family == family).map(|row| (name(row), row)).collect();
+    let active = own.first()?.1.active;
+    let mut plot = Plot {
         title: format!("{family}: {active} connections ask, the others have asked once"),
         // A logarithmic axis has no place for no zombies.
         x_label: "connections".to_owned(),
-        y_label: "server's cpu ns per request".to_owned(),
-        curves: plot::curves(&own, |row| {
+        y_label: "cpu ns per request of the server's processes".to_owned(),
+        curves: plot::curves(&own, |(name, row)| {
             let connections = (row.active + row.zombies) as f64;
-            Some((row.subject.as_str(), (connections, row.cpu_ns_per_request_median)))
+            Some((name.as_str(), (connections, row.cpu_ns_per_request_median)))
         }),
         ..Plot::default()
     };
+    for curve in &mut plot.curves {
+        curve.thin = own.iter().any(|(name, row)| *name == curve.name && row.workers > 1);
+    }
     plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+}
+
+/// Several processes are another server: each has fewer requests at a time.
+fn name(row: &Row) -> String {
+    match row.workers {
+        0 | 1 => row.subject.clone(),
+        workers => format!("{}, {workers} processes", row.subject),
+    }
 }
 
 #[cfg(test)]
@@ -39,6 +51,11 @@ mod tests {
         let plot = over_zombies(&rows, "echo").unwrap();
         assert_eq!(plot.curves[0].points, [(1.0, 5000.0), (3.0, 5100.0)]);
         assert!(plot.svg().unwrap().contains("connections"));
+        let shared = |zombies| Row { workers: 6, ..row("echo", zombies, 7000.0) };
+        let all = [&rows[..], &[shared(0), shared(102_400)]].concat();
+        let curves = over_zombies(&all, "echo").unwrap().curves;
+        assert_eq!((curves[1].name.as_str(), curves[1].thin), ("raw-epoll, 6 processes", true));
+        assert!(!curves[0].thin && curves[0].points.len() == 2 && curves[1].points.len() == 2);
         assert!(over_zombies(&rows, "web").is_none() && over_zombies(&rows, "other").is_none());
     }
 }

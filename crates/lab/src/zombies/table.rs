@@ -8,6 +8,7 @@ use crate::zombies::Row;
 pub fn servers(rows: &[Row]) -> Table {
     let mut table = Table::new([
         "server",
+        "processes",
         "zombies",
         "cpu ns/request",
         "least",
@@ -20,6 +21,7 @@ pub fn servers(rows: &[Row]) -> Table {
         "waits/request",
         "/ raw-epoll",
         "10-90 %",
+        "bytes/zombie",
     ]);
     for row in rows {
         let [cpu, cpu_spread] = ratio(row.none_ratio);
@@ -27,6 +29,7 @@ pub fn servers(rows: &[Row]) -> Table {
         let [raw, raw_spread] = ratio(row.raw_epoll_ratio);
         table.row([
             row.subject.clone(),
+            row.workers.to_string(),
             row.zombies.to_string(),
             format!("{:.0}", row.cpu_ns_per_request_median),
             format!("{:.0}", row.cpu_ns_per_request_min),
@@ -39,9 +42,16 @@ pub fn servers(rows: &[Row]) -> Table {
             row.waits_per_request.map_or_else(|| "-".to_owned(), |waits| format!("{waits:.3}")),
             raw,
             raw_spread,
+            bytes(row),
         ]);
     }
     table
+}
+
+/// Of few zombies it is lost in what else the machine does.
+fn bytes(row: &Row) -> String {
+    let bytes = row.machine_bytes_per_zombie.filter(|_| row.zombies >= 1000);
+    bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"))
 }
 
 fn ratio(ratio: Option<Ratio>) -> [String; 2] {
@@ -61,6 +71,8 @@ mod tests {
     fn each_point_has_its_line_and_what_is_unknown_a_dash() {
         let row = |zombies, none_ratio| Row {
             subject: "ours".to_owned(),
+            workers: 3,
+            machine_bytes_per_zombie: Some(8123.4),
             zombies,
             cpu_ns_per_request_median: 4321.0,
             seconds: 0.25,
@@ -70,7 +82,7 @@ mod tests {
         let ratio = Ratio { median: 1.01, low: 0.9, high: 1.1 };
         let text = servers(&[row(0, None), row(9900, Some(ratio))]).to_string();
         let last = text.lines().last().unwrap();
-        for part in ["9900", "4321", "1.01  0.90-1.10", "0.250"] {
+        for part in ["3     9900", "4321", "1.01  0.90-1.10", "0.250", "8123"] {
             assert!(last.contains(part), "{part} is missing in {text}");
         }
         assert!(text.lines().nth(2).unwrap().ends_with("  -"), "{text}");

@@ -1,0 +1,161 @@
+//! What this machine has left for connections of which both ends are here.
+//!
+//! Such a connection takes two files (`fs.file-max`), memory of the kernel at both ends, and a share of the processes
+//! that hold them, since one process may have only so many descriptors. An experiment that wants very many of them
+//! asks here first how many there can be, and which limit that is; a quarter of the memory that is to be had
+//! now stays with the others.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::environment;
+
+/// What ends a number of connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// The memory of the machine or of this control group.
+    Memory,
+    /// The files that the whole system may have open (`fs.file-max`).
+    Files,
+    /// The processes that this control group may have (`pids.max`).
+    Processes,
+}
+
+impl Limit {
+    /// Its name in tables and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Limit::Memory => "memory",
+            Limit::Files => "files",
+            Limit::Processes => "processes",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Limit::Memory => "the memory that may be used (three quarters of what is available)",
+            Limit::Files => "the files that the system may have open (fs.file-max)",
+            Limit::Processes => "the processes that this control group may have (pids.max)",
+        })
+    }
+}
+
+/// What is left. What the system does not tell does not limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headroom {
+    /// Bytes, of which a quarter stays with others.
+    memory: u64,
+    files: u64,
+    processes: u64,
+}
+
+/// Files that are left to others.
+const FILES_OF_OTHERS: u64 = 10_000;
+
+impl Headroom {
+    /// Looks around.
+    pub fn here() -> Headroom {
+        let memory = environment::memory_available().unwrap_or(u64::MAX);
+        Headroom {
+            memory: memory.min(left_of("memory")),
+            files: environment::line("/proc/sys/fs/file-nr")
+                .and_then(|line| files_left(&line))
+                .unwrap_or(u64::MAX),
+            processes: left_of("pids"),
+        }
+    }
+
+    /// The bytes that may be used, all told.
+    pub fn budget(&self) -> u64 {
+        self.memory / 4 * 3
+    }
+
+    /// How many connections there can be that take so many bytes each, at both ends together, with so many in a
+    /// process at their servers and at their clients; and what does not allow more.
+    pub fn connections(&self, bytes: u64, at_servers: usize, at_clients: usize) -> (usize, Limit) {
+        let each = 1.0 / at_servers.max(1) as f64 + 1.0 / at_clients.max(1) as f64;
+        let processes = (self.processes as f64 / each) as u64;
+        let most = [
+            (self.budget() / bytes.max(1), Limit::Memory),
+            (self.files.saturating_sub(FILES_OF_OTHERS) / 2, Limit::Files),
+            (processes, Limit::Processes),
+        ];
+        let (count, limit) = most.into_iter().min_by_key(|(count, _)| *count).unwrap_or(most[0]);
+        (usize::try_from(count).unwrap_or(usize::MAX), limit)
+    }
+}
+
+/// What `/proc/sys/fs/file-nr` leaves: it has the files that are open, those free, and the most.
+fn files_left(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace();
+    let open: u64 = words.next()?.parse().ok()?;
+    let most: u64 = words.nth(1)?.parse().ok()?;
+    Some(most.saturating_sub(open))
+}
+
+/// What this control group and those around it leave of something that is counted (version 2 of control groups).
+fn left_of(what: &str) -> u64 {
+    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let root = Path::new("/sys/fs/cgroup");
+    let folder: PathBuf = root.join(path);
+    let groups = folder.ancestors().take_while(|group| group.starts_with(root));
+    groups.filter_map(|group| left_in(group, what)).min().unwrap_or(u64::MAX)
+}
+
+/// None if a group has no limit.
+fn left_in(group: &Path, what: &str) -> Option<u64> {
+    let number = |name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(group.join(format!("{what}.{name}"))).ok()?;
+        text.trim().parse().ok()
+    };
+    Some(number("max")?.saturating_sub(number("current")?))
+}
+
+/// How many ports the kernel gives to the connections from one address to one port.
+pub fn ports() -> usize {
+    let range = environment::line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<usize>().ok());
+    match (ends.next(), ends.next()) {
+        (Some(first), Some(last)) => (last + 1).saturating_sub(first),
+        // What the kernel has unless it is told otherwise.
+        _ => 28_232,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scarcest_ends_a_number_and_is_named() {
+        let here = Headroom { memory: 4 << 20, files: 30_000, processes: 100 };
+        assert_eq!(here.connections(1 << 10, 1000, 1000), (3072, Limit::Memory));
+        assert_eq!(here.connections(1, 1000, 1000), (10_000, Limit::Files));
+        let few = Headroom { processes: 10, ..here };
+        assert_eq!(few.connections(1, 1000, 1000), (5000, Limit::Processes));
+        assert_eq!(few.connections(1, 0, 0).0, 5);
+    }
+
+    #[test]
+    fn files_are_those_that_are_not_open() {
+        assert_eq!(files_left("2000\t0\t9000"), Some(7000));
+        assert_eq!((files_left("2000"), files_left("a b c")), (None, None));
+        let here = Headroom::here();
+        assert!(here.files > 0 && here.memory > 0 && ports() > 0);
+    }
+
+    #[test]
+    fn a_group_without_a_limit_does_not_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("pids.max", "max\n");
+        write("pids.current", "5\n");
+        assert_eq!(left_in(folder.path(), "pids"), None);
+        write("pids.max", "12\n");
+        assert_eq!(left_in(folder.path(), "pids"), Some(7));
+    }
+}

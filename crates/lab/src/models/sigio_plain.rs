@@ -1,0 +1,70 @@
+//! Plain SIGIO: one signal that says that something can be read somewhere.
+//!
+//! Without `F_SETSIG` the kernel sends SIGIO, which is not queued: however many descriptors become ready, one signal is
+//! pending, and it does not say for which. So who is told tries all of them. A signal that comes while they are read
+//! stays pending, also if its byte was among those read; the next wait ends at once then, and everything is read in
+//! vain. That no event is lost is because the signal is fetched before the descriptors are read.
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::models::sigio::Asked;
+use crate::subject::{Ledger, Subject};
+use crate::sys::signal::{self, Held};
+
+/// The order of the fields is the order in which they end.
+struct Plain<'a> {
+    asked: Asked<'a>,
+    held: Held,
+    calls: u64,
+}
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let held = Held::new().map_err(|e| Error::system("holding signals back", e))?;
+    let asked = Asked { readers: pairs.readers() };
+    for &fd in asked.readers {
+        signal::ask_plainly(fd)
+            .map_err(|e| Error::system(format!("asking for SIGIO of descriptor {fd}"), e))?;
+    }
+    Ok(Box::new(Plain { asked, held, calls: 0 }))
+}
+
+impl Subject for Plain<'_> {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            self.calls += 1;
+            self.held.wait().map_err(|e| Error::system("sigtimedwait", e))?;
+            for (pair, &fd) in self.asked.readers.iter().enumerate() {
+                ledger.read(pair, fd);
+            }
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.calls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Kind;
+    use crate::sys::descriptor;
+
+    #[test]
+    fn many_events_are_one_signal() {
+        let pairs = Pairs::open(Kind::Pipe, 50).unwrap();
+        let mut subject = build(&pairs).unwrap();
+        let mut ledger = Ledger::new(pairs.len());
+        let all: Vec<u32> = (0..50).collect();
+        for round in 0..20u8 {
+            for &writer in pairs.writers() {
+                assert!(descriptor::write_byte(writer, round));
+            }
+            subject.round(&all, &mut ledger).unwrap();
+            ledger.close("sigio-plain", &all, round).unwrap();
+        }
+        assert_eq!(subject.calls(), Some(20));
+        assert_eq!(ledger.empty(), 0);
+    }
+}

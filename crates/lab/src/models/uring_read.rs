@@ -1,0 +1,49 @@
+//! Registered with io_uring: a read of each descriptor, submitted before there is anything to read.
+//!
+//! This is the completion model: nobody is told that something can be read, but that it has been read, into memory
+//! that the kernel was given beforehand. Bytes are taken from there, and the next reads are handed over, all in one
+//! call: when the loop goes back to wait, the kernel has a read of every descriptor. So a round has two system calls
+//! for all, whatever the number of events. The price is that every descriptor has memory for what may come.
+
+use crate::channel::Pairs;
+use crate::error::{Error, Result};
+use crate::subject::{Ledger, Subject};
+use crate::sys::uring::reads::Reads;
+
+struct UringRead(Reads);
+
+pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    let failed = |doing: &str, e| Error::system(doing.to_owned(), e);
+    let mut reads = Reads::new(pairs.len())
+        .map_err(|e| failed("setting up an io_uring with deferred work (Linux 6.1)", e))?;
+    for (pair, &fd) in pairs.readers().iter().enumerate() {
+        reads.start(pair, fd).map_err(|e| failed("starting a read in an io_uring", e))?;
+    }
+    reads.submit().map_err(|e| failed("starting reads in an io_uring", e))?;
+    // A kernel that does not wait for descriptors that do not block says so at once.
+    reads.refusal().map_or(Ok(()), |e| Err(failed("waiting for a read in an io_uring", e)))?;
+    Ok(Box::new(UringRead(reads)))
+}
+
+impl Subject for UringRead {
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+        while ledger.bytes() < active.len() {
+            self.0
+                .wait(|pair, bytes| ledger.note(pair, bytes))
+                .map_err(|e| Error::system("reading in an io_uring", e))?;
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        Some(self.0.calls())
+    }
+
+    fn calls_read(&self) -> bool {
+        true
+    }
+
+    fn overflows(&self) -> Option<u64> {
+        Some(self.0.overflows())
+    }
+}
