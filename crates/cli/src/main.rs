@@ -213,6 +213,9 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
             let record = zombies::run(&options)?;
             output::zombies(&record, &options.output)
         }
+        Lab::Idle(options) if options.ramp => {
+            output::idle_ramp(&idle::ramp::run(&options)?, &options.output)
+        }
         Lab::Idle(options) => {
             let record = idle::run(&options)?;
             output::idle(&record, &options.output)

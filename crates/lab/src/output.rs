@@ -270,6 +270,19 @@ pub fn idle(record: &Record<crate::idle::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
+/// Prints and writes the results of `lab idle --ramp`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn idle_ramp(record: &Record<crate::idle::ramp::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    crate::say!("memory of a connection that does nothing, by their number, and what ends it\n")?;
+    print(crate::idle::ramp::table::steps(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab zombies`.
 ///
 /// # Errors

@@ -25,8 +25,8 @@ pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
-    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`; `atr-latency` and `mix-latency`, other views of
-    /// two of them.
+    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`; `atr-latency`, `mix-latency` and
+    /// `idle-ramp`, other views of three of them.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

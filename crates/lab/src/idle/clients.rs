@@ -45,17 +45,22 @@ pub enum Order {
     Close,
 }
 
-/// Clients of a server in a process of their own.
+/// Clients of a server in a process of their own, with an address of this machine's own network.
 ///
 /// # Errors
 ///
 /// [`Error::System`] if there is no process to be had.
-pub fn start(entry: Entry, port: u16, certificate: &Certificate) -> Result<Clients> {
+pub fn start(
+    entry: Entry,
+    from: Ipv4Addr,
+    port: u16,
+    certificate: &Certificate,
+) -> Result<Clients> {
     let certificate = certificate.clone();
     let mut all: Vec<Client> = Vec::new();
     Clients::start(entry.name, move |order| {
         let wrong = |found: String| Error::Work { subject: entry.name, found };
-        let connect = || Client::connect(entry.kind, port, &certificate);
+        let connect = || Client::connect(entry.kind, from, port, &certificate);
         match order {
             Order::OneByOne(count) => {
                 for _ in 0..count {
@@ -98,9 +103,9 @@ fn other(what: impl Into<String>) -> io::Error {
 }
 
 impl Client {
-    fn connect(kind: Kind, port: u16, certificate: &Certificate) -> Result<Client> {
+    fn connect(kind: Kind, from: Ipv4Addr, port: u16, certificate: &Certificate) -> Result<Client> {
         let connecting = |e| Error::system(format!("connecting to port {port}"), e);
-        let socket = socket::connect_from(Ipv4Addr::LOCALHOST, port).map_err(connecting)?;
+        let socket = socket::connect_from(from, port).map_err(connecting)?;
         // No port is to stay occupied after the run.
         descriptor::reset_on_close(&socket).map_err(connecting)?;
         let stream = TcpStream::from(socket);

@@ -15,7 +15,7 @@ const PATIENCE_NS: u64 = 20_000_000_000;
 /// What is in use at a time, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// What the server's process has to itself.
+    /// What the server's processes have to themselves.
     pub user: u64,
     /// The kernel's slabs.
     pub slab: u64,
@@ -23,23 +23,33 @@ pub struct Memory {
     pub sockets: u64,
 }
 
-/// Waits until a process' memory does not change any more, at least for so long, and reads it.
+/// Waits until the memory of these processes does not change any more, at least for so long, and reads it.
 ///
 /// # Errors
 ///
-/// [`Error::System`] if the process is no more.
-pub fn at_rest(pid: i32, least_ns: u64) -> Result<Memory> {
+/// [`Error::System`] if a process is no more.
+pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     process::sleep(least_ns);
     let begun = process::now();
-    let (mut same, mut last) = (0, own(pid)?);
+    let all = || pids.iter().map(|&pid| own(pid)).sum::<Result<u64>>();
+    let (mut same, mut last) = (0, all()?);
     while same < LOOKS && process::now() - begun < PATIENCE_NS {
         process::sleep(PAUSE_NS);
-        let now = own(pid)?;
+        let now = all()?;
         same = if now == last { same + 1 } else { 0 };
         last = now;
     }
+    Ok(Memory { user: last, ..of_machine()? })
+}
+
+/// What the kernel has in use now, without any process' own memory.
+///
+/// # Errors
+///
+/// [`Error::System`] if it does not tell.
+pub fn of_machine() -> Result<Memory> {
     let slab = field(&read("/proc/meminfo")?, "Slab:").unwrap_or(0);
-    Ok(Memory { user: last, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })
+    Ok(Memory { user: 0, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })
 }
 
 fn own(pid: i32) -> Result<u64> {
@@ -82,7 +92,7 @@ mod tests {
         );
         let pid = i32::try_from(std::process::id()).unwrap();
         // How much depends on who else forks just now, and shares it with this process.
-        assert!(at_rest(pid, 0).unwrap().slab > 0);
+        assert!(at_rest(&[pid], 0).unwrap().slab > 0);
         let error = own(-1).unwrap_err().to_string();
         assert!(error.contains("/proc/-1/smaps_rollup"), "{error}");
     }

@@ -13,7 +13,7 @@
 //! both ends of a connection in it and whatever else the machine does meanwhile.
 //!
 //! Ours are started as a user would, by this command (`server/program.rs`); nginx and haproxy take part where they are
-//! installed. `service.rs` starts each, `clients.rs` are the clients, `memory.rs` reads, `trial.rs` has them take turns.
+//! installed. `lab idle --ramp` goes on until there is a limit (`ramp/`). `service.rs` starts each, `clients.rs` are the clients, `memory.rs` reads, `trial.rs` has them take turns.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,7 @@ use crate::record::Record;
 mod clients;
 mod memory;
 pub mod plot;
+pub mod ramp;
 mod service;
 mod subject;
 pub mod table;
@@ -34,7 +35,8 @@ mod trial;
 /// Options of `lab idle`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Connections to each server [default: 4000, or 1000 if quick]
+    /// Connections to each server; with --ramp, those of the first step [default: 4000, or 1000 if quick; with --ramp
+    /// 1000, or 250 if quick]
     #[arg(long, value_name = "N")]
     pub connections: Option<usize>,
     /// How connections come: one-by-one, burst or all
@@ -43,6 +45,15 @@ pub struct Options {
     /// Servers and kinds of connections, with commas, or all
     #[arg(long, value_name = "LIST")]
     pub subjects: Option<String>,
+    /// Has connections come in steps, each time as many again, until something sets a limit
+    #[arg(long)]
+    pub ramp: bool,
+    /// With --ramp: steps at most [default: 12, or 3 if quick]
+    #[arg(long, value_name = "N", requires = "ramp")]
+    pub steps: Option<usize>,
+    /// With --ramp: processes of a server at most, each with as many connections as its limit of descriptors allows
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "ramp")]
+    pub servers: usize,
     /// Where results go.
     #[command(flatten)]
     pub output: Output,
@@ -55,6 +66,9 @@ impl Default for Options {
             connections: None,
             arrival: "all".to_owned(),
             subjects: None,
+            ramp: false,
+            steps: None,
+            servers: 8,
             output: Output::default(),
         }
     }

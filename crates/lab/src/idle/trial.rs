@@ -1,5 +1,7 @@
 //! The servers in turn, round by round, each from its start to the end of its last connection.
 
+use std::net::Ipv4Addr;
+
 use serde_json::{Map, Value, json};
 
 use crate::channel;
@@ -20,30 +22,34 @@ use crate::statistics;
 use crate::sys::process;
 
 /// Descriptors that a server needs beside its connections.
-const RESERVE: usize = 64;
+pub(super) const RESERVE: usize = 64;
 
 /// Until a silent connection is parked, where that is done.
-const PARKING_NS: u64 = 2_500_000_000;
+pub(super) const PARKING_NS: u64 = 2_500_000_000;
 
 /// Until others have done what they do with a connection that has fallen silent.
-const SETTLING_NS: u64 = 200_000_000;
+pub(super) const SETTLING_NS: u64 = 200_000_000;
 
 /// How connections come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Arrival {
+pub(super) enum Arrival {
+    /// Each does its part before the next one connects.
     OneByOne,
+    /// All connect, then all ask, then all are answered.
     Burst,
 }
 
 impl Arrival {
-    const fn name(self) -> &'static str {
+    /// Its name in tables and records.
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Arrival::OneByOne => "one-by-one",
             Arrival::Burst => "burst",
         }
     }
 
-    const fn order(self, count: usize) -> Order {
+    /// What clients are told.
+    pub(super) const fn order(self, count: usize) -> Order {
         match self {
             Arrival::OneByOne => Order::OneByOne(count),
             Arrival::Burst => Order::Burst(count),
@@ -51,7 +57,12 @@ impl Arrival {
     }
 }
 
-fn arrivals(text: &str) -> Result<Vec<Arrival>> {
+/// Those that were asked for, each once.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a name is unknown.
+pub(super) fn arrivals(text: &str) -> Result<Vec<Arrival>> {
     let all = [Arrival::OneByOne, Arrival::Burst];
     crate::options::named(text, &all, |one| one.name(), |_| true, "no arrival")
 }
@@ -147,17 +158,18 @@ fn measure(
             let own = tempfile::tempdir_in(folder.path()).map_err(making)?;
             let service = service::start(entry, place, own.path(), &certificate)?;
             let pid = service.server.pid();
-            let mut clients = clients::start(entry, service.port, &certificate)?;
+            let mut clients =
+                clients::start(entry, Ipv4Addr::LOCALHOST, service.port, &certificate)?;
             let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
-            let start = memory::at_rest(pid, 0)?;
+            let start = memory::at_rest(&[pid], 0)?;
             clients.tell(&arrival.order(connections / 2))?;
-            let half = memory::at_rest(pid, settling)?;
+            let half = memory::at_rest(&[pid], settling)?;
             clients.tell(&arrival.order(connections / 2))?;
-            let full = memory::at_rest(pid, settling)?;
+            let full = memory::at_rest(&[pid], settling)?;
             clients.tell(&Order::Check)?;
             clients.tell(&Order::Close)?;
             process::sleep(SETTLING_NS);
-            let closed = memory::at_rest(pid, 0)?;
+            let closed = memory::at_rest(&[pid], 0)?;
             found.push(Found { start, half, full, closed });
         }
     }

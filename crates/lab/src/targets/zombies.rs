@@ -3,7 +3,8 @@
 use crate::targets::{Target, worst};
 use crate::zombies::Row;
 
-/// The targets that `lab zombies` measures, of what is to be as quick with zombies as without.
+/// The targets that `lab zombies` measures, of what is to be as quick with zombies as without. They are those of one
+/// process with as many zombies as were measured.
 pub fn of_zombies(rows: &[Row]) -> Vec<Target> {
     let sparing = [
         "gateway-epoll",
@@ -13,8 +14,9 @@ pub fn of_zombies(rows: &[Row]) -> Vec<Target> {
         "superpoll-rt-adaptive",
         "superpoll-rt-uring",
     ];
-    let ours = rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
-    let most = rows.iter().map(|row| row.zombies).max().unwrap_or(0);
+    let alone = || rows.iter().filter(|row| row.workers <= 1);
+    let ours = alone().filter(|row| sparing.contains(&row.subject.as_str()));
+    let most = alone().map(|row| row.zombies).max().unwrap_or(0);
     let at_most = ours.filter(|row| row.zombies == most && most > 0);
     ["echo", "web"]
         .into_iter()
@@ -47,6 +49,8 @@ mod tests {
             row("superpoll-rt-adaptive", "echo", 100, 1.5),
             row("gateway-adaptive", "web", 9900, 1.05),
         ];
+        let shared = Row { workers: 6, ..row("superpoll-rt-epoll", "echo", 102_400, 2.0) };
+        let rows = [&rows[..], &[shared]].concat();
         let kept: Vec<(f64, bool)> =
             of_zombies(&rows).iter().map(|t| (t.measured, t.is_kept())).collect();
         assert_eq!(kept, [(1.02, true), (1.05, false)]);

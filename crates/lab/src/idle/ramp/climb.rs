@@ -1,0 +1,198 @@
+//! Step by step towards a limit.
+
+use std::time::Instant;
+
+use crate::environment;
+use crate::error::{Error, Result};
+use crate::headroom::Headroom;
+use crate::idle::memory;
+use crate::idle::ramp::Row;
+use crate::idle::ramp::hosts::{self, Hosts};
+use crate::idle::subject::{Entry, Kind};
+use crate::idle::tls::Certificate;
+use crate::idle::trial::{Arrival, PARKING_NS, SETTLING_NS};
+use crate::output;
+use crate::progress::Progress;
+use crate::server::Place;
+
+/// What a connection takes of the machine's memory until that was measured, in bytes; a relayed one has two.
+const BYTES: u64 = 32 << 10;
+
+/// No connection takes less than this, whatever was measured beside others' work.
+const LEAST_BYTES: u64 = 8 << 10;
+
+/// A step is expected to take so many times as long as the one before.
+const LONGER: f64 = 2.2;
+
+/// How far a ramp may go.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections of the first step.
+    pub first: usize,
+    /// Steps at most.
+    pub steps: usize,
+    /// Server processes at most.
+    pub servers: usize,
+    /// Time for one kind of connections; the first step is made in any case.
+    pub seconds: f64,
+}
+
+/// The rows of all kinds.
+///
+/// # Errors
+///
+/// What a server says that does not start, or clients in the first step.
+pub fn all(
+    entries: &[Entry],
+    arrival: Arrival,
+    bounds: Bounds,
+    place: Place,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Row>> {
+    let making = |e| Error::system("making a folder for servers", e);
+    let folder = tempfile::tempdir().map_err(making)?;
+    let certificate = Certificate::make(folder.path())?;
+    let progress = Progress::new("idle --ramp", entries.len() * bounds.steps);
+    let mut rows = Vec::new();
+    for &entry in entries {
+        let hosts = Hosts::new(entry, arrival, place, &certificate, folder.path());
+        let (own, note) = climb(entry, hosts, bounds, |connections| {
+            progress.step(format!("{}, {connections} connections", entry.name));
+        })?;
+        rows.extend(own);
+        if let Some(note) = note {
+            output::note(&note);
+            notes.push(note);
+        }
+    }
+    Ok(rows)
+}
+
+/// How many connections a step may have, and what does not allow more. `bytes` is what one takes.
+fn possible(
+    entry: Entry,
+    connections: usize,
+    bounds: Bounds,
+    bytes: u64,
+    floor: u64,
+) -> (usize, &'static str) {
+    let (capacity, limit) = hosts::capacity(entry.kind);
+    let here = Headroom::here();
+    let available = environment::memory_available().unwrap_or(u64::MAX);
+    let by_memory = available.saturating_sub(floor) / bytes.max(1);
+    let by_memory = usize::try_from(by_memory).unwrap_or(usize::MAX);
+    // The limits of control groups, files and processes; memory of the machine has its own floor.
+    let (more, other) = here.connections(1, capacity, hosts::at_clients());
+    let more = if entry.kind == Kind::Relay { more / 2 } else { more };
+    let all = [
+        (bounds.servers.saturating_mul(capacity), limit),
+        (connections.saturating_add(by_memory), "memory"),
+        (connections.saturating_add(more), other.name()),
+    ];
+    all.into_iter().min_by_key(|(count, _)| *count).unwrap_or(all[0])
+}
+
+/// The steps of one kind, and what there is to be said of its end.
+fn climb(
+    entry: Entry,
+    mut hosts: Hosts,
+    bounds: Bounds,
+    mut told: impl FnMut(usize),
+) -> Result<(Vec<Row>, Option<String>)> {
+    let begun = Instant::now();
+    let available = || environment::memory_available().unwrap_or(u64::MAX);
+    let at_start = memory::of_machine()?;
+    let available_at_start = available();
+    let floor = available_at_start / 4;
+    let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
+    let mut bytes = if entry.kind == Kind::Relay { 2 * BYTES } else { BYTES };
+    let (mut rows, mut note): (Vec<Row>, Option<String>) = (Vec::new(), None);
+    let mut target = bounds.first;
+    let mut longest = 0.0f64;
+    let ended = loop {
+        let step = rows.len() + 1;
+        let elapsed = begun.elapsed().as_secs_f64();
+        if step > bounds.steps {
+            break "steps";
+        }
+        if step > 1 && elapsed + LONGER * longest > bounds.seconds {
+            break "time";
+        }
+        let (most, limit) = possible(entry, hosts.connections(), bounds, bytes, floor);
+        let is_last = target >= most;
+        let connections = target.min(most);
+        if connections <= hosts.connections() {
+            if rows.is_empty() {
+                return Err(Error::usage(format!(
+                    "{}: there is no room for a connection: {limit}",
+                    entry.name
+                )));
+            }
+            break limit;
+        }
+        told(connections);
+        hosts.prepare(connections)?;
+        let coming = Instant::now();
+        match hosts.grow(connections, || available() > floor) {
+            Ok(()) => {}
+            Err(error) if rows.is_empty() => return Err(error),
+            Err(error) => {
+                let had = hosts.connections();
+                note = Some(format!("{} beyond {had} connections: {error}", entry.name));
+                break "refused";
+            }
+        }
+        let seconds = coming.elapsed().as_secs_f64();
+        let now = memory::at_rest(&hosts.pids(), settling)?;
+        let count = hosts.connections().max(1) as f64;
+        let each = |now: u64, before: u64| (now as f64 - before as f64) / count;
+        let left = available();
+        rows.push(Row {
+            subject: entry.name.to_owned(),
+            kind: entry.kind.name().to_owned(),
+            step,
+            connections: hosts.connections(),
+            servers: hosts.servers(),
+            user_bytes_per_connection: each(now.user, hosts.start),
+            slab_bytes_per_connection: each(now.slab, at_start.slab),
+            socket_bytes_per_connection: each(now.sockets, at_start.sockets),
+            machine_bytes_per_connection: each(available_at_start, left),
+            available_bytes: left,
+            seconds,
+            limit: None,
+        });
+        if hosts.connections() < connections {
+            break "memory";
+        }
+        if is_last {
+            break limit;
+        }
+        let measured = each(available_at_start, left).max(0.0) as u64;
+        bytes = LEAST_BYTES.max(measured + measured / 2);
+        longest = longest.max(begun.elapsed().as_secs_f64() - elapsed);
+        target = target.saturating_mul(2);
+    };
+    if ended != "refused" {
+        hosts.close()?;
+    }
+    if let Some(last) = rows.last_mut() {
+        last.limit = Some(ended.to_owned());
+    }
+    Ok((rows, note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::idle::subject;
+
+    #[test]
+    fn the_limit_that_comes_first_is_named() {
+        let entry = subject::chosen(Some("raw-epoll")).unwrap().0[0];
+        let bounds = Bounds { first: 1, steps: 1, servers: 2, seconds: 1.0 };
+        let (capacity, _) = hosts::capacity(entry.kind);
+        // A byte for each, and no floor.
+        assert_eq!(possible(entry, 0, bounds, 1, 0), (2 * capacity, "descriptors"));
+        assert_eq!(possible(entry, 7, bounds, 1 << 10, u64::MAX), (7, "memory"));
+    }
+}
