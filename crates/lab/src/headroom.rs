@@ -45,7 +45,7 @@ impl fmt::Display for Limit {
 /// What is left. What the system does not tell does not limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headroom {
-    /// Bytes, of which a quarter stays with others.
+    /// Bytes that are available.
     memory: u64,
     files: u64,
     processes: u64,
@@ -67,8 +67,13 @@ impl Headroom {
         }
     }
 
+    /// The bytes that are available.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
     /// The bytes that may be used, all told.
-    pub fn budget(&self) -> u64 {
+    fn budget(&self) -> u64 {
         self.memory / 4 * 3
     }
 

@@ -103,7 +103,7 @@ pub struct Row {
 pub fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let kinds = options::kinds(&options.kind)?;
-    let (entries, notes) = waking::subjects(options.subjects.as_deref(), &DEFAULTS)?;
+    let (entries, mut notes) = waking::subjects(options.subjects.as_deref(), &DEFAULTS)?;
     notes.iter().for_each(|note| output::note(note));
     let most = channel::most_pairs();
     if options.total == 0 || options.total > most {
@@ -126,7 +126,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     let blocks = samples.div_ceil(BLOCK);
     let progress = Progress::new("wake", blocks * entries.len() * kinds.len());
-    let (rows, environment, pinned) = waking::apart(|writers, cores| {
+    let (mut rows, environment, pinned) = waking::apart(|writers, cores| {
         let (mut rows, mut environment) = (Vec::new(), None);
         for &kind in &kinds {
             let pairs = Pairs::open(kind, options.total)?;
@@ -152,6 +152,12 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         Ok::<_, Error>((rows, environment, !writers.is_empty()))
     })?;
     drop(progress);
+    for row in rows.extract_if(.., |row| row.samples == 0) {
+        let note =
+            format!("{} ({}) left out: it never slept while it waited", row.subject, row.kind);
+        output::note(&note);
+        notes.push(note);
+    }
     let parameters = [
         ("samples", json!(samples)),
         ("notes", json!(notes)),
@@ -173,12 +179,13 @@ fn related(kind: &str, options: &Options, entries: &[Entry], all: &[Vec<WakeUp>]
         own.iter().filter(|one| one.slept).map(|one| one.ns as f64).collect()
     };
     let times: Vec<Vec<f64>> = all.iter().map(slept).collect();
-    let measured = || entries.iter().zip(&times).filter(|(_, times)| !times.is_empty());
-    let epoll = measured()
+    let each = || entries.iter().zip(&times);
+    let epoll = each()
+        .filter(|(_, times)| !times.is_empty())
         .filter(|(entry, _)| ["raw-epoll-lt", "epoll-lt"].contains(&entry.name))
         .map(|(_, times)| statistics::median(times))
         .min_by(f64::total_cmp);
-    measured()
+    each()
         .map(|(entry, times)| Row {
             kind: kind.to_owned(),
             total: options.total,
@@ -226,6 +233,8 @@ mod tests {
         let rows = related("pipe", &Options::default(), &entries, &all);
         assert_eq!((rows[0].samples, rows[0].wake_ns_min, rows[0].wake_ns_p50), (2, 100.0, 200.0));
         assert_eq!(rows[1].p50_ratio, Some(5.0));
-        assert!(related("pipe", &Options::default(), &entries[..1], &[vec![]]).is_empty());
+        let awake = [vec![wake_up(5, false)], vec![wake_up(7, true)]];
+        let rows = related("pipe", &Options::default(), &entries, &awake);
+        assert_eq!((rows[0].samples, rows[1].samples, rows[1].p50_ratio), (0, 1, None));
     }
 }

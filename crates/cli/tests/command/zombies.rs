@@ -98,7 +98,7 @@ fn lab_zombies_shares_more_than_a_process_may_have_among_several() {
             positive(&own[3]["none_ratio"]["median"])
                 && positive(&own[3]["raw_epoll_ratio"]["median"])
         );
-        assert!(own[3]["machine_bytes_per_zombie"].is_number());
+        assert!(own[3]["kernel_bytes_per_zombie"].is_number());
     }
     let plot = folder.path().join("superpoll-report/zombies-web.svg");
     assert!(std::fs::read_to_string(plot).unwrap().contains("gateway-adaptive, 4 processes"));

@@ -13,7 +13,7 @@
 //! both ends of a connection in it and whatever else the machine does meanwhile.
 //!
 //! Ours are started as a user would, by this command (`server/program.rs`); nginx and haproxy take part where they are
-//! installed. `lab idle --ramp` goes on until there is a limit (`ramp/`). `service.rs` starts each, `clients.rs` are the clients, `memory.rs` reads, `trial.rs` has them take turns.
+//! installed. `lab idle --ramp` goes on until there is a limit (`ramp/`). `service.rs` starts each, `clients.rs` are the clients, `server/memory.rs` reads, `trial.rs` has them take turns.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,6 @@ use crate::options::Output;
 use crate::record::Record;
 
 mod clients;
-mod memory;
 pub mod plot;
 pub mod ramp;
 mod service;

@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(calls("sigio-plain").empty_reads, 8 * 16 * 2);
         let (here, _) = working(&chosen("uring-read").unwrap(), &pairs).unwrap();
         if !here.is_empty() {
-            // A call to wait and one to hand over, and no other reads.
+            // A call to wait and one to hand over the next two, and no other reads.
             let figures = calls("uring-read");
             assert_eq!((figures.calls_per_event, figures.empty_reads), (Some(1.0), 0));
         }

@@ -1,9 +1,10 @@
 //! Registered with io_uring: a read of each descriptor, submitted before there is anything to read.
 //!
 //! This is the completion model: nobody is told that something can be read, but that it has been read, into memory
-//! that the kernel was given beforehand. Bytes are taken from there, and the next reads are handed over, all in one
-//! call: when the loop goes back to wait, the kernel has a read of every descriptor. So a round has two system calls
-//! for all, whatever the number of events. The price is that every descriptor has memory for what may come.
+//! that the kernel was given beforehand. Bytes are taken from there, and the next reads are handed over with the call
+//! that waits for more, the last ones of a round by a call of their own: when the loop goes back to wait for the next
+//! round, the kernel has a read of every descriptor. It works off about twenty completions per call (`uring.rs`), so
+//! a call is for as many events, and no other reads. The price is that every descriptor has memory for what may come.
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
@@ -32,7 +33,7 @@ impl Subject for UringRead {
                 .wait(|pair, bytes| ledger.note(pair, bytes))
                 .map_err(|e| Error::system("reading in an io_uring", e))?;
         }
-        Ok(())
+        self.0.submit().map_err(|e| Error::system("starting reads in an io_uring again", e))
     }
 
     fn calls(&self) -> Option<u64> {

@@ -20,6 +20,7 @@ use crate::sys::{descriptor, process, socket};
 pub mod client;
 pub mod clients;
 pub mod generator;
+pub mod memory;
 pub mod processors;
 pub mod program;
 pub mod rounds;

@@ -7,11 +7,10 @@ use tempfile::TempDir;
 
 use crate::channel::{self, Kind};
 use crate::echo::subject::Connections;
-use crate::environment;
 use crate::error::{Error, Result};
 use crate::server::generator::{Connection, Generator};
 use crate::server::turns::Runner;
-use crate::server::{Place, Server};
+use crate::server::{Place, Server, memory};
 use crate::sys::socket;
 use crate::zombies::crowd::Crowd;
 use crate::zombies::gateway;
@@ -30,8 +29,8 @@ pub struct Live<C: Connection> {
     pub crowd: Crowd,
     /// The server, and those who ask it.
     pub runner: Runner<C>,
-    /// What this machine has less memory available than before, by zombie, in bytes; none where that is not known.
-    pub machine_bytes_per_zombie: Option<f64>,
+    /// What the kernel has more in use than before, by zombie, in bytes: slabs and pages for sockets.
+    pub kernel_bytes_per_zombie: Option<f64>,
     /// The folders that are served.
     pub folders: Vec<TempDir>,
 }
@@ -53,7 +52,7 @@ pub fn set_up<C: Connection>(
     let work = entry.work()?;
     let (mut servers, mut folders) = (Vec::new(), Vec::new());
     let (mut ports, mut zombies) = (Vec::new(), Vec::new());
-    let before = environment::memory_available();
+    let before = memory::of_machine()?;
     for worker in 0..point.workers {
         let own = share(point.zombies, point.workers, worker);
         let total = own + share(active, point.workers, worker);
@@ -69,12 +68,11 @@ pub fn set_up<C: Connection>(
         servers.iter_mut().try_for_each(Server::until_ready)?;
     }
     crowd.ask()?;
-    let taken = before.zip(environment::memory_available());
-    let machine_bytes_per_zombie = taken
-        .filter(|_| point.zombies > 0)
-        .map(|(before, now)| (before as f64 - now as f64) / point.zombies as f64);
+    let now = memory::of_machine()?;
+    let taken = (now.slab + now.sockets) as f64 - (before.slab + before.sockets) as f64;
+    let kernel_bytes_per_zombie = (point.zombies > 0).then(|| taken / point.zombies as f64);
     let runner = Runner::of_workers(name, servers, load)?;
-    Ok(Live { crowd, runner, machine_bytes_per_zombie, folders })
+    Ok(Live { crowd, runner, kernel_bytes_per_zombie, folders })
 }
 
 /// Starts one process that gets so many connections. Returns its port, and the folder that it serves, if it does.

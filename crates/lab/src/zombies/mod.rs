@@ -99,10 +99,10 @@ pub struct Row {
     pub epoll_ctl_per_request: Option<f64>,
     /// Rounds measured.
     pub rounds: usize,
-    /// What the machine had less memory available when the zombies had come, by zombie, in bytes: both ends, the
-    /// server's and the clients' memory, and whatever else the machine did.
+    /// What the kernel had more in use when the zombies had come, by zombie, in bytes: slabs and pages for sockets, both
+    /// ends, and whatever else the machine did meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_bytes_per_zombie: Option<f64>,
+    pub kernel_bytes_per_zombie: Option<f64>,
     /// Processor time against that of the same server, in as many processes, without zombies.
     pub none_ratio: Option<Ratio>,
     /// Time on the clock against that of the same server, in as many processes, without zombies.

@@ -21,7 +21,7 @@ pub fn servers(rows: &[Row]) -> Table {
         "waits/request",
         "/ raw-epoll",
         "10-90 %",
-        "bytes/zombie",
+        "kernel bytes/zombie",
     ]);
     for row in rows {
         let [cpu, cpu_spread] = ratio(row.none_ratio);
@@ -50,7 +50,7 @@ pub fn servers(rows: &[Row]) -> Table {
 
 /// Of few zombies it is lost in what else the machine does.
 fn bytes(row: &Row) -> String {
-    let bytes = row.machine_bytes_per_zombie.filter(|_| row.zombies >= 1000);
+    let bytes = row.kernel_bytes_per_zombie.filter(|_| row.zombies >= 1000);
     bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"))
 }
 
@@ -72,7 +72,7 @@ mod tests {
         let row = |zombies, none_ratio| Row {
             subject: "ours".to_owned(),
             workers: 3,
-            machine_bytes_per_zombie: Some(8123.4),
+            kernel_bytes_per_zombie: Some(8123.4),
             zombies,
             cpu_ns_per_request_median: 4321.0,
             seconds: 0.25,

@@ -152,7 +152,7 @@ impl<'a> Trial<'a> {
                     match fleet::set_up(entry, point, self.options.active, self.place, connect) {
                         Ok(live) => {
                             runners.push(live.runner);
-                            about.push((entry, point, live.machine_bytes_per_zombie));
+                            about.push((entry, point, live.kernel_bytes_per_zombie));
                             crowds.push(live.crowd);
                             folders.extend(live.folders);
                         }
@@ -184,7 +184,7 @@ impl<'a> Trial<'a> {
             let each = runners.iter_mut().zip(&requests);
             for ((runner, &requests), &(entry, point, bytes)) in each.zip(&about) {
                 let row = self.row(runner, entry, point, requests)?;
-                rows.push(Row { machine_bytes_per_zombie: bytes, ..row });
+                rows.push(Row { kernel_bytes_per_zombie: bytes, ..row });
             }
             relate(&mut rows, &runners);
             // The yardstick is reported as it was beside the first ones.

@@ -2,10 +2,8 @@
 
 use std::time::Instant;
 
-use crate::environment;
 use crate::error::{Error, Result};
 use crate::headroom::Headroom;
-use crate::idle::memory;
 use crate::idle::ramp::Row;
 use crate::idle::ramp::hosts::{self, Hosts};
 use crate::idle::subject::{Entry, Kind};
@@ -13,7 +11,7 @@ use crate::idle::tls::Certificate;
 use crate::idle::trial::{Arrival, PARKING_NS, SETTLING_NS};
 use crate::output;
 use crate::progress::Progress;
-use crate::server::Place;
+use crate::server::{Place, memory};
 
 /// What a connection takes of the machine's memory until that was measured, in bytes; a relayed one has two.
 const BYTES: u64 = 32 << 10;
@@ -78,10 +76,9 @@ fn possible(
 ) -> (usize, &'static str) {
     let (capacity, limit) = hosts::capacity(entry.kind);
     let here = Headroom::here();
-    let available = environment::memory_available().unwrap_or(u64::MAX);
-    let by_memory = available.saturating_sub(floor) / bytes.max(1);
+    let by_memory = here.memory().saturating_sub(floor) / bytes.max(1);
     let by_memory = usize::try_from(by_memory).unwrap_or(usize::MAX);
-    // The limits of control groups, files and processes; memory of the machine has its own floor.
+    // Those of files and processes; memory has its own floor.
     let (more, other) = here.connections(1, capacity, hosts::at_clients());
     let more = if entry.kind == Kind::Relay { more / 2 } else { more };
     let all = [
@@ -100,7 +97,7 @@ fn climb(
     mut told: impl FnMut(usize),
 ) -> Result<(Vec<Row>, Option<String>)> {
     let begun = Instant::now();
-    let available = || environment::memory_available().unwrap_or(u64::MAX);
+    let available = || Headroom::here().memory();
     let at_start = memory::of_machine()?;
     let available_at_start = available();
     let floor = available_at_start / 4;
@@ -167,8 +164,11 @@ fn climb(
         if is_last {
             break limit;
         }
-        let measured = each(available_at_start, left).max(0.0) as u64;
-        bytes = LEAST_BYTES.max(measured + measured / 2);
+        // Twice what the servers and the kernel take: the clients' memory comes on top, and what others do meanwhile is
+        // not to end a ramp, as it would if all that the machine has less were counted.
+        let all = |of: memory::Memory| of.user + of.slab + of.sockets;
+        let taken = each(all(now), all(at_start) + hosts.start).max(0.0);
+        bytes = LEAST_BYTES.max(2 * taken as u64);
         longest = longest.max(begun.elapsed().as_secs_f64() - elapsed);
         target = target.saturating_mul(2);
     };

@@ -9,13 +9,12 @@ use crate::channel;
 use crate::error::{Error, Result};
 use crate::headroom;
 use crate::idle::clients::{self, Order};
-use crate::idle::memory;
 use crate::idle::service::{self, Service};
 use crate::idle::subject::{Entry, Kind};
 use crate::idle::tls::Certificate;
 use crate::idle::trial::{Arrival, RESERVE};
-use crate::server::Place;
 use crate::server::clients::Clients;
+use crate::server::{Place, memory};
 
 /// The most connections of one process of clients.
 const EACH: usize = 5000;

@@ -99,7 +99,8 @@ impl Reads {
         refusal
     }
 
-    /// Waits for ever for reads that are over, tells what each has read, and starts it again, all with one more call.
+    /// Hands over what was started, waits for ever for reads that are over, tells what each has read, and starts it
+    /// again, from the next call on.
     #[inline(always)]
     pub fn wait(&mut self, mut read: impl FnMut(usize, &[u8])) -> io::Result<()> {
         self.enter(1)?;
@@ -117,7 +118,7 @@ impl Reads {
         }
         completed.clear();
         self.completed = completed;
-        self.submit()
+        Ok(())
     }
 
     /// System calls so far.
