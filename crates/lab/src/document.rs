@@ -75,8 +75,12 @@ macro_rules! records {
 records! {
     /// Where `poll` beats `epoll` and the reverse.
     atr as "atr": crate::atr::Row,
+    /// Blocked loops, over the descriptors of `lab atr`.
+    atr_latency as "atr-latency": crate::latency::Row,
     /// Busy and idle descriptors together.
     mix as "mix": crate::mix::Row,
+    /// Blocked loops, over the sizes of `lab mix`.
+    mix_latency as "mix-latency": crate::latency::Row,
     /// Four ways to learn what is ready.
     models as "models": crate::models::Row,
     /// Loops that have gone quiet.
@@ -101,6 +105,8 @@ records! {
     zombies as "zombies": crate::zombies::Row,
     /// Memory of connections that do nothing.
     idle as "idle": crate::idle::Row,
+    /// Connections that do nothing, until there is a limit.
+    idle_ramp as "idle-ramp": crate::idle::ramp::Row,
     /// Babysitters.
     sit as "sit": crate::sit::Row,
 }

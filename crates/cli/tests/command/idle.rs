@@ -85,7 +85,9 @@ fn lab_idle_climbs_until_descriptors_are_used_up() {
     }
     let report = folder.path().join("superpoll-report");
     assert!(std::fs::read_to_string(report.join("idle-ramp.svg")).unwrap().contains("connections"));
-    assert!(std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2>idle-ramp"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("id=\"idle-ramp\"")
+    );
 }
 
 #[test]

@@ -122,20 +122,21 @@ pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     })
 }
 
-/// A server of `lab zombies` with the most zombies that were measured.
+/// A server of `lab zombies` with the most zombies that were measured of one process.
 pub fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
     let rows = records.zombies.iter().flat_map(|record| &record.rows);
-    rows.filter(|row| row.subject == subject && row.zombies > 0).max_by_key(|row| row.zombies)
+    rows.filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
+        .max_by_key(|row| row.zombies)
 }
 
-/// A server of `lab zombies` with so many.
+/// A server of `lab zombies` with so many, in one process.
 pub fn with_zombies<'a>(
     records: &'a Records,
     subject: &str,
     zombies: usize,
 ) -> Option<&'a zombies::Row> {
     let mut rows = records.zombies.iter().flat_map(|record| &record.rows);
-    rows.find(|row| row.subject == subject && row.zombies == zombies)
+    rows.find(|row| row.workers <= 1 && row.subject == subject && row.zombies == zombies)
 }
 
 /// A relay under a load.

@@ -11,12 +11,16 @@ use crate::error::Result;
 use crate::page::Page;
 
 mod atr;
+mod atr_latency;
 mod echo;
 mod files;
 mod herd;
 mod http;
 mod idle;
+mod idle_ramp;
+mod latency;
 mod mix;
+mod mix_latency;
 mod models;
 mod registrations;
 mod relay;
@@ -57,9 +61,11 @@ pub struct Origin<'a> {
 }
 
 /// All of them, in the order of the page.
-pub const ALL: [Experiment; 15] = [
+pub const ALL: [Experiment; 18] = [
     atr::EXPERIMENT,
+    atr_latency::EXPERIMENT,
     mix::EXPERIMENT,
+    mix_latency::EXPERIMENT,
     models::EXPERIMENT,
     wake::EXPERIMENT,
     registrations::EXPERIMENT,
@@ -72,6 +78,7 @@ pub const ALL: [Experiment; 15] = [
     timers::EXPERIMENT,
     zombies::EXPERIMENT,
     idle::EXPERIMENT,
+    idle_ramp::EXPERIMENT,
     sit::EXPERIMENT,
 ];
 

@@ -12,10 +12,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "zombies",
     title: "connections that are silent",
     method: "A few clients ask and are answered; all other connections have asked once and keep silent. \
-             Measured is the processor time of the server's process by request, and the time on the clock \
-             for all requests; “/ none” is the ratio to the same server without zombies, round by round.",
+             Measured is the processor time of the server's processes by request, and the time on the clock \
+             for all requests; “/ none” is the ratio to the same server, in as many processes, without \
+             zombies, round by round. More zombies than one process may have are shared by several.",
     quick: "zombies --quick --seconds 20",
-    full: "zombies --seconds 300",
+    full: "zombies --seconds 240",
     origin: origin!(zombies),
     part,
     figures,
@@ -35,7 +36,10 @@ fn part(records: &Records, page: &mut Page<'_>) -> Result<()> {
 fn figures(records: &Records) -> Vec<Figure> {
     let rows = records.zombies.iter().flat_map(|record| &record.rows);
     rows.map(|row| Figure {
-        at: format!("{} zombies, {}", row.zombies, row.subject),
+        at: match row.workers {
+            0 | 1 => format!("{} zombies, {}", row.zombies, row.subject),
+            several => format!("{} zombies, {several} processes, {}", row.zombies, row.subject),
+        },
         name: "processor time by request, ns".to_owned(),
         value: row.cpu_ns_per_request_median,
         low: row.cpu_ns_per_request_min,

@@ -11,6 +11,7 @@
 
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -64,7 +65,7 @@ const BLOCK: (usize, usize) = (5, 50);
 const GUESS: f64 = 0.008;
 
 /// One subject with so many descriptors.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

@@ -12,6 +12,7 @@
 //! (a note says how), or the bounds of the experiment itself, `time` and `steps`. What can be known beforehand is: the
 //! last step is cut down to what is possible, and so nothing is driven against the wall.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -34,7 +35,7 @@ const DEFAULTS: &str =
     "superpoll-keep-alive,superpoll-long-poll,superpoll-websocket,superpoll-relay";
 
 /// One step of one kind of connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The server and the kind.
     pub subject: String,
