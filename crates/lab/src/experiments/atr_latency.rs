@@ -9,10 +9,11 @@ use crate::page::Page;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "atr-latency",
     title: "a blocked loop, by how many it watches",
-    method: "Some descriptors are busy for a while, one of them or as many as were asked for. Then nothing happens for five milliseconds, the loop sleeps, and a child process on \
-             another processor writes one byte to any descriptor. Measured is the time from right before \
-             the write until the byte is read. “Awake” counts wake-ups that are left out because the loop \
-             was not seen asleep before the write.",
+    method: "Some descriptors are busy for a while, one of them or as many as were asked for. Then \
+             nothing happens for five milliseconds, the loop sleeps, and a child process on another \
+             processor writes one byte to any descriptor. Measured is the time from right before the \
+             write until the byte is read. “Awake” counts wake-ups that are left out because the loop was \
+             not seen asleep before the write.",
     quick: "atr --latency --quick --seconds 10",
     full: "atr --latency --seconds 120",
     origin: origin!(atr_latency),
