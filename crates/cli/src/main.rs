@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
     all, atr, comparison, echo, files, herd, http, idle, latency, mix, models, output, png,
-    registrations, relay, ring, sit as babysitting, targets, timers, verify, wake, zombies,
+    registrations, relay, ring, sit as babysitting, targets, threads, timers, verify, wake,
+    zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -64,6 +65,8 @@ enum Lab {
     Mix(mix::Options),
     /// Try, signals, ask, register: four ways to learn what is ready, over the active/total ratio
     Models(models::Options),
+    /// A thread for each descriptor against loops over events, over the active/total ratio
+    Threads(threads::Options),
     /// What it costs to begin and end watching, one by one and in batches
     Registrations(registrations::Options),
     /// How long a loop that has gone quiet takes to wake up
@@ -172,6 +175,10 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         Lab::Models(options) => {
             let record = models::run(&options)?;
             output::models(&record, &options.output)
+        }
+        Lab::Threads(options) => {
+            let record = threads::run(&options)?;
+            output::threads(&record, &options.output)
         }
         Lab::Registrations(options) => {
             let record = registrations::run(&options)?;

@@ -179,6 +179,12 @@ impl Pairs {
         Ok(())
     }
 
+    /// Takes the writers out, so that they can be closed while the readers are in use: these see the end then.
+    #[cfg(test)]
+    pub(crate) fn take_writers(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.writers)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.readers.len()

@@ -74,7 +74,21 @@ pub fn threads() -> usize {
 
 /// Memory that can be had without taking it from others, in bytes, if the kernel says.
 pub fn memory_available() -> Option<u64> {
-    let text = field("/proc/meminfo", "MemAvailable")?;
+    kilobytes(&field("/proc/meminfo", "MemAvailable")?)
+}
+
+/// What the stacks of all threads of the machine take in the kernel, in bytes, if it says.
+pub fn kernel_stacks() -> Option<u64> {
+    kilobytes(&field("/proc/meminfo", "KernelStack")?)
+}
+
+/// Memory that this process has written to and shares with nobody, in bytes, if the kernel says.
+pub fn memory_touched() -> Option<u64> {
+    kilobytes(&field("/proc/self/smaps_rollup", "Private_Dirty")?)
+}
+
+/// Bytes from a number of kilobytes with its unit.
+fn kilobytes(text: &str) -> Option<u64> {
     text.trim_end_matches("kB").trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
@@ -145,5 +159,7 @@ mod tests {
         assert!(here.kernel.contains('.') && here.rustc.starts_with("rustc"));
         assert!(!here.summary().contains('/'));
         assert!(memory_available().is_some_and(|bytes| bytes > 1 << 20));
+        assert!(memory_touched().is_some_and(|bytes| bytes > 1 << 12));
+        assert!(kernel_stacks().is_some_and(|bytes| bytes > 1 << 12));
     }
 }

@@ -167,6 +167,18 @@ pub fn models(record: &Record<crate::models::Row>, output: &Output) -> Result<()
     say_where(report)
 }
 
+/// Prints and writes the results of `lab threads`.
+///
+/// # Errors
+///
+/// As [`write()`] and [`print()`].
+pub fn threads(record: &Record<crate::threads::Row>, output: &Output) -> Result<()> {
+    let report = write(record, output)?;
+    crate::say!("{}\n", record.environment.summary())?;
+    print(crate::threads::table::text(&record.rows))?;
+    say_where(report)
+}
+
 /// Prints and writes the results of `lab registrations`.
 ///
 /// # Errors

@@ -68,10 +68,20 @@ impl Sweep {
         Ok(Sweep { kinds, placements, totals, active, shares, notes })
     }
 
+    /// Has a total be a smaller one; of it no more can be active.
+    pub fn lower(&mut self, total: usize, to: usize) {
+        for one in self.totals.iter_mut().filter(|one| **one == total) {
+            *one = to;
+        }
+        self.totals.dedup();
+    }
+
     /// How many are active at each point over `total`.
     pub fn points(&self, total: usize) -> Vec<usize> {
         if let Some(active) = &self.active {
-            return active.clone();
+            let mut active: Vec<usize> = active.iter().map(|&count| count.min(total)).collect();
+            active.dedup();
+            return active;
         }
         let of_all = |share: &f64| ((total as f64 * share).round() as usize).max(1);
         let mut points = vec![1];

@@ -66,10 +66,15 @@ pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
     // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one thread
     // in the parent no lock is held in it. The calls take integers.
     unsafe {
+        let parent = libc::getpid();
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // A parent that has ended before the call above is not there to take its child along.
+                if libc::getppid() != parent {
+                    libc::_exit(1);
+                }
                 let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
                 libc::_exit(if ended.is_ok() { 0 } else { 101 })
             }
@@ -169,6 +174,41 @@ pub fn thread_time() -> u64 {
     // SAFETY: the kernel writes one timespec, which outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How often the threads of this process have given up their processor by themselves, and how often it was taken away.
+pub fn switches() -> (u64, u64) {
+    // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        (usage.ru_nvcsw as u64, usage.ru_nivcsw as u64)
+    }
+}
+
+/// Has this thread, and those that it starts, take a processor from nobody when they wake up: they wait until it is
+/// given up, or until its share is used up.
+pub fn preempt_nobody() -> io::Result<()> {
+    // SAFETY: all zeros is a valid parameter (this policy knows no priority); the kernel reads it.
+    let returned = unsafe {
+        let parameter: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter)
+    };
+    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How many processes and threads the user of this process may have (`ulimit -u`), if that is limited.
+pub fn tasks_allowed() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the kernel writes one rlimit structure, which outlives the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// The user of this process.
+pub fn user() -> u32 {
+    // SAFETY: the call takes nothing and returns a number.
+    unsafe { libc::geteuid() }
 }
 
 /// Has writes to a pipe without readers fail instead of ending the process.

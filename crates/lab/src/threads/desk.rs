@@ -1,0 +1,299 @@
+//! What the writer and a subject share: what is due, and the proof that it was done.
+//!
+//! A subject is another process, perhaps of a thousand threads, so its ledger lies in memory that both have. Each pair
+//! has a word there, with the number of bytes that were read and their sum; a common count says when the last of a
+//! round was read, and whoever read that notes the time and wakes the writer. That is an atomic addition for an event
+//! and, under threads, a line of memory that moves between processors, the same for all subjects.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::{Error, Result};
+use crate::sys::memory::SharedNumbers;
+use crate::sys::{descriptor, process};
+
+/// Bytes that will have been read in all when the round is over, and whether the last one is to report.
+const DUE: usize = 0;
+const ASKED: usize = 1;
+/// Bytes read, apart from what is only looked at.
+const READ: usize = 8;
+/// What the reader of the last byte leaves.
+const FINISHED: usize = 16;
+const VOLUNTARY: usize = 17;
+const INVOLUNTARY: usize = 18;
+/// What a subject says of itself when it is set up.
+const STARTED: usize = 19;
+const MEMORY: usize = 20;
+const SET_UP: usize = 21;
+const FAILURE: usize = 22;
+/// Threads that are about to wait for the first time.
+const ARRIVED: usize = 23;
+/// The words of the pairs.
+const FIRST: usize = 24;
+
+/// A byte's part of a pair's word: one read, and its value.
+const ONE_READ: u64 = 1 << 32;
+
+/// A read has room for more than comes, so that nobody needs another to learn that nothing is left.
+pub const ROOM: usize = 16;
+
+/// What a socket sends back is this much more than what came.
+pub const ANSWER: u8 = 1;
+
+/// What became of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// What was read was noted and, if that is asked for, answered.
+    Took,
+    /// There was nothing.
+    Nothing,
+    /// There is no writer any more.
+    Ended,
+}
+
+/// What a subject says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Set {
+    /// Threads it has.
+    pub threads: u64,
+    /// Memory that it has touched to be set up, in bytes.
+    pub memory: u64,
+    /// How long that took, in nanoseconds.
+    pub ns: u64,
+}
+
+/// Both sides of the desk; each process has its own copy of this and the same numbers.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    shared: Arc<SharedNumbers>,
+    done: RawFd,
+    answers: bool,
+}
+
+/// The pipe by which the writer is woken.
+#[derive(Debug)]
+pub struct Bell {
+    /// Where the writer waits.
+    pub wait: OwnedFd,
+    /// What the subject rings with. The writer closes its copy, so that the end of a subject is one of the pipe.
+    pub ring: OwnedFd,
+}
+
+impl Desk {
+    /// For so many pairs, and the bell that rings when a round is done; its ringing end must be open in the subject's
+    /// process. With `answers` each byte is sent back as well.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if there is no memory or no pipe.
+    pub fn new(pairs: usize, answers: bool) -> Result<(Desk, Bell)> {
+        let failed = |source| Error::system("setting a desk up for a subject", source);
+        let (wait, ring) = descriptor::pipe().map_err(failed)?;
+        for end in [&wait, &ring] {
+            descriptor::set_blocking(end.as_raw_fd(), true).map_err(failed)?;
+        }
+        let shared = SharedNumbers::new(FIRST + pairs).map_err(failed)?;
+        let desk = Desk { shared: Arc::new(shared), done: ring.as_raw_fd(), answers };
+        Ok((desk, Bell { wait, ring }))
+    }
+
+    /// Reads what there is of a pair.
+    #[inline(always)]
+    pub fn read(&self, pair: usize, fd: RawFd) -> Outcome {
+        let mut buffer = [0; ROOM];
+        match usize::try_from(descriptor::read(fd, &mut buffer)) {
+            Ok(0) => Outcome::Ended,
+            Ok(count) => self.took(pair, &buffer[..count], fd),
+            Err(_) => self.nothing(),
+        }
+    }
+
+    #[cold]
+    fn nothing(&self) -> Outcome {
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::Interrupted => Outcome::Nothing,
+            _ => {
+                self.failed(&error);
+                Outcome::Ended
+            }
+        }
+    }
+
+    /// Notes bytes that were read of a pair, and answers them on `fd` if that is asked for.
+    #[inline(always)]
+    pub fn took(&self, pair: usize, bytes: &[u8], fd: RawFd) -> Outcome {
+        for &byte in bytes {
+            if self.answers && !descriptor::write_byte(fd, byte.wrapping_add(ANSWER)) {
+                self.failed(&io::Error::last_os_error());
+                return Outcome::Ended;
+            }
+            self.shared[FIRST + pair].fetch_add(ONE_READ + u64::from(byte), Ordering::Relaxed);
+            let read = self.shared[READ].fetch_add(1, Ordering::AcqRel) + 1;
+            if read == self.shared[DUE].load(Ordering::Relaxed) {
+                self.finish();
+            }
+        }
+        Outcome::Took
+    }
+
+    #[cold]
+    fn finish(&self) {
+        self.shared[FINISHED].store(process::now(), Ordering::Relaxed);
+        if self.shared[ASKED].load(Ordering::Relaxed) != 0 {
+            let (voluntary, involuntary) = process::switches();
+            self.shared[VOLUNTARY].store(voluntary, Ordering::Relaxed);
+            self.shared[INVOLUNTARY].store(involuntary, Ordering::Relaxed);
+        }
+        self.tell();
+    }
+
+    fn tell(&self) {
+        // A writer that is gone needs to know nothing.
+        let _ = descriptor::write_byte(self.done, b'.');
+    }
+
+    /// A thread of the subject is about to wait for the first time.
+    pub fn arrive(&self) {
+        self.shared[ARRIVED].fetch_add(1, Ordering::Release);
+    }
+
+    /// Threads that have arrived.
+    pub fn arrived(&self) -> u64 {
+        self.shared[ARRIVED].load(Ordering::Acquire)
+    }
+
+    /// The subject is set up; wakes the writer.
+    pub fn set(&self, set: Set) {
+        self.shared[STARTED].store(set.threads, Ordering::Relaxed);
+        self.shared[MEMORY].store(set.memory, Ordering::Relaxed);
+        self.shared[SET_UP].store(set.ns, Ordering::Relaxed);
+        self.tell();
+    }
+
+    /// It could have only so many threads.
+    pub fn had(&self, threads: u64) {
+        self.shared[STARTED].store(threads, Ordering::Relaxed);
+    }
+
+    /// The subject cannot go on; wakes the writer. The first cause counts.
+    pub fn failed(&self, error: &io::Error) {
+        let number = error.raw_os_error().unwrap_or(libc::EIO) as u64;
+        let order = Ordering::Relaxed;
+        let _ = self.shared[FAILURE].compare_exchange(0, number, order, order);
+        self.tell();
+    }
+
+    /// Why the subject cannot go on, if so.
+    pub fn failure(&self) -> Option<io::Error> {
+        match self.shared[FAILURE].load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(io::Error::from_raw_os_error(number as i32)),
+        }
+    }
+
+    /// What the subject has said of itself.
+    pub fn about(&self) -> Set {
+        let of = |place| self.shared[place].load(Ordering::Relaxed);
+        Set { threads: of(STARTED), memory: of(MEMORY), ns: of(SET_UP) }
+    }
+
+    /// The writer's: so many more bytes make a round, whose last reader is to report its process' switches or not. Said
+    /// before any is written.
+    pub fn expect(&self, bytes: usize, report: bool) {
+        self.shared[ASKED].store(u64::from(report), Ordering::Relaxed);
+        self.shared[DUE].fetch_add(bytes as u64, Ordering::Release);
+    }
+
+    /// When the last byte of the round was read, by the monotonic clock.
+    pub fn finished(&self) -> u64 {
+        self.shared[FINISHED].load(Ordering::Relaxed)
+    }
+
+    /// Switches of all threads, voluntary and not, as reported last.
+    pub fn switches(&self) -> (u64, u64) {
+        let of = |place| self.shared[place].load(Ordering::Relaxed);
+        (of(VOLUNTARY), of(INVOLUNTARY))
+    }
+
+    /// Ends a round: each active pair's byte must have been read once, and nothing besides.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Work`] with what is wrong.
+    pub fn close(&self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
+        let wrong = |found: String| Err(Error::Work { subject, found });
+        let (read, due) = (&self.shared[READ], &self.shared[DUE]);
+        let (read, due) = (read.load(Ordering::Acquire), due.load(Ordering::Relaxed));
+        if read != due {
+            return wrong(format!("{due} bytes were written since the beginning, {read} read"));
+        }
+        for &pair in active {
+            let word = self.shared[FIRST + pair as usize].swap(0, Ordering::Relaxed);
+            if word != ONE_READ + u64::from(byte) {
+                let (count, sum) = (word / ONE_READ, word % ONE_READ);
+                return wrong(format!(
+                    "the reader of pair {pair} was read {count} times and gave {sum}, not {byte}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::{Kind, Pairs};
+
+    #[test]
+    fn the_last_byte_of_a_round_wakes_the_writer_and_wrong_work_is_found() {
+        let pairs = Pairs::open(Kind::Pipe, 3).unwrap();
+        let (desk, bell) = Desk::new(3, false).unwrap();
+        let wait = &bell.wait;
+        descriptor::set_blocking(wait.as_raw_fd(), false).unwrap();
+        let write =
+            |pair: usize, byte| assert!(descriptor::write_byte(pairs.writers()[pair], byte));
+        let read = |pair: usize| desk.read(pair, pairs.readers()[pair]);
+
+        desk.expect(2, false);
+        write(0, 7);
+        write(2, 7);
+        assert_eq!((read(1), read(0)), (Outcome::Nothing, Outcome::Took));
+        assert_eq!(descriptor::read_byte(wait.as_raw_fd()), None);
+        let error = desk.close("test", &[0, 2], 7).unwrap_err().to_string();
+        assert!(error.contains("2 bytes were written since the beginning, 1 read"), "{error}");
+        assert_eq!(read(2), Outcome::Took);
+        assert_eq!(descriptor::read_byte(wait.as_raw_fd()), Some(b'.'));
+        assert!(desk.finished() > 0);
+        desk.close("test", &[0, 2], 7).unwrap();
+
+        // Another byte than was written, and one twice instead of another.
+        desk.expect(1, true);
+        write(1, 8);
+        assert_eq!(read(1), Outcome::Took);
+        let error = desk.close("test", &[1], 9).unwrap_err().to_string();
+        assert!(error.contains("pair 1 was read 1 times and gave 8, not 9"), "{error}");
+        desk.expect(2, false);
+        write(0, 1);
+        write(0, 1);
+        assert_eq!(read(0), Outcome::Took);
+        let error = desk.close("test", &[0, 1], 1).unwrap_err().to_string();
+        assert!(error.contains("pair 0 was read 2 times"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_answers_and_the_end_of_a_pair_is_no_failure() {
+        let pairs = Pairs::open(Kind::Unix, 1).unwrap();
+        let (desk, _bell) = Desk::new(1, true).unwrap();
+        let (reader, writer) = (pairs.readers()[0], pairs.writers()[0]);
+        desk.expect(1, false);
+        assert!(descriptor::write_byte(writer, 255));
+        assert_eq!(desk.read(0, reader), Outcome::Took);
+        assert_eq!(descriptor::read_byte(writer), Some(255u8.wrapping_add(ANSWER)));
+        assert_eq!(desk.read(0, -1), Outcome::Ended);
+        assert_eq!(desk.failure().unwrap().raw_os_error(), Some(libc::EBADF));
+    }
+}

@@ -1,0 +1,191 @@
+//! What reads: a thread for each descriptor, and loops over events, a file each.
+//!
+//! A subject is set up in a process of its own and then reads for ever: whatever byte comes it takes to the
+//! [`Desk`]. It ends when a writer is gone.
+
+use std::os::fd::{OwnedFd, RawFd};
+
+use crate::by_name::by_name;
+use crate::channel::Kind;
+use crate::error::Result;
+use crate::options;
+use crate::threads::desk::Desk;
+
+mod ours;
+mod pool;
+mod raw_epoll;
+mod raw_poll;
+mod runtime;
+mod thread_each;
+
+/// What a subject is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat<'a> {
+    /// What they are.
+    pub kind: Kind,
+    /// The numbers of the readers.
+    pub readers: &'a [RawFd],
+    /// The readers.
+    pub handles: &'a [OwnedFd],
+    /// Where bytes go.
+    pub desk: &'a Desk,
+    /// Processors that it may run on.
+    pub processors: usize,
+}
+
+/// A subject that is set up.
+pub trait Reading {
+    /// Threads it has, the calling one included.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// Reads until a writer is gone.
+    ///
+    /// # Errors
+    ///
+    /// What a wait says.
+    fn read_on(self: Box<Self>) -> Result<()>;
+}
+
+type SetUp = for<'a> fn(Seat<'a>) -> Result<Box<dyn Reading + 'a>>;
+
+/// Who wakes up when a byte comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// The thread of its descriptor, out of a read that blocks.
+    Threads,
+    /// A loop that waits for events.
+    Events,
+}
+
+impl Family {
+    /// Its name in tables and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::Threads => "threads",
+            Family::Events => "events",
+        }
+    }
+}
+
+/// A subject by name.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its name in tables and records.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Who wakes up.
+    pub family: Family,
+    /// Whether it needs rounds to find its placement.
+    pub adapts: bool,
+    /// Whether it is another than its neighbours only where it has several processors.
+    pub spreads: bool,
+    /// Sets it up.
+    pub set_up: SetUp,
+}
+
+by_name!(Entry);
+
+const fn events(name: &'static str, about: &'static str, set_up: SetUp) -> Entry {
+    Entry { name, about, family: Family::Events, adapts: false, spreads: false, set_up }
+}
+
+/// The threads that all is about.
+pub const THREADS: &str = "thread-per-descriptor";
+
+/// All subjects.
+pub const ALL: &[Entry] = &[
+    Entry {
+        family: Family::Threads,
+        ..events(THREADS, "a blocking read in a thread for each", thread_each::set_up)
+    },
+    Entry {
+        spreads: true,
+        ..events("pool-epoll", "a thread and an epoll set for each processor", pool::set_up)
+    },
+    events("raw-poll", "a C programmer's poll loop", raw_poll::set_up),
+    events("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::set_up),
+    Entry { adapts: true, ..events("superpoll", "our poller, adaptive", ours::set_up) },
+    Entry {
+        adapts: true,
+        ..events("superpoll-rt", "our runtime, adaptive, a task for each", runtime::set_up)
+    },
+];
+
+/// The subjects that a list with commas names; all if there is none.
+///
+/// # Errors
+///
+/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
+pub fn chosen(text: Option<&str>) -> Result<Vec<Entry>> {
+    options::named(text.unwrap_or("all"), ALL, |e| e.name, |_| true, "no subject of lab threads")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::channel::Pairs;
+    use crate::sys::descriptor;
+    use crate::threads::desk::ANSWER;
+
+    #[test]
+    fn every_subject_reads_each_byte_once_on_every_kind_until_a_writer_is_gone() {
+        for kind in Kind::ALL {
+            for entry in ALL {
+                // A subject's readers are its own, as it may have them block.
+                let mut pairs = Pairs::open(kind, 12).unwrap();
+                let writers = pairs.take_writers();
+                let pairs = &pairs;
+                let (desk, bell) = Desk::new(12, kind != Kind::Pipe).unwrap();
+                std::thread::scope(|scope| {
+                    let subject = scope.spawn(|| {
+                        let (readers, handles) = (pairs.readers(), pairs.reader_handles());
+                        let seat = Seat { kind, readers, handles, desk: &desk, processors: 2 };
+                        let reading = (entry.set_up)(seat).unwrap();
+                        assert!(reading.threads() >= 1);
+                        desk.set(crate::threads::desk::Set::default());
+                        reading.read_on()
+                    });
+                    let done = || descriptor::read_byte(bell.wait.as_raw_fd());
+                    assert_eq!(done(), Some(b'.'), "{}", entry.name);
+                    for round in 0..200u32 {
+                        let active: Vec<u32> = (0..12)
+                            .filter(|n| round % 12 == *n || n % (1 + round / 24) == 0)
+                            .collect();
+                        let byte = round as u8;
+                        desk.expect(active.len(), false);
+                        for &pair in &active {
+                            assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
+                        }
+                        assert_eq!(done(), Some(b'.'), "{}", entry.name);
+                        desk.close(entry.name, &active, byte).unwrap();
+                        for &pair in active.iter().filter(|_| kind != Kind::Pipe) {
+                            let answer = loop {
+                                let fd = pairs.writers()[pair as usize];
+                                if let Some(answer) = descriptor::read_byte(fd) {
+                                    break answer;
+                                }
+                            };
+                            assert_eq!(answer, byte.wrapping_add(ANSWER));
+                        }
+                    }
+                    drop(writers);
+                    subject.join().unwrap().unwrap();
+                });
+                assert!(desk.failure().is_none(), "{}: {:?}", entry.name, desk.failure());
+            }
+        }
+    }
+
+    #[test]
+    fn subjects_are_chosen_by_name() {
+        assert_eq!(chosen(None).unwrap(), ALL);
+        assert_eq!(chosen(Some("raw-poll,all")).unwrap().len(), ALL.len());
+        let error = chosen(Some("fibres")).unwrap_err().to_string();
+        assert!(error.contains("\"fibres\"") && error.contains(THREADS), "{error}");
+    }
+}

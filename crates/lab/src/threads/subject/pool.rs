@@ -1,0 +1,40 @@
+//! As many threads as processors, each with an epoll set of its own over its share of the descriptors: what servers
+//! with worker threads do. The shares are dealt out one by one, so that neighbours are on different threads.
+
+use std::thread::{Builder, JoinHandle};
+
+use super::raw_epoll::Loop;
+use super::{Reading, Seat};
+use crate::error::{Error, Result};
+
+struct Pool {
+    own: Loop,
+    others: Vec<JoinHandle<Result<()>>>,
+}
+
+pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let workers = seat.processors.clamp(1, seat.readers.len().max(1));
+    let share = |worker: usize| Loop::over(seat, |pair| pair % workers == worker);
+    let mut others = Vec::with_capacity(workers - 1);
+    for worker in 1..workers {
+        let mut share = share(worker)?;
+        let thread = Builder::new().spawn(move || share.turn());
+        others.push(thread.map_err(|e| Error::system("starting a worker thread", e))?);
+    }
+    Ok(Box::new(Pool { own: share(0)?, others }))
+}
+
+impl Reading for Pool {
+    fn threads(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn read_on(mut self: Box<Self>) -> Result<()> {
+        self.own.turn()?;
+        for thread in self.others {
+            // One that panicked has said so, and its bytes are missing.
+            thread.join().unwrap_or(Ok(()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! `epoll(7)`, level-triggered, in one thread, as its manual page shows it.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use super::{Reading, Seat};
+use crate::error::{Error, Result};
+use crate::sys::{descriptor, epoll};
+use crate::threads::desk::{Desk, Outcome};
+
+/// A set over some of the readers, and who reads what it reports.
+pub(super) struct Loop {
+    set: OwnedFd,
+    events: Vec<epoll::Raw>,
+    readers: Vec<RawFd>,
+    desk: Desk,
+}
+
+pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
+    Ok(Box::new(Loop::over(seat, |_| true)?))
+}
+
+impl Loop {
+    /// A set of those pairs that `has` names.
+    pub(super) fn over(seat: Seat<'_>, has: impl Fn(usize) -> bool) -> Result<Loop> {
+        let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+        let mut count = 0;
+        for (pair, &fd) in seat.readers.iter().enumerate().filter(|(pair, _)| has(*pair)) {
+            descriptor::set_blocking(fd, false)
+                .and_then(|()| epoll::add(&set, fd, libc::EPOLLIN as u32, pair as u64))
+                .map_err(|e| Error::system(format!("watching descriptor {fd} with epoll"), e))?;
+            count += 1;
+        }
+        let events = vec![epoll::Raw { events: 0, u64: 0 }; count.max(1)];
+        Ok(Loop { set, events, readers: seat.readers.to_vec(), desk: seat.desk.clone() })
+    }
+
+    /// Reads what is reported until a writer is gone.
+    pub(super) fn turn(&mut self) -> Result<()> {
+        loop {
+            let count = epoll::wait(self.set.as_raw_fd(), &mut self.events);
+            let Ok(count) = usize::try_from(count) else { return Err(Error::last("epoll_wait")) };
+            for event in &self.events[..count] {
+                let pair = event.u64 as usize;
+                if self.desk.read(pair, self.readers[pair]) == Outcome::Ended {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Reading for Loop {
+    fn read_on(mut self: Box<Self>) -> Result<()> {
+        self.turn()
+    }
+}

@@ -1,0 +1,43 @@
+//! `poll(2)` in one thread, as its manual page shows it: one array, and a walk that stops after the last ready entry.
+
+use super::{Reading, Seat};
+use crate::error::{Error, Result};
+use crate::sys::{descriptor, poll};
+use crate::threads::desk::{Desk, Outcome};
+
+struct RawPoll {
+    set: Vec<libc::pollfd>,
+    desk: Desk,
+}
+
+pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let mut set = Vec::with_capacity(seat.readers.len());
+    for &fd in seat.readers {
+        descriptor::set_blocking(fd, false)
+            .map_err(|e| Error::system(format!("having descriptor {fd} not block"), e))?;
+        set.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    }
+    Ok(Box::new(RawPoll { set, desk: seat.desk.clone() }))
+}
+
+impl Reading for RawPoll {
+    fn read_on(mut self: Box<Self>) -> Result<()> {
+        loop {
+            let mut ready = poll::wait(&mut self.set);
+            if ready < 0 {
+                return Err(Error::last("poll"));
+            }
+            for (pair, entry) in self.set.iter().enumerate() {
+                if entry.revents != 0 {
+                    if self.desk.read(pair, entry.fd) == Outcome::Ended {
+                        return Ok(());
+                    }
+                    ready -= 1;
+                    if ready == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Our runtime in one thread: a task for each descriptor, which reads as the thread of one would and gives way instead
+//! of blocking. A runtime owns what it reads, so each task has a duplicate of its descriptor.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use futures_lite::{AsyncRead, AsyncReadExt};
+use superpoll_rt::net::TcpStream;
+use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::{BackendKind, Runtime, pipe};
+
+use super::{Reading, Seat};
+use crate::channel::Kind;
+use crate::error::{Error, Result};
+use crate::sys::descriptor;
+use crate::threads::desk::{Desk, Outcome, ROOM};
+
+/// Whether a task has ended, and who is to know.
+#[derive(Default)]
+struct End {
+    reached: Cell<bool>,
+    waker: Cell<Option<Waker>>,
+}
+
+struct Tasks {
+    runtime: Runtime,
+    end: Rc<End>,
+}
+
+/// What a task reads, and where it notes that.
+struct Part {
+    pair: usize,
+    fd: RawFd,
+    desk: Desk,
+    end: Rc<End>,
+}
+
+fn said(error: superpoll_rt::Error) -> Error {
+    Error::usage(error.to_string())
+}
+
+pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build().map_err(said)?;
+    let end = Rc::new(End::default());
+    let start_all = async {
+        for (pair, &fd) in seat.readers.iter().enumerate() {
+            let part = Part { pair, fd, desk: seat.desk.clone(), end: end.clone() };
+            let own = descriptor::duplicate(fd)?;
+            match seat.kind {
+                Kind::Pipe => start(part, pipe::reader_from(own)?),
+                Kind::Unix => start(part, UnixStream::from_std(own.into())?),
+                Kind::Tcp => start(part, TcpStream::from_std(own.into())?),
+            }
+        }
+        io::Result::Ok(())
+    };
+    runtime
+        .block_on(start_all)
+        .map_err(said)?
+        .map_err(|e| Error::system("handing a descriptor to the runtime", e))?;
+    Ok(Box::new(Tasks { runtime, end }))
+}
+
+fn start(part: Part, mut reader: impl AsyncRead + Unpin + 'static) {
+    drop(superpoll_rt::spawn(async move {
+        let mut buffer = [0; ROOM];
+        loop {
+            match reader.read(&mut buffer).await {
+                Ok(0) => break,
+                Ok(count) => {
+                    if part.desk.took(part.pair, &buffer[..count], part.fd) == Outcome::Ended {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    part.desk.failed(&error);
+                    break;
+                }
+            }
+        }
+        part.end.reached.set(true);
+        if let Some(waker) = part.end.waker.take() {
+            waker.wake();
+        }
+    }));
+}
+
+impl Reading for Tasks {
+    fn read_on(self: Box<Self>) -> Result<()> {
+        let end = self.end.clone();
+        let ended = poll_fn(|cx| {
+            if end.reached.get() {
+                return Poll::Ready(());
+            }
+            end.waker.set(Some(cx.waker().clone()));
+            Poll::Pending
+        });
+        self.runtime.block_on(ended).map_err(said)
+    }
+}

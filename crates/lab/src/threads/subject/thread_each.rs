@@ -1,0 +1,51 @@
+//! A thread for each descriptor, asleep in a read: no poller at all, the kernel's scheduler is the dispatcher.
+
+use std::thread::{Builder, JoinHandle};
+
+use super::{Reading, Seat};
+use crate::error::{Error, Result};
+use crate::sys::{descriptor, process};
+use crate::threads::desk::Outcome;
+
+/// Addresses for a stack. Of memory only the pages that are touched are taken, two or three.
+const STACK: usize = 64 * 1024;
+
+struct ThreadEach {
+    threads: Vec<JoinHandle<()>>,
+}
+
+pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let mut threads = Vec::with_capacity(seat.readers.len());
+    for (pair, &fd) in seat.readers.iter().enumerate() {
+        descriptor::set_blocking(fd, true)
+            .map_err(|e| Error::system(format!("having descriptor {fd} block"), e))?;
+        let desk = seat.desk.clone();
+        let read = move || {
+            desk.arrive();
+            while desk.read(pair, fd) != Outcome::Ended {}
+        };
+        let thread = Builder::new().stack_size(STACK).spawn(read).map_err(|source| {
+            seat.desk.had(pair as u64);
+            Error::system(format!("starting thread {} of {}", pair + 1, seat.readers.len()), source)
+        })?;
+        threads.push(thread);
+    }
+    while seat.desk.arrived() < threads.len() as u64 {
+        process::sleep(200_000);
+    }
+    Ok(Box::new(ThreadEach { threads }))
+}
+
+impl Reading for ThreadEach {
+    fn threads(&self) -> usize {
+        self.threads.len() + 1
+    }
+
+    fn read_on(self: Box<Self>) -> Result<()> {
+        for thread in self.threads {
+            // One that panicked has said so, and its bytes are missing.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+}
