@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::record::{Field, check_record, json, positive};
-use crate::start::{SMALL, succeed};
+use crate::start::{SMALL, limited, succeed, superpoll};
 
 #[test]
 fn lab_herd_counts_who_is_woken_and_who_accepts() {
@@ -73,4 +73,74 @@ fn lab_herd_has_blocking_waiters_and_engines_too() {
         let accepted = row["accepts_max"].as_u64().unwrap() + row["accepts_min"].as_u64().unwrap();
         assert_eq!(accepted, 8, "{way}");
     }
+}
+
+#[test]
+fn lab_herd_makes_do_with_the_processes_that_it_may_have_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        "lab herd --processes 2,300 --connects 4 --subjects epoll,accept --no-report --json x";
+    let output = limited(folder.path(), 200, &format!("{arguments} {}", SMALL.join(" ")));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(
+        errors.contains("asked for 300 processes, had ") && errors.contains("ulimit -u"),
+        "{errors}"
+    );
+    let record = json(&folder.path().join("x"));
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    let sizes: Vec<u64> = rows.iter().map(|row| row["processes"].as_u64().unwrap()).collect();
+    assert!(sizes[0] == 2 && (3..200).contains(&sizes[2]), "{sizes:?}");
+    assert!(record["parameters"]["notes"][0].as_str().unwrap().contains("asked for 300"));
+}
+
+#[test]
+fn no_waiter_outlives_lab_herd_when_it_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut herd = superpoll()
+        .current_dir(folder.path())
+        .args(["lab", "herd", "--processes", "40", "--connects", "100000000"])
+        .args(["--subjects", "accept", "--no-report", "--repetitions", "1"])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let waiters = until(|| {
+        let waiters = children_of(herd.id());
+        (waiters.len() == 40).then_some(waiters)
+    });
+    herd.kill().unwrap();
+    herd.wait().unwrap();
+    // Who reaps them is not ours to say: what has ended may still have its number.
+    let ended = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.map_or(true, |stat| {
+            let state = stat.rsplit(')').next().unwrap().trim_start().chars().next();
+            matches!(state, Some('Z' | 'X')) || !stat.contains("superpoll")
+        })
+    };
+    until(|| waiters.iter().all(ended).then_some(()));
+}
+
+/// Waits for something that comes, for up to half a minute.
+fn until<T>(mut come: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..3000 {
+        if let Some(it) = come() {
+            return it;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("it did not come");
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let behind = stat.rsplit(')').next().unwrap_or_default().to_owned();
+        behind.split_whitespace().nth(1) == Some(&parent.to_string())
+    };
+    processes.filter(is_child).collect()
 }

@@ -1,5 +1,7 @@
 //! Starts the built command, as a user would.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -37,4 +39,23 @@ pub fn refused(arguments: &[&str]) -> String {
     assert!(errors.starts_with("superpoll: "), "{errors}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments:?} left files");
     errors
+}
+
+/// Runs it in a folder as a user who may have so many processes and threads. The superuser's are not limited, so what that
+/// one starts here is somebody else's, to whom the folder is opened.
+pub fn limited(folder: &Path, tasks: usize, arguments: &str) -> Output {
+    let mut everybody = std::fs::metadata(folder).unwrap().permissions();
+    everybody.set_mode(0o777);
+    std::fs::set_permissions(folder, everybody).unwrap();
+    // The folder that it was built in may not be open to others.
+    std::fs::copy(superpoll().get_program(), folder.join("superpoll")).unwrap();
+    let mut command = Command::new("bash");
+    command.env_remove("SUPERPOLL_BACKEND").current_dir(folder);
+    command.args(["-c", &format!("ulimit -u {tasks} && exec ./superpoll {arguments}")]);
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        // Each caller another one, since limits are of all processes of a user.
+        let user = 61_000 + std::process::id() % 1000 * 4 + u32::from(arguments.contains("herd"));
+        command.uid(user).gid(user);
+    }
+    command.output().unwrap()
 }

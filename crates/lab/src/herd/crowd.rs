@@ -6,8 +6,13 @@
 //! fewer waiters than there are. Looking at each of thousands would leave the caches full of other things,
 //! and the next connection would pay for that: a machine on which only one process runs, this one, is at
 //! rest, and only if it does not come to that within some time is each looked at.
+//!
+//! How many there can be is known for certain only when they are there: a fork may be refused, and so may what a process
+//! needs to wait, of which the kernel has so much for all. A crowd makes do with those that it got, and says what kept
+//! the others away. None outlives this process, however that ends: each has asked the kernel to be killed with it.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -18,16 +23,28 @@ use std::sync::atomic::Ordering;
 use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
+use crate::herd::shortage::{code_of, is_a_limit, why};
 use crate::herd::way::{Post, Tell, Way, engines};
+use crate::limits;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
 
-/// What the shared numbers mean; those after are the connections of each waiter.
+/// What the shared numbers mean; those after are the connections of each waiter, and then what became of each.
 const READY: usize = 0;
 const FAILED: usize = 1;
 const ACCEPTED: usize = 2;
 const PORT: usize = 3;
-const FIRST: usize = 4;
+/// Waiters that could not have what they need to wait, and what the kernel said to one of them.
+const REFUSED: usize = 4;
+const LIMIT: usize = 5;
+const FIRST: usize = 6;
+
+/// What became of a waiter, as it says; zero before.
+const WAITS: u64 = 1;
+const LEFT: u64 = 2;
+
+/// Of those that are refused something because there are so many, a part is given back: others need some, too.
+const GIVEN_BACK: usize = 16;
 
 /// How many processes run, among other things.
 const LOAD: &str = "/proc/loadavg";
@@ -40,9 +57,14 @@ const LOOKS: usize = 400;
 pub struct Crowd {
     shared: Arc<SharedNumbers>,
     children: Vec<process::Child>,
-    /// Of each waiter, what the kernel says of it.
-    states: Vec<File>,
+    /// Where the kernel tells of each waiter.
     folders: Vec<PathBuf>,
+    /// Which of the shared numbers are the waiters'.
+    numbers: Vec<usize>,
+    /// How many could not have what they need, of those that were let go.
+    refused: u64,
+    /// Why there are fewer than were asked for.
+    shortage: Option<String>,
     load: File,
     port: u16,
     // Of no use here but to keep the port.
@@ -50,20 +72,23 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts so many waiters and returns when all are asleep.
+    /// Starts so many waiters, or as many as limits allow, perhaps none, and returns when all are asleep.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if a process cannot be started or set up.
+    /// [`Error::System`] if a process cannot be set up for another reason.
     pub fn gather(way: Way, waiters: usize, dups: usize, of_pipe: bool) -> Result<Crowd> {
         let failed = |doing: String| move |source| Error::system(doing, source);
-        let shared = SharedNumbers::new(FIRST + waiters)
+        let shared = SharedNumbers::new(FIRST + 2 * waiters)
             .map_err(failed("sharing memory with processes".to_owned()))?;
         let mut crowd = Crowd {
             shared: Arc::new(shared),
-            children: Vec::new(),
-            states: Vec::new(),
+            // Forked processes keep the pages that this one has written to meanwhile: the fewer the better.
+            children: Vec::with_capacity(waiters),
             folders: Vec::new(),
+            numbers: Vec::with_capacity(waiters),
+            refused: 0,
+            shortage: None,
             load: File::open(LOAD).map_err(failed(format!("opening {LOAD}")))?,
             port: 0,
             _listener: None,
@@ -73,28 +98,42 @@ impl Crowd {
             Some(spread) => crowd.start_engines(waiters, way.backend(), spread)?,
             None => crowd.start_processes(way, waiters, dups, of_pipe)?,
         }
-        let mut seen = 0;
-        crowd.wait_until(|shared| {
-            let ready = shared[READY].load(Ordering::Acquire);
-            if ready > seen {
-                // Thousands may take their time, as long as they come.
-                seen = ready;
-                process::watch(way.name);
-            }
-            ready == waiters as u64
-        })?;
         if way.engines.is_some() {
+            crowd.wait_for_all(way, waiters)?;
             crowd.port = crowd.shared[PORT].load(Ordering::Acquire) as u16;
             crowd.find_threads()?;
+            crowd.look_at_each()?;
+        } else {
+            let started = crowd.children.len();
+            crowd.refused = crowd.wait_for_all(way, started)?;
+            let gives_back = crowd.shortage.is_some();
+            crowd.let_the_refused_go(waiters, dups, gives_back);
+            crowd.look_at_each()?;
+            // Those who leave later do so before all others are asleep.
+            while crowd.refused != crowd.shared[REFUSED].load(Ordering::Acquire) {
+                crowd.refused = crowd.wait_for_all(way, started)?;
+                crowd.let_the_refused_go(waiters, dups, false);
+                crowd.look_at_each()?;
+            }
         }
-        for folder in &crowd.folders {
-            let file = File::open(folder.join("stat"))
-                .map_err(failed(format!("opening {}", folder.join("stat").display())))?;
-            crowd.states.push(file);
-        }
-        crowd.look_at_each()?;
         process::unwatch();
         Ok(crowd)
+    }
+
+    /// Waits until so many have begun to wait or could not; returns how many could not.
+    fn wait_for_all(&self, way: Way, started: usize) -> Result<u64> {
+        let (mut seen, mut without) = (0, 0);
+        self.wait_until(|shared| {
+            let [ready, refused] = [READY, REFUSED].map(|at| shared[at].load(Ordering::Acquire));
+            if ready + refused > seen {
+                // Thousands may take their time, as long as they come.
+                seen = ready + refused;
+                process::watch(way.name);
+            }
+            without = refused;
+            ready + refused >= started as u64
+        })?;
+        Ok(without)
     }
 
     fn start_processes(
@@ -115,35 +154,57 @@ impl Crowd {
             // With a listener for each, the first has the one whose port was chosen; it is not kept
             // here, where nobody would accept what the kernel assigns to it.
             let own = match number {
-                0 => None,
-                _ if way.own_listener => Some(socket::listen(self.port, true).map_err(listening)?),
-                _ => None,
+                0 => Ok(None),
+                _ if way.own_listener => socket::listen(self.port, true).map(Some),
+                _ => Ok(None),
             };
-            let stands_at = own.as_ref().unwrap_or(&listener).as_raw_fd();
             let shared = &self.shared;
-            let child = process::fork(|| {
-                descriptor::close_all_but(&mut [stands_at]);
-                let (tally, count) = (shared.clone(), shared.clone());
-                let tell = Tell {
-                    ready: Rc::new(move || {
-                        count[READY].fetch_add(1, Ordering::Release);
-                    }),
-                    accepted: Rc::new(move || {
-                        tally[FIRST + number].fetch_add(1, Ordering::Relaxed);
-                        tally[ACCEPTED].fetch_add(1, Ordering::Release);
-                    }),
-                };
-                let stood = Post::take_up(number, stands_at, dups, of_pipe)
-                    .and_then(|post| (way.stand)(post, &tell));
-                note_failure(shared, stood);
+            let child = own.and_then(|own| {
+                process::fork(|| {
+                    let stands_at = own.as_ref().unwrap_or(&listener).as_raw_fd();
+                    descriptor::close_all_but(&mut [stands_at]);
+                    let (tally, count) = (shared.clone(), shared.clone());
+                    let tell = Tell {
+                        ready: Rc::new(move || {
+                            count[FIRST + waiters + number].store(WAITS, Ordering::Relaxed);
+                            count[READY].fetch_add(1, Ordering::Release);
+                        }),
+                        accepted: Rc::new(move || {
+                            tally[FIRST + number].fetch_add(1, Ordering::Relaxed);
+                            tally[ACCEPTED].fetch_add(1, Ordering::Release);
+                        }),
+                    };
+                    let stood = Post::take_up(number, stands_at, dups, of_pipe)
+                        .and_then(|post| (way.stand)(post, &tell));
+                    match stood.as_ref().err().map(code_of) {
+                        // A program that changes what it watches with its next wait hears of it there.
+                        Some(code) if is_a_limit(code) => {
+                            shared[LIMIT].store(code as u64, Ordering::Relaxed);
+                            let state = &shared[FIRST + waiters + number];
+                            if state.swap(LEFT, Ordering::Relaxed) == WAITS {
+                                shared[READY].fetch_sub(1, Ordering::Relaxed);
+                            }
+                            shared[REFUSED].fetch_add(1, Ordering::Release);
+                        }
+                        _ => note_failure(shared, stood),
+                    }
+                })
             });
-            let doing = format!(
-                "starting process {} of {waiters} (fewer with --processes, or a higher ulimit -u)",
-                number + 1
-            );
-            let child = child.map_err(|source| Error::system(doing, source))?;
-            self.folders.push(PathBuf::from(format!("/proc/{}", child.pid())));
-            self.children.push(child);
+            match child {
+                Ok(child) => {
+                    self.children.push(child);
+                    self.numbers.push(number);
+                }
+                Err(error) if error.raw_os_error().is_some_and(is_a_limit) => {
+                    let limit = limits::tasks().map_or_else(String::new, |room| room.limit);
+                    self.shortage = Some(format!("no process can be started: {error} ({limit})"));
+                    break;
+                }
+                Err(source) => {
+                    let doing = format!("starting process {} of {waiters}", number + 1);
+                    return Err(Error::system(doing, source));
+                }
+            }
         }
         if !way.own_listener {
             self._listener = Some(listener);
@@ -174,7 +235,43 @@ impl Crowd {
         })
         .map_err(|source| Error::system("starting a process for our runtime", source))?;
         self.children.push(child);
+        self.numbers = (0..engines).collect();
         Ok(())
+    }
+
+    /// Ends those that could not have what they need to wait, and some of the others, whose places somebody else needs.
+    fn let_the_refused_go(&mut self, asked: usize, dups: usize, gives_back: bool) {
+        let waits =
+            |number: usize| self.shared[FIRST + asked + number].load(Ordering::Relaxed) == WAITS;
+        let mut kept: Vec<bool> = self.numbers.iter().map(|&number| waits(number)).collect();
+        let some_left = kept.contains(&false);
+        if some_left {
+            let code = self.shared[LIMIT].load(Ordering::Relaxed) as i32;
+            self.shortage = Some(format!("no more can wait: {}", why(code, dups)));
+        }
+        if some_left || gives_back {
+            let count = kept.iter().filter(|kept| **kept).count();
+            let waiting = kept.iter_mut().rev().filter(|kept| **kept);
+            waiting.take(count / GIVEN_BACK).for_each(|kept| *kept = false);
+        }
+        if kept.first() == Some(&false) {
+            // The first has the only listener with the port, or is the one that waits for it.
+            kept.fill(false);
+        }
+        let gone = self.children.iter().zip(&kept).filter(|(_, kept)| !**kept);
+        // All at once, as they would wake each other by ending.
+        gone.for_each(|(child, _)| child.kill());
+        let mut place = kept.iter();
+        self.children.retain(|_| place.next() == Some(&true));
+        let mut place = kept.iter();
+        self.numbers.retain(|_| place.next() == Some(&true));
+        let folder = |child: &process::Child| PathBuf::from(format!("/proc/{}", child.pid()));
+        self.folders = self.children.iter().map(folder).collect();
+    }
+
+    /// How many wait, and why not more if more were asked for.
+    pub fn size(&self) -> (usize, Option<&str>) {
+        (self.numbers.len(), self.shortage.as_deref())
     }
 
     /// The threads of the one child.
@@ -239,16 +336,21 @@ impl Crowd {
 
     /// Waits until all sleep. Nobody is woken meanwhile, so each has to be found asleep once.
     fn look_at_each(&self) -> Result<()> {
-        for (state, folder) in self.states.iter().zip(&self.folders) {
+        for folder in &self.folders {
             let mut buffer = [0; 512];
+            let path = folder.join("stat");
             loop {
-                let length = state.read_at(&mut buffer, 0).map_err(|source| {
-                    Error::system(format!("reading {}", folder.join("stat").display()), source)
-                })?;
+                // Opened each time: they are more than this process may have open.
+                let length = File::open(&path)
+                    .and_then(|mut state| state.read(&mut buffer))
+                    .map_err(|e| Error::system(format!("reading {}", path.display()), e))?;
                 match state_of(&buffer[..length]) {
                     Some(b'S') => break,
                     Some(b'Z' | b'X') | None => {
                         self.check()?;
+                        if self.refused != self.shared[REFUSED].load(Ordering::Acquire) {
+                            break;
+                        }
                         return Err(Error::usage("a waiting process has ended by itself"));
                     }
                     _ => process::sleep(50_000),
@@ -269,7 +371,8 @@ impl Crowd {
 
     /// How many connections each waiter has got.
     pub fn accepts(&self) -> Vec<u64> {
-        self.shared.all()[FIRST..].iter().map(|count| count.load(Ordering::Relaxed)).collect()
+        let of = |number: &usize| self.shared[FIRST + number].load(Ordering::Relaxed);
+        self.numbers.iter().map(of).collect()
     }
 }
 
@@ -281,7 +384,7 @@ impl Drop for Crowd {
 }
 
 fn note_failure(shared: &SharedNumbers, stood: std::io::Result<()>) {
-    let number = stood.err().and_then(|error| error.raw_os_error()).unwrap_or(libc::EIO);
+    let number = stood.err().as_ref().map_or(libc::EIO, code_of);
     shared[FAILED].store(number as u64, Ordering::Release);
 }
 

@@ -23,8 +23,9 @@ use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::channel;
-use crate::environment::{self, Environment};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::limits::{self, Room};
 use crate::options::{self, Output};
 use crate::output;
 use crate::pace::{self, Pace};
@@ -35,6 +36,7 @@ use crate::sys::{descriptor, process, socket};
 
 mod crowd;
 pub mod plot;
+mod shortage;
 pub mod table;
 mod way;
 
@@ -44,7 +46,7 @@ use way::Way;
 /// Options of `lab herd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096, or 1,16,64 if quick]
+    /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096,16384, or 1,16,64 if quick]
     #[arg(long, value_name = "LIST")]
     pub processes: Option<String>,
     /// Duplicates of the listener that each waits for as well; with any, a control with as many of a
@@ -76,7 +78,7 @@ impl Default for Options {
 }
 
 /// No more processes than this are started at a time.
-pub const MOST_PROCESSES: usize = 4096;
+pub const MOST_PROCESSES: usize = 16_384;
 
 /// No more engines of our runtime: each is a thread with descriptors of its own.
 const MOST_ENGINES: usize = 256;
@@ -84,9 +86,12 @@ const MOST_ENGINES: usize = 256;
 /// Connections to a herd in one block, at least and at most, unless a number was asked for.
 const CONNECTS: (usize, usize) = (40, 500);
 
+/// Beyond so many processes, of which each must be found asleep between two connections, there are fewer at least.
+const LARGE: (usize, usize) = (4096, 10);
+
 /// What a process and a descriptor that it waits for take of memory, in bytes, at most: the kernel's and,
 /// with our runtime, a task for each.
-const MEMORY: (u64, u64) = (600_000, 1_500);
+const MEMORY: (u64, u64) = (450_000, 1_500);
 
 /// One way of waiting by so many.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -95,6 +100,9 @@ pub struct Row {
     pub subject: String,
     /// Waiting processes, or engines of our runtime.
     pub processes: usize,
+    /// As many were asked for; more than there are where a limit did not allow them.
+    #[serde(default)]
+    pub asked: usize,
     /// Descriptors that each waits for besides the listener.
     pub dups: usize,
     /// Of what these are duplicates: `listener` or `pipe`.
@@ -148,27 +156,20 @@ struct Point {
     of_pipe: bool,
 }
 
-fn points(options: &Options) -> Result<Vec<Point>> {
-    let default = if options.output.quick { "1,16,64" } else { "1,16,256,1024,4096" };
-    let sizes = options::numbers("--processes", options.processes.as_deref().unwrap_or(default))?;
-    let memory = environment::memory_available();
-    for &processes in &sizes {
-        if processes == 0 || processes > MOST_PROCESSES {
-            return Err(Error::usage(format!(
-                "--processes {processes} is not possible: give 1 to {MOST_PROCESSES}"
-            )));
-        }
-        let dups = options.dups as u64;
-        let needed = processes as u64 * (MEMORY.0 + MEMORY.1.saturating_mul(dups));
-        if let Some(memory) = memory.filter(|memory| needed > memory / 2) {
-            return Err(Error::usage(format!(
-                "--processes {processes} with --dups {dups} may take {} MB and {} MB are free: ask for \
-                 less than half of that",
-                needed / 1_000_000,
-                memory / 1_000_000
-            )));
-        }
+/// The herds to measure, and what is measured otherwise than was asked for.
+fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
+    let default = if options.output.quick { "1,16,64" } else { "1,16,256,1024,4096,16384" };
+    let mut sizes =
+        options::numbers("--processes", options.processes.as_deref().unwrap_or(default))?;
+    if let Some(bad) = sizes.iter().find(|&&size| size == 0 || size > MOST_PROCESSES) {
+        return Err(Error::usage(format!(
+            "--processes {bad} is not possible: give 1 to {MOST_PROCESSES}"
+        )));
     }
+    let bytes = MEMORY.0.saturating_add(MEMORY.1.saturating_mul(options.dups as u64));
+    let rooms = [limits::tasks(), limits::in_memory(bytes)].into_iter().flatten();
+    let notes =
+        rooms.min_by_key(|room| room.most).map_or_else(Vec::new, |room| shrink(&mut sizes, &room));
     // One descriptor for each, and some for everything else.
     let most = channel::most_pairs() * 2;
     if options.dups > most {
@@ -189,7 +190,18 @@ fn points(options: &Options) -> Result<Vec<Point>> {
             }
         }
     }
-    Ok(points)
+    Ok((points, notes))
+}
+
+/// Lowers sizes to what there is room for, and says so.
+fn shrink(sizes: &mut [usize], room: &Room) -> Vec<String> {
+    let most = usize::try_from(room.most).unwrap_or(usize::MAX).max(1);
+    let too_large = sizes.iter_mut().filter(|size| **size > most);
+    too_large.map(|size| fewer(std::mem::replace(size, most), most, &room.limit)).collect()
+}
+
+fn fewer(asked: usize, had: usize, why: &str) -> String {
+    format!("asked for {asked} processes, had {had}: {why}")
 }
 
 /// The ways that were asked for, and why some of them are left out.
@@ -224,6 +236,8 @@ fn takes_part(way: &Way, point: Point) -> bool {
 /// What the herds of one way and size gave.
 #[derive(Debug, Default)]
 struct Measured {
+    /// Waiters in each; none before the first.
+    size: Option<usize>,
     times: Vec<f64>,
     woken: u64,
     accepts: Vec<u64>,
@@ -236,8 +250,9 @@ struct Measured {
 /// [`Error::Usage`] for options that make no sense; [`Error::System`] if processes cannot be had.
 pub fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let points = points(options)?;
-    let (ways, notes) = subjects(options.subjects.as_deref())?;
+    let (points, mut notes) = points(options)?;
+    let (ways, absent) = subjects(options.subjects.as_deref())?;
+    notes.extend(absent);
     notes.iter().for_each(|note| output::note(note));
     if options.connects == Some(0) {
         return Err(Error::usage("--connects 0 measures nothing: give 1 or more"));
@@ -267,10 +282,15 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             for turn in 0..taking.len() {
                 let place = (turn + repetition * 5) % taking.len();
                 progress.step(format!("{} processes {}", point.processes, taking[place].name));
-                measure(taking[place], point, options.connects, slot, &mut measured[place])?;
+                let own = &mut measured[place];
+                if let Some(note) = measure(taking[place], point, options.connects, slot, own)? {
+                    output::note(&note);
+                    notes.push(note);
+                }
             }
         }
-        rows.extend(taking.iter().zip(&measured).map(|(way, measured)| row(way, point, measured)));
+        let herds = taking.iter().zip(&measured).filter(|(_, measured)| !measured.times.is_empty());
+        rows.extend(herds.map(|(way, measured)| row(way, point, measured)));
     }
     drop(progress);
     relate(&mut rows);
@@ -290,16 +310,30 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("herd", environment, parameters, rows))
 }
 
-/// One herd: gathers it, connects until the time is over, and lets it go.
+/// One herd: gathers it, connects until the time is over, and lets it go. Says if it is smaller than it should be; what
+/// larger ones of its way gave before does not count then.
 fn measure(
     way: Way,
     point: Point,
     connects: Option<usize>,
     slot_ns: f64,
     measured: &mut Measured,
-) -> Result<()> {
+) -> Result<Option<String>> {
     let start = process::now();
-    let crowd = Crowd::gather(way, point.processes, point.dups, point.of_pipe)?;
+    let asked = measured.size.unwrap_or(point.processes);
+    if asked == 0 {
+        return Ok(None);
+    }
+    let crowd = Crowd::gather(way, asked, point.dups, point.of_pipe)?;
+    let (size, shortage) = crowd.size();
+    let note = (size < asked)
+        .then(|| format!("{}: {}", way.name, fewer(asked, size, shortage.unwrap_or("no more"))));
+    if measured.size != Some(size) {
+        *measured = Measured { size: Some(size), ..Measured::default() };
+    }
+    if size == 0 {
+        return Ok(note);
+    }
     let failed = |source| Error::system(format!("connecting to a herd of {}", way.name), source);
     // The first one finds everything cold.
     for warm in 1..=2 {
@@ -308,7 +342,8 @@ fn measure(
         drop(client);
     }
     let before = (crowd.sleeps()?, crowd.accepts());
-    let (least, most) = connects.map_or(CONNECTS, |connects| (connects, connects));
+    let least = if point.processes > LARGE.0 { LARGE.1 } else { CONNECTS.0 };
+    let (least, most) = connects.map_or((least, CONNECTS.1), |connects| (connects, connects));
     let mut made = 0;
     while made < most && (made < least || ((process::now() - start) as f64) < slot_ns) {
         process::watch(way.name);
@@ -325,7 +360,7 @@ fn measure(
     for (sum, (after, before)) in measured.accepts.iter_mut().zip(accepts.iter().zip(before.1)) {
         *sum += after - before;
     }
-    Ok(())
+    Ok(note)
 }
 
 /// Connects; says how long that took, in nanoseconds. The connection is reset when it is dropped.
@@ -342,7 +377,8 @@ fn row(way: &Way, point: Point, measured: &Measured) -> Row {
     let accepts = &measured.accepts;
     Row {
         subject: way.name.to_owned(),
-        processes: point.processes,
+        processes: measured.size.unwrap_or(point.processes),
+        asked: point.processes,
         dups: point.dups,
         dups_of: if point.of_pipe { "pipe" } else { "listener" }.to_owned(),
         connects,
@@ -356,7 +392,7 @@ fn row(way: &Way, point: Point, measured: &Measured) -> Row {
         accepts_max: accepts.iter().copied().max().unwrap_or(0),
         accepting: accepts.iter().filter(|&&count| count > 0).count(),
         jain: jain(accepts),
-        jain_best: jain_best(connects as u64, point.processes),
+        jain_best: jain_best(connects as u64, accepts.len()),
     }
 }
 
@@ -374,7 +410,7 @@ fn relate(rows: &mut [Row]) {
             .iter()
             .find(|other| {
                 other.subject == way::ALONE
-                    && (other.processes, &other.dups_of) == (row.processes, &row.dups_of)
+                    && (other.asked, &other.dups_of) == (row.asked, &row.dups_of)
             })
             .map(|other| other.connect_ns_median)
             .filter(|median| *median > 0.0);
@@ -404,17 +440,17 @@ mod tests {
 
     #[test]
     fn points_are_sizes_and_their_control() {
-        let plain = points(&of(|o| o.processes = Some("1,8,1".to_owned()))).unwrap();
-        assert_eq!(plain.len(), 2);
+        let (plain, notes) = points(&of(|o| o.processes = Some("1,8,1".to_owned()))).unwrap();
+        assert!(plain.len() == 2 && notes.is_empty());
         let dups = points(&of(|o| {
             o.processes = Some("2".to_owned());
             o.dups = 10;
         }));
         assert_eq!(
-            dups.unwrap(),
+            dups.unwrap().0,
             [false, true].map(|of_pipe| Point { processes: 2, dups: 10, of_pipe })
         );
-        for bad in ["0", "4097", "x"] {
+        for bad in ["0", "16385", "x"] {
             let error = points(&of(|o| o.processes = Some(bad.to_owned()))).unwrap_err();
             assert!(error.to_string().contains("--processes"), "{error}");
         }
@@ -423,6 +459,23 @@ mod tests {
             o.dups = 10_000_000;
         }));
         assert!(error.unwrap_err().to_string().contains("--dups"));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_lowered_with_a_note() {
+        let room = Room { most: 11_000, limit: "ulimit -u is 11200".to_owned() };
+        let mut sizes = [16, 16_384];
+        let notes = shrink(&mut sizes, &room);
+        assert_eq!(sizes, [16, 11_000]);
+        assert_eq!(notes, ["asked for 16384 processes, had 11000: ulimit -u is 11200"]);
+        // As much memory as no machine has leaves one process, not an error.
+        let (herds, notes) = points(&of(|o| {
+            o.processes = Some("9000,16384".to_owned());
+            o.dups = channel::most_pairs() * 2;
+        }))
+        .unwrap();
+        assert!(!herds.is_empty() && herds.iter().all(|point| point.processes >= 1));
+        assert!(notes.iter().all(|note| note.contains("asked for")), "{notes:?}");
     }
 
     #[test]
@@ -456,6 +509,7 @@ mod tests {
         let row = |subject: &str, processes, dups_of: &str, connect_ns_median| Row {
             subject: subject.to_owned(),
             processes,
+            asked: processes,
             dups_of: dups_of.to_owned(),
             connect_ns_median,
             ..Row::default()
