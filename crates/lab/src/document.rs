@@ -83,6 +83,8 @@ records! {
     mix_latency as "mix-latency": crate::latency::Row,
     /// Four ways to learn what is ready.
     models as "models": crate::models::Row,
+    /// A thread for each descriptor, and loops over events.
+    threads as "threads": crate::threads::Row,
     /// Loops that have gone quiet.
     wake as "wake": crate::wake::Row,
     /// To begin and to end watching.

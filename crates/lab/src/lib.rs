@@ -5,7 +5,8 @@
 //! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
 //! experiment, options in, rows out; [`latency`] is the same loads seen by who waits. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
 //! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`files`] servers of static files,
-//! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`zombies`] what
+//! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`threads`] a thread
+//! for each descriptor against loops over events, [`zombies`] what
 //! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
 //! end watching, [`sit`] what a babysitter costs and keeps. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured:
 //! [`experiments`] is the table of all of them, [`claims`] what the texts they come from say and what holds, [`all`] runs

@@ -19,6 +19,7 @@ mod relay;
 mod ring;
 mod sit;
 mod start;
+mod threads;
 mod timers;
 mod verify;
 mod wake;

@@ -5,6 +5,7 @@ use crate::claims::measured::{
 };
 use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::document::Records;
+use crate::statistics;
 
 pub const SOURCE: Source = Source {
     text: "shaw",
@@ -106,6 +107,16 @@ pub const CLAIMS: &[Claim] = &[
             holds: "With busy and idle connections in one process let the poller place each: that is cheaper than any \
                     one back-end.",
             fails: "Placing descriptors does not pay for your loads here: take the epoll back-end.",
+        }),
+    },
+    Claim {
+        id: "shaw-threads-win-when-busy",
+        says: "Where more than 0.6 of the descriptors are active threads that block win, below that events do",
+        experiment: "threads",
+        judge: threads_win,
+        means: Some(Means {
+            holds: "Where most connections are busy most of the time a thread for each, blocking, is the cheapest.",
+            fails: "Do not give each connection a thread because most are busy: the more are, the more a loop saves.",
         }),
     },
     Claim {
@@ -277,7 +288,7 @@ fn smaller_lead(records: &Records) -> Found {
     let mean = |sweep: &crate::claims::measured::Sweep<'_>| {
         let leads = [0.05, 0.1, 0.2].map(|atr| sweep.at(POLL, EPOLL, atr));
         let leads: Option<Vec<f64>> = leads.into_iter().collect();
-        leads.map(|leads| crate::statistics::mean(&leads))
+        leads.map(|leads| statistics::mean(&leads))
     };
     let (few, many) = (mean(small)?, mean(large)?);
     Some((
@@ -342,6 +353,33 @@ fn both(records: &Records) -> Found {
         format!(
             "placing each by its own activity costs {cost:.2} of the best pure poller with {} busy and {} idle pipes",
             least.hot, least.cold
+        ),
+    ))
+}
+
+fn threads_win(records: &Records) -> Found {
+    let rows = records.threads.iter().flat_map(|record| &record.rows);
+    let rows = rows.filter(|row| row.family == "threads");
+    let busy = rows.clone().filter(|row| row.atr() > 0.6).filter_map(|row| row.clock_ratio);
+    let busy: Vec<f64> = busy.collect();
+    let quiet = rows.filter(|row| row.atr() < 0.6).filter_map(|row| row.clock_ratio);
+    let quiet: Vec<f64> = quiet.collect();
+    if busy.is_empty() || quiet.is_empty() {
+        return None;
+    }
+    let (low, high) = (statistics::minimum(&busy), statistics::maximum(&busy));
+    let verdict = match (high <= 1.0 && statistics::minimum(&quiet) >= 1.0, low <= 1.0) {
+        (true, _) => Verdict::Holds,
+        (false, true) => Verdict::Partly,
+        (false, false) => Verdict::DoesNotHold,
+    };
+    Some((
+        verdict,
+        format!(
+            "with more than 0.6 active threads take {low:.2} to {high:.2} of the best loop's time, with fewer {:.2} \
+             to {:.2}",
+            statistics::minimum(&quiet),
+            statistics::maximum(&quiet)
         ),
     ))
 }

@@ -26,6 +26,7 @@ mod registrations;
 mod relay;
 mod ring;
 mod sit;
+mod threads;
 mod timers;
 mod wake;
 mod zombies;
@@ -61,12 +62,13 @@ pub struct Origin<'a> {
 }
 
 /// All of them, in the order of the page.
-pub const ALL: [Experiment; 18] = [
+pub const ALL: [Experiment; 19] = [
     atr::EXPERIMENT,
     atr_latency::EXPERIMENT,
     mix::EXPERIMENT,
     mix_latency::EXPERIMENT,
     models::EXPERIMENT,
+    threads::EXPERIMENT,
     wake::EXPERIMENT,
     registrations::EXPERIMENT,
     ring::EXPERIMENT,

@@ -15,6 +15,7 @@
 //! its own: a process of a thousand threads pays more for each descriptor that it looks up, which is a price of
 //! threads and no one else's. Blocks of all subjects take turns, and a ratio is one of two blocks of the same turn.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -83,7 +84,7 @@ impl Default for Options {
 }
 
 /// One subject at one point.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
@@ -191,7 +192,7 @@ fn plan(options: &Options, processors: usize) -> Result<Plan> {
         runs,
         entries: subject::chosen(options.subjects.as_deref())?,
         repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
-        budget: options.output.budget(15.0, 75.0),
+        budget: options.output.budget(25.0, 120.0),
         notes,
     })
 }

@@ -77,9 +77,16 @@ fn verdict(account: &Account, rows: &[&Row]) -> Option<String> {
             let worst = statistics::maximum(&curve.iter().map(|point| point.1).collect::<Vec<_>>());
             format!("threads take no more than the best loop anywhere, {worst:.2} at most")
         }
-        None => format!(
-            "threads take more than the best loop up to the end: {at_first:.2} at {first:.3}, {at_last:.2} at {last:.3}"
-        ),
+        None => {
+            let less = curve.iter().filter(|(_, ratio)| *ratio < 1.0);
+            let less: Vec<String> =
+                less.map(|(at, ratio)| format!("{ratio:.2} at {at:.3}")).collect();
+            let before = match less.as_slice() {
+                [] => format!("threads nowhere take less: {at_first:.2} at {first:.3}"),
+                less => format!("threads take less only where few are active: {}", less.join(", ")),
+            };
+            format!("{before}, {at_last:.2} at {last:.3}")
+        }
     };
     Some(text)
 }
@@ -242,6 +249,8 @@ mod tests {
         );
         assert!(of([[0.1, 0.9, 1.0], [0.1; 3], [0.1; 3]])[0].contains("anywhere, 0.90 at most"));
         let never = of([[9.0; 3], [0.5; 3], [2.0; 3]]);
-        assert!(never[0].contains("up to the end: 9.00 at 0.100, 2.00 at 1.000"), "{never:?}");
+        assert!(never[0].contains("only where few are active: 0.50 at 0.600, 2.00 at 1.000"));
+        let never = of([[9.0; 3], [3.0; 3], [2.0; 3]]);
+        assert!(never[0].contains("nowhere take less: 9.00 at 0.100, 2.00 at 1.000"), "{never:?}");
     }
 }
