@@ -5,6 +5,9 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-env=LAB_RUSTC={}", line_of(Command::new(rustc()).arg("--version")));
+    for (name, from) in [("LAB_TARGET", "TARGET"), ("LAB_PROFILE", "PROFILE")] {
+        println!("cargo::rustc-env={name}={}", std::env::var(from).unwrap_or_default());
+    }
     println!(
         "cargo::rustc-env=LAB_COMMIT={}",
         line_of(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]))

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    all, atr, comparison, echo, files, herd, http, idle, latency, mix, models, output, png,
+    all, atr, comparison, echo, files, gate, herd, http, idle, latency, mix, models, output, png,
     registrations, relay, ring, sit as babysitting, targets, threads, timers, verify, wake,
     zombies,
 };
@@ -91,6 +91,8 @@ enum Lab {
     Idle(idle::Options),
     /// Idle connections with a babysitter: what moving and waking cost, what outlives an upgrade and a crash
     Sit(babysitting::Options),
+    /// Whether an operation of a core path takes more instructions or system calls than is stored
+    Gate(gate::Options),
     /// Everything our targets are about, and whether they are kept
     Targets(targets::Options),
     /// Every experiment, one after the other, and the report on what was claimed and what holds
@@ -231,6 +233,7 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
             let record = babysitting::run(&options)?;
             output::sit(&record, &options.output)
         }
+        Lab::Gate(options) => gate::run(&options),
         Lab::Targets(options) => {
             let record = targets::run(&options, |what| eprintln!("superpoll: measuring {what}"))?;
             output::all_targets(&record, &options.output)

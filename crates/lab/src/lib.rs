@@ -8,7 +8,8 @@
 //! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`threads`] a thread
 //! for each descriptor against loops over events, [`zombies`] what
 //! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
-//! end watching, [`sit`] what a babysitter costs and keeps. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured:
+//! end watching, [`sit`] what a babysitter costs and keeps. [`gate`] counts instructions
+//! and system calls and holds them against what is stored. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured:
 //! [`experiments`] is the table of all of them, [`claims`] what the texts they come from say and what holds, [`all`] runs
 //! everything into one [`report`], [`comparison`] sets two reports side by side, and [`verify`] holds one against the README.
 //! [`simulator`] judges placement policies without a kernel.
@@ -27,6 +28,7 @@ pub mod environment;
 mod error;
 pub mod experiments;
 pub mod files;
+pub mod gate;
 mod grouping;
 mod headroom;
 pub mod herd;

@@ -25,7 +25,7 @@ pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
-    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`; `atr-latency`, `mix-latency` and
+    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`, `gate`, `threads`; `atr-latency`, `mix-latency` and
     /// `idle-ramp`, other views of three of them.
     pub experiment: String,
     /// Where it ran.

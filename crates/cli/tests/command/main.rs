@@ -6,6 +6,7 @@ mod compare;
 mod doctor;
 mod echo;
 mod files;
+mod gate;
 mod herd;
 mod http;
 mod idle;

@@ -33,6 +33,7 @@ pub mod table;
 mod trial;
 
 pub use crate::echo::Ratio;
+pub(crate) use ours::kernel_name;
 
 /// Options of `lab relay`.
 #[derive(Clone, Debug, clap::Args)]

@@ -39,8 +39,8 @@ impl Counted {
     }
 }
 
-/// The names of the kernel's calls, where those of the counters say more.
-fn name(counter: &str) -> &str {
+/// The name that the kernel has for what a counter counts, which may say more.
+pub(crate) fn kernel_name(counter: &str) -> &str {
     match counter {
         "epoll_ctl_add" | "epoll_ctl_mod" | "epoll_ctl_del" => "epoll_ctl",
         "select" => "pselect6",
@@ -56,7 +56,7 @@ fn name(counter: &str) -> &str {
 fn calls_of(runtime: &Runtime, is_http: bool) -> Calls {
     let mut calls = Calls::new();
     let mut add = |(counter, count): (&'static str, u64)| {
-        *calls.entry(name(counter).to_owned()).or_default() += count;
+        *calls.entry(kernel_name(counter).to_owned()).or_default() += count;
     };
     let stats = runtime.stats();
     stats.iter().flat_map(|engine| engine.poller.calls.by_name()).for_each(&mut add);

@@ -4,6 +4,7 @@
 pub mod aio;
 pub mod descriptor;
 pub mod epoll;
+pub mod library;
 pub mod memory;
 pub mod network;
 pub mod poll;

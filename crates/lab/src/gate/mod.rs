@@ -1,0 +1,513 @@
+//! `superpoll lab gate`: have the core paths become dearer?
+//!
+//! Times differ from machine to machine and from minute to minute, so that a test that fails by them would be believed by
+//! nobody. What does not differ is how many instructions an operation takes and how many system calls: those are
+//! counted here, by operation, for each core path (`paths/`), and held against the figures in `gate.toml`, which are a
+//! part of the source. A change that makes a path dearer fails, and says by how much; if that is what the change
+//! costs, the figures are written anew (`--update`) and the commit says why. A path that gets cheaper passes, and says
+//! that its figures should be written anew, lest the gain be lost.
+//!
+//! Instructions are those of the process, by callgrind: what the kernel executes for a call is not in them, and an
+//! instruction that misses a cache counts as any other. So this finds work that was added, not work that got slower;
+//! the experiments are there for the rest. System calls are the kernel's count, by strace, and our own counters' beside
+//! it.
+//!
+//! `measure.rs` counts, in processes of this program (`child.rs`); `stored.rs` reads and writes the figures, `judge.rs`
+//! compares. What varies by itself is measured again before it is called dearer, and not stored at all.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::options;
+use crate::record::{self, Record};
+use crate::sys::process;
+use crate::table::Table;
+
+mod child;
+mod counted;
+mod judge;
+mod measure;
+mod paths;
+mod stored;
+mod trace;
+
+use judge::Change;
+use measure::Tools;
+use paths::Path;
+use stored::{Figures, Made, Stored};
+
+/// Instructions of runs that are to be stored may differ by this share.
+const SPREAD: f64 = 0.005;
+
+/// How often a path is measured whose figures are to be stored, and one at most that looks dearer.
+const RUNS: usize = 3;
+
+/// So many processes are counted at a time, where there are as many processors.
+const AT_A_TIME: usize = 4;
+
+/// What to do about a path that has got dearer.
+const ADVICE: &str = "find out where with valgrind --tool=callgrind or strace; if the change is worth it, run \
+                      superpoll lab gate --update of a release build and say why in the commit message";
+
+/// Options of `lab gate`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Paths to measure, with commas [default: all]
+    #[arg(long, value_name = "LIST")]
+    pub only: Option<String>,
+    /// Names the paths and what is stored of them, and measures nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Writes what is counted to this file, where a change is meant to make a path dearer or has made it cheaper
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = stored::PLACE)]
+    pub update: Option<PathBuf>,
+    /// Compares with the figures in this file instead of those built in
+    #[arg(long, value_name = "FILE", conflicts_with = "update")]
+    pub stored: Option<PathBuf>,
+    /// How often each path is measured [default: 1, or 3 with --update]
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// Writes {schema, experiment, environment, parameters, rows} to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Counts without optimization as well.
+    #[arg(long, hide = true)]
+    pub any_build: bool,
+    /// Carries out operations of this path: what is counted.
+    #[arg(long, hide = true, value_name = "PATH", requires = "operations")]
+    pub operate: Option<String>,
+    /// How many.
+    #[arg(long, hide = true, value_name = "N")]
+    pub operations: Option<u64>,
+}
+
+/// A path, what was counted and what is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The path.
+    pub path: String,
+    /// What one operation is.
+    pub operation: String,
+    /// How many operations were counted.
+    pub operations: u64,
+    /// What an operation takes, of the run with the fewest instructions.
+    pub now: Figures,
+    /// What is stored.
+    pub stored: Option<Figures>,
+    /// The instructions of the costliest run over those of the cheapest, less one; zero if there was one run.
+    pub spread: f64,
+    /// What has become dearer.
+    pub dearer: Vec<String>,
+    /// What has become cheaper.
+    pub cheaper: Vec<String>,
+}
+
+/// The runs of a path.
+struct Measured {
+    path: Path,
+    runs: Vec<Figures>,
+}
+
+impl Measured {
+    /// The run with the fewest instructions: what disturbs a run adds to them.
+    fn least(&self) -> Figures {
+        let instructions = |run: &&Figures| run.instructions.unwrap_or(0.0);
+        let least = self.runs.iter().min_by(|a, b| instructions(a).total_cmp(&instructions(b)));
+        least.cloned().unwrap_or_default()
+    }
+
+    fn spread(&self) -> f64 {
+        let counts = || self.runs.iter().filter_map(|run| run.instructions);
+        let least = counts().fold(f64::INFINITY, f64::min);
+        let most = counts().fold(0.0, f64::max);
+        if least > 0.0 && least.is_finite() { most / least - 1.0 } else { 0.0 }
+    }
+}
+
+/// Counts, and compares or stores.
+///
+/// # Errors
+///
+/// [`Error::Usage`] with one line that names the paths that have got dearer; or if this is not a release build, a path
+/// is unknown, or the stored figures cannot be read or written.
+pub fn run(options: &Options) -> Result<()> {
+    if let (Some(name), Some(operations)) = (&options.operate, options.operations) {
+        return child::operate(Path::named(name)?, operations);
+    }
+    if options.runs == Some(0) {
+        return Err(Error::usage("--runs 0 measures nothing: give 1 or more"));
+    }
+    let only = options.only.as_deref().unwrap_or("all");
+    let chosen = options::named(only, paths::ALL, |path| path.name, |_| true, "no path")?;
+    let stored = read(options)?;
+    if options.list {
+        return list(&chosen, &stored);
+    }
+    if cfg!(debug_assertions) && !options.any_build {
+        return Err(Error::usage(
+            "lab gate compares release builds: run cargo build --release, then target/release/superpoll lab gate",
+        ));
+    }
+    let here = Made::here();
+    let (tools, mut notes) = Tools::here()?;
+    if options.update.is_some() && !tools.are_complete() {
+        let cause = notes.join("; ");
+        return Err(Error::usage(format!("cannot write the figures of paths: {cause}")));
+    }
+    let (chosen, missing): (Vec<Path>, Vec<Path>) =
+        chosen.into_iter().partition(|path| path.missing().is_none());
+    notes.extend(missing.iter().map(|path| {
+        format!("skipped: the path {}: {}", path.name, path.missing().unwrap_or_default())
+    }));
+    match &options.update {
+        Some(file) => update(options, stored, &chosen, &tools, &here, file, &notes),
+        None => compare(options, &stored, &chosen, &tools, &here, notes),
+    }
+}
+
+/// The figures to compare with, or to be changed.
+fn read(options: &Options) -> Result<Stored> {
+    match (&options.update, &options.stored) {
+        (Some(file), _) if file.exists() => Stored::read(file),
+        (Some(file), _) => {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if folder.is_some_and(|folder| !folder.is_dir()) {
+                return Err(Error::usage(format!(
+                    "there is no folder for {}: run this in the root of a checkout, or name a file",
+                    file.display()
+                )));
+            }
+            Ok(Stored::default())
+        }
+        (None, Some(file)) => Stored::read(file),
+        (None, None) => Stored::parse(stored::PLACE, stored::BUILT_IN),
+    }
+}
+
+fn list(chosen: &[Path], stored: &Stored) -> Result<()> {
+    let mut table = Table::new(["path", "an operation", "instructions", "system calls"]).names(2);
+    for path in chosen {
+        let figures = stored.paths.get(path.name).cloned().unwrap_or_default();
+        table.row([
+            path.name.to_owned(),
+            path.operation.to_owned(),
+            count(figures.instructions),
+            calls(&figures),
+        ]);
+    }
+    crate::say!("{table}")
+}
+
+fn count(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.1}"))
+}
+
+/// System calls of all names, by the kernel's count, or else by our own.
+fn calls(figures: &Figures) -> String {
+    let calls = figures.calls.as_ref().unwrap_or(&figures.counted);
+    stored::digits(calls.values().sum())
+}
+
+/// Measures all paths, some at a time, each so often.
+fn measure(paths: &[Path], tools: &Tools, runs: usize) -> Result<Vec<Measured>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Result<Figures>>>> =
+        Mutex::new((0..paths.len() * runs).map(|_| None).collect());
+    let work = || {
+        loop {
+            let job = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = paths.get(job / runs) else { return };
+            let figures = tools.count(*path);
+            done.lock().unwrap_or_else(PoisonError::into_inner)[job] = Some(figures);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..process::processors().len().min(AT_A_TIME) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut figures = done.into_iter().flatten();
+    paths
+        .iter()
+        .map(|&path| {
+            let runs = figures.by_ref().take(runs).collect::<Result<Vec<_>>>()?;
+            Ok(Measured { path, runs })
+        })
+        .collect()
+}
+
+/// Writes what is counted.
+fn update(
+    options: &Options,
+    mut stored: Stored,
+    chosen: &[Path],
+    tools: &Tools,
+    here: &Made,
+    file: &std::path::Path,
+    notes: &[String],
+) -> Result<()> {
+    let is_mixed = |path: &&String| chosen.iter().all(|chosen| chosen.name != path.as_str());
+    if stored.made != *here && stored.paths.keys().find(is_mixed).is_some() {
+        return Err(Error::usage(format!(
+            "{} has figures of {}, and this is {}: update all paths, not some",
+            file.display(),
+            about(&stored.made),
+            about(here)
+        )));
+    }
+    let measured = measure(chosen, tools, options.runs.unwrap_or(RUNS))?;
+    let mut rows = Vec::new();
+    for measured in &measured {
+        let name = measured.path.name;
+        let spread = measured.spread();
+        if spread > SPREAD {
+            return Err(Error::usage(format!(
+                "nothing was written: the instructions of the path {name} differ by {:.1} % from run to run, and at \
+                 most {:.1} % can be stored",
+                100.0 * spread,
+                100.0 * SPREAD
+            )));
+        }
+        rows.push(row(measured, &stored, None));
+    }
+    for measured in &measured {
+        stored.update(measured.path.name, measured.least());
+    }
+    stored.paths.retain(|name, _| paths::ALL.iter().any(|path| path.name == name));
+    stored.made = here.clone();
+    record::write(file, &stored.to_text())?;
+    tell(options, &rows, notes)?;
+    crate::say!(
+        "written to {}. That is right where a change is meant to cost this, or has made a path cheaper: say in the \
+         commit message which paths moved, by how much, and why.",
+        file.display()
+    )
+}
+
+/// Holds what is counted against what is stored.
+fn compare(
+    options: &Options,
+    stored: &Stored,
+    chosen: &[Path],
+    tools: &Tools,
+    here: &Made,
+    mut notes: Vec<String>,
+) -> Result<()> {
+    if stored.made.processor() != here.processor() {
+        return crate::say!(
+            "skipped: the stored figures are of {}, and this is {}",
+            stored.made.processor(),
+            here.processor()
+        );
+    }
+    if stored.made.profile != here.profile {
+        return Err(Error::usage(format!(
+            "the stored figures are of a {} build, and this is a {} build",
+            stored.made.profile, here.profile
+        )));
+    }
+    let widened = (stored.made != *here).then_some(stored::OTHER_TOLERANCE);
+    if widened.is_some() {
+        notes.push(format!(
+            "the stored figures are of {}, and this is {}: {:.0} % more instructions may pass",
+            about(&stored.made),
+            about(here),
+            100.0 * stored::OTHER_TOLERANCE
+        ));
+    }
+    let mut measured = measure(chosen, tools, options.runs.unwrap_or(1))?;
+    // What is dearer by chance is not so a second time.
+    for _ in 1..RUNS {
+        let is_dearer = |measured: &Measured| !row(measured, stored, widened).dearer.is_empty();
+        let again: Vec<Path> =
+            measured.iter().filter(|one| is_dearer(one)).map(|one| one.path).collect();
+        for more in measure(&again, tools, 1)? {
+            let known = measured.iter_mut().find(|known| known.path == more.path);
+            known.into_iter().for_each(|known| known.runs.extend(more.runs.iter().cloned()));
+        }
+    }
+    let rows: Vec<Row> = measured.iter().map(|one| row(one, stored, widened)).collect();
+    tell(options, &rows, &notes)?;
+    verdict(&rows, stored, options.only.is_none())
+}
+
+fn about(made: &Made) -> String {
+    [&made.rustc, &made.target, &made.profile, &made.libc].map(String::as_str).join(", ")
+}
+
+/// What there is to say of a path. A figure counts as dearer only if it was so in each run.
+fn row(measured: &Measured, stored: &Stored, widened: Option<f64>) -> Row {
+    let path = measured.path;
+    let known = stored.paths.get(path.name);
+    let now = measured.least();
+    let changes = |figures: &Figures| {
+        known.map_or_else(Vec::new, |known| judge::changes(path.name, known, figures, widened))
+    };
+    let dearer_in = |run: &Figures, what: &str| {
+        changes(run).iter().any(|change: &Change| change.is_dearer() && change.what == what)
+    };
+    let (dearer, cheaper): (Vec<Change>, Vec<Change>) =
+        changes(&now).into_iter().partition(Change::is_dearer);
+    let lasting =
+        dearer.iter().filter(|change| measured.runs.iter().all(|run| dearer_in(run, &change.what)));
+    Row {
+        path: path.name.to_owned(),
+        operation: path.operation.to_owned(),
+        operations: path.operations,
+        stored: known.cloned(),
+        spread: measured.spread(),
+        dearer: lasting.map(ToString::to_string).collect(),
+        cheaper: cheaper.iter().map(ToString::to_string).collect(),
+        now,
+    }
+}
+
+/// Prints a table and writes the record.
+fn tell(options: &Options, rows: &[Row], notes: &[String]) -> Result<()> {
+    if let Some(file) = &options.json {
+        let parameters = [("only", options.only.clone().into())];
+        let record = Record::new("gate", Environment::here(), parameters, rows.to_vec());
+        record::write(file, &record.to_json()?)?;
+    }
+    let mut table =
+        Table::new(["path", "instructions", "stored", "change", "spread", "calls", "stored", ""]);
+    for row in rows {
+        let known = row.stored.as_ref();
+        let before = known.and_then(|known| known.instructions);
+        let change = row.now.instructions.zip(before).map(|(now, before)| now / before - 1.0);
+        let verdict = match (known, row.dearer.is_empty(), row.cheaper.is_empty()) {
+            (None, ..) => "new",
+            (_, false, _) => "dearer",
+            (_, true, false) => "cheaper",
+            (_, true, true) => "ok",
+        };
+        table.row([
+            row.path.clone(),
+            count(row.now.instructions),
+            count(before),
+            change.map_or_else(|| "-".to_owned(), |change| format!("{:+.2} %", 100.0 * change)),
+            format!("{:.2} %", 100.0 * row.spread),
+            calls(&row.now),
+            known.map_or_else(|| "-".to_owned(), calls),
+            verdict.to_owned(),
+        ]);
+    }
+    crate::say!("instructions and system calls by operation\n\n{table}")?;
+    for note in notes {
+        crate::say!("{note}")?;
+    }
+    Ok(())
+}
+
+/// The end: a line for what got cheaper, an error for what got dearer.
+fn verdict(rows: &[Row], stored: &Stored, are_all: bool) -> Result<()> {
+    let cheaper: Vec<&str> = rows.iter().flat_map(|row| &row.cheaper).map(String::as_str).collect();
+    if !cheaper.is_empty() {
+        crate::say!(
+            "cheaper than stored: {}. Write the figures anew, so that the gain is kept: superpoll lab gate --update",
+            cheaper.join("; ")
+        )?;
+    }
+    let mut failures: Vec<String> = rows.iter().flat_map(|row| row.dearer.clone()).collect();
+    if !failures.is_empty() {
+        let names: Vec<&str> =
+            rows.iter().filter(|row| !row.dearer.is_empty()).map(|row| row.path.as_str()).collect();
+        return Err(Error::usage(format!(
+            "dearer than stored: {} (by operation: {}); {ADVICE}",
+            names.join(", "),
+            failures.join("; ")
+        )));
+    }
+    let unknown = rows.iter().filter(|row| row.stored.is_none()).map(|row| &row.path);
+    failures.extend(unknown.map(|path| format!("nothing is stored of the path {path}")));
+    let is_gone = |name: &&String| paths::ALL.iter().all(|path| path.name != name.as_str());
+    if are_all {
+        let gone = stored.paths.keys().filter(is_gone);
+        failures.extend(gone.map(|name| format!("there is no path {name} any more")));
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "{}: run superpoll lab gate --update of a release build",
+            failures.join("; ")
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(instructions: &[f64]) -> Measured {
+        let run = |&count| Figures { instructions: Some(count), ..Figures::default() };
+        Measured {
+            path: Path::named("wake").unwrap(),
+            runs: instructions.iter().map(run).collect(),
+        }
+    }
+
+    fn stored(instructions: f64) -> Stored {
+        let mut stored = Stored::default();
+        let instructions = Some(instructions);
+        stored.update("wake", Figures { instructions, ..Figures::default() });
+        stored
+    }
+
+    #[test]
+    fn what_is_dearer_in_each_run_fails_with_one_line_that_says_what_to_do() {
+        let row = row(&of(&[1100.0, 1101.0]), &stored(1000.0), None);
+        assert_eq!(row.dearer.len(), 1);
+        let error = verdict(&[row], &stored(1000.0), false).unwrap_err().to_string();
+        for part in ["dearer than stored: wake (", "1100 instead of 1000", "+10.0 %", "--update"] {
+            assert!(error.contains(part), "{part:?} is missing in {error}");
+        }
+        assert_eq!(error.lines().count(), 1);
+    }
+
+    #[test]
+    fn what_is_dearer_once_passes() {
+        let row = row(&of(&[1100.0, 1001.0]), &stored(1000.0), None);
+        assert!(row.dearer.is_empty() && (row.spread - 0.0989).abs() < 1e-3, "{row:?}");
+        verdict(&[row], &stored(1000.0), true).unwrap();
+    }
+
+    #[test]
+    fn a_call_is_dearer_only_where_each_run_has_it() {
+        let mut measured = of(&[1000.0, 1001.0]);
+        let mut known = stored(1000.0);
+        let calls = |count: f64| Some([("read".to_owned(), count)].into());
+        known.paths.get_mut("wake").unwrap().calls = calls(1.0);
+        measured.runs[0].calls = calls(2.0);
+        measured.runs[1].calls = calls(1.0);
+        assert!(row(&measured, &known, None).dearer.is_empty());
+        measured.runs[1].calls = calls(2.0);
+        assert_eq!(row(&measured, &known, None).dearer.len(), 1);
+    }
+
+    #[test]
+    fn what_is_cheaper_passes() {
+        let row = row(&of(&[900.0]), &stored(1000.0), None);
+        assert!(row.dearer.is_empty() && row.cheaper.len() == 1);
+        verdict(&[row], &stored(1000.0), true).unwrap();
+    }
+
+    #[test]
+    fn a_path_without_figures_and_figures_without_a_path_fail() {
+        let row = row(&of(&[900.0]), &Stored::default(), None);
+        let error = verdict(&[row], &Stored::default(), true).unwrap_err().to_string();
+        assert!(error.contains("nothing is stored of the path wake"), "{error}");
+        let mut old = Stored::default();
+        old.update("wait-kqueue", Figures::default());
+        let error = verdict(&[], &old, true).unwrap_err().to_string();
+        assert!(error.contains("no path wait-kqueue any more"), "{error}");
+        verdict(&[], &old, false).unwrap();
+    }
+}

@@ -1,0 +1,84 @@
+//! A byte in a ring of pipes with a task between each two, as in `lab ring`.
+
+use std::io;
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::pipe::{self, PipeReader, PipeWriter};
+use superpoll_rt::{BackendKind, Runtime, spawn};
+
+use super::{Work, said, wrong};
+use crate::error::{Error, Result};
+use crate::gate::counted::{self, Counted};
+use crate::sys::descriptor;
+
+/// Pipes in the ring.
+const PIPES: u64 = 8;
+
+struct Ring {
+    runtime: Runtime,
+    /// Where the driver reads and writes.
+    ends: Option<(PipeReader, PipeWriter)>,
+}
+
+/// Over pipes whose ends do not know each other.
+pub(super) fn set_up() -> Result<Box<dyn Work>> {
+    ring(|| {
+        let (reader, writer) = descriptor::pipe()?;
+        Ok((pipe::reader_from(reader)?, pipe::writer_from(writer)?))
+    })
+}
+
+/// Over the runtime's own.
+pub(super) fn set_up_peers() -> Result<Box<dyn Work>> {
+    ring(pipe::pipe)
+}
+
+fn ring(open: impl Fn() -> io::Result<(PipeReader, PipeWriter)>) -> Result<Box<dyn Work>> {
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
+    let pipes: io::Result<Vec<_>> = (0..PIPES).map(|_| open()).collect();
+    let pipes = pipes.map_err(|e| Error::system("opening a pipe", e))?;
+    let (readers, mut writers): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
+    writers.rotate_left(1);
+    let mut ends: Vec<_> = readers.into_iter().zip(writers).collect();
+    let driver = ends.pop();
+    let begin = async {
+        for (mut reader, mut writer) in ends {
+            let pass = async move {
+                let mut byte = [0];
+                // What breaks is missed by the driver.
+                while reader.read_exact(&mut byte).await.is_ok() {
+                    if writer.write_all(&byte).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            spawn(pass).detach();
+        }
+    };
+    runtime.block_on(begin).map_err(said)?;
+    Ok(Box::new(Ring { runtime, ends: driver }))
+}
+
+impl Work for Ring {
+    fn operate(&mut self, count: u64) -> Result<()> {
+        let Some((mut reader, mut writer)) = self.ends.take() else {
+            return wrong("hop", "the ring is broken");
+        };
+        let drive = async move {
+            let mut byte = [b'o'];
+            for _ in 0..count.div_ceil(PIPES) {
+                writer.write_all(&byte).await?;
+                reader.read_exact(&mut byte).await?;
+            }
+            Ok::<_, io::Error>((reader, writer))
+        };
+        let ends = self.runtime.block_on(async { spawn(drive).await }).map_err(said)?;
+        let ends = ends.map_err(said)?;
+        self.ends = Some(ends.map_err(|e| Error::system("sending a byte round", e))?);
+        Ok(())
+    }
+
+    fn counted(&self) -> Counted {
+        counted::of_runtime(&self.runtime)
+    }
+}

@@ -1,0 +1,55 @@
+//! What the paths through the web server have in common: a server and a client on one engine.
+
+use std::io;
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_gateway::Config;
+use superpoll_gateway::serve::Server;
+use superpoll_rt::net::TcpStream;
+use superpoll_rt::{BackendKind, Runtime};
+
+use super::said;
+use crate::error::{Error, Result};
+
+/// More than any answer is long.
+const ROOM: usize = 4096;
+
+/// A connection to the server.
+pub(super) struct Connection {
+    stream: TcpStream,
+    room: Box<[u8; ROOM]>,
+}
+
+/// Starts a server, and connects to it.
+pub(super) fn start(config: &Config) -> Result<(Runtime, Server, Connection)> {
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
+    // What fails is missed by the client.
+    let server = Server::start(&runtime, config, |_| {}).map_err(said)?;
+    let Some(address) = server.listening().next().map(ToString::to_string) else {
+        return Err(Error::usage("a web server listens nowhere"));
+    };
+    let stream = runtime.block_on(TcpStream::connect(address)).map_err(said)?;
+    let stream = stream.map_err(|e| Error::system("connecting to the web server", e))?;
+    Ok((runtime, server, Connection { stream, room: Box::new([0; ROOM]) }))
+}
+
+impl Connection {
+    pub async fn ask(&mut self, request: &[u8]) -> io::Result<()> {
+        self.stream.write_all(request).await
+    }
+
+    /// Reads an answer of status 200, up to the last bytes of its body.
+    pub async fn hear(&mut self, end: &[u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while !self.room[..filled].ends_with(end) {
+            match self.stream.read(&mut self.room[filled..]).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => filled += count,
+            }
+        }
+        match self.room.starts_with(b"HTTP/1.1 200 OK\r\n") {
+            true => Ok(()),
+            false => Err(io::Error::other("the web server refuses")),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Timers that are set and taken back before they end, as those of timeouts are.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use superpoll_rt::time::{Sleep, sleep};
+use superpoll_rt::{BackendKind, Runtime};
+
+use super::{Work, said, wrong};
+use crate::error::Result;
+use crate::gate::counted::{self, Counted};
+use crate::random::Random;
+
+/// Timers that are set at any time.
+const TIMERS: usize = 100;
+
+/// They would end after a second at the earliest, and another ten at the latest.
+const SOONEST: u64 = 60_000_000;
+const LATEST: u64 = 600_000_000;
+
+struct Timers {
+    runtime: Runtime,
+    set: VecDeque<Pin<Box<Sleep>>>,
+    random: Random,
+}
+
+pub(super) fn set_up() -> Result<Box<dyn Work>> {
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
+    Ok(Box::new(Timers { runtime, set: VecDeque::new(), random: Random::new(1) }))
+}
+
+impl Work for Timers {
+    fn operate(&mut self, count: u64) -> Result<()> {
+        let Timers { runtime, set, random } = self;
+        let work = poll_fn(|cx| {
+            for _ in 0..count {
+                let after = Duration::from_micros(random.between(SOONEST, LATEST));
+                let mut timer = Box::pin(sleep(after));
+                if timer.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(false);
+                }
+                set.push_back(timer);
+                if set.len() > TIMERS {
+                    set.pop_front();
+                }
+            }
+            Poll::Ready(true)
+        });
+        let all_waited = runtime.block_on(work).map_err(said)?;
+        let held = runtime.stats().iter().map(|engine| engine.timers).sum::<usize>();
+        match all_waited && held == set.len() {
+            true => Ok(()),
+            false => wrong("timer", format!("{held} timers are set instead of {}", set.len())),
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        counted::of_runtime(&self.runtime)
+    }
+}

@@ -1,0 +1,245 @@
+//! The figures that are stored: read from TOML, written as TOML that is pleasant to compare.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path as File;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::gate::paths;
+use crate::sys::library;
+
+/// The figures of the checkout that this was built from.
+pub const BUILT_IN: &str = include_str!("../../gate.toml");
+
+/// Where they are, from the root of a checkout.
+pub const PLACE: &str = "crates/lab/gate.toml";
+
+/// How much dearer an operation may get, as a share, unless its path says otherwise.
+pub const TOLERANCE: f64 = 0.02;
+
+/// The same where the figures are those of another compiler or C library, if it is more.
+pub const OTHER_TOLERANCE: f64 = 0.10;
+
+/// What the figures were made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Made {
+    /// The compiler.
+    pub rustc: String,
+    /// What it compiled for.
+    pub target: String,
+    /// With or without optimization: `release` or `debug`.
+    pub profile: String,
+    /// The C library, whose `memcpy` and `malloc` are counted with ours.
+    pub libc: String,
+}
+
+impl Made {
+    /// What this program is made with.
+    pub fn here() -> Made {
+        Made {
+            rustc: env!("LAB_RUSTC").to_owned(),
+            target: env!("LAB_TARGET").to_owned(),
+            profile: env!("LAB_PROFILE").to_owned(),
+            libc: library::version(),
+        }
+    }
+
+    /// The kind of processor.
+    pub fn processor(&self) -> &str {
+        self.target.split('-').next().unwrap_or_default()
+    }
+}
+
+/// What an operation of a path takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// How much dearer it may get, as a share, if that is not the usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
+    /// Instructions of the process, without the kernel's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<f64>,
+    /// System calls by name, as the kernel sees them (`strace`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<BTreeMap<String, f64>>,
+    /// System calls by name, as our own counters have them: those of the engine and the relay.
+    #[serde(default)]
+    pub counted: BTreeMap<String, f64>,
+}
+
+/// A file of figures.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stored {
+    /// What they were made with.
+    pub made: Made,
+    /// The figures by path.
+    #[serde(default)]
+    pub paths: BTreeMap<String, Figures>,
+}
+
+impl Stored {
+    /// Reads figures from a text, which errors call `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] with the line that is wrong, or the figure.
+    pub fn parse(name: &str, text: &str) -> Result<Stored> {
+        let stored: Stored = toml::from_str(text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start).min(text.len());
+            let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
+            let what = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            Error::usage(format!("the stored figures {name}, line {line}: {what}"))
+        })?;
+        for (path, figures) in &stored.paths {
+            let wrong = |what: &str, value: f64| {
+                Err(Error::usage(format!(
+                    "the stored figures {name}: {what} of {path} cannot be {value}"
+                )))
+            };
+            if let Some(tolerance) = figures.tolerance.filter(|share| !(0.0..1.0).contains(share)) {
+                return wrong("the tolerance", tolerance);
+            }
+            let calls = figures.calls.iter().flatten().chain(&figures.counted);
+            let all = calls.map(|(_, count)| count).chain(&figures.instructions);
+            if let Some(&count) =
+                all.into_iter().find(|count| !(count.is_finite() && **count >= 0.0))
+            {
+                return wrong("a count", count);
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if it cannot be read, or as [`parse`](Stored::parse).
+    pub fn read(file: &File) -> Result<Stored> {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Error::system(format!("reading the stored figures {name}"), e))?;
+        Stored::parse(&name, &text)
+    }
+
+    /// Takes on what was counted of a path, whose tolerance stays.
+    pub fn update(&mut self, path: &str, figures: Figures) {
+        let tolerance = self.paths.get(path).and_then(|known| known.tolerance);
+        self.paths.insert(path.to_owned(), Figures { tolerance, ..figures });
+    }
+
+    /// The text of a file, the paths in their order.
+    pub fn to_text(&self) -> String {
+        let Made { rustc, target, profile, libc } = &self.made;
+        let mut text = format!(
+            "# What an operation of each core path takes. Written by `superpoll lab gate --update`; CONTRIBUTING.md says\n\
+             # when that is right. A path may have `tolerance`, by which share it may get dearer (usually {TOLERANCE}).\n\n\
+             [made]\nrustc = {rustc:?}\ntarget = {target:?}\nprofile = {profile:?}\nlibc = {libc:?}\n"
+        );
+        for path in paths::ALL {
+            let Some(figures) = self.paths.get(path.name) else { continue };
+            // Writing to a string does not fail.
+            let _ = write!(text, "\n# {}\n[paths.{}]\n", path.operation, path.name);
+            if let Some(tolerance) = figures.tolerance {
+                let _ = writeln!(text, "tolerance = {tolerance}");
+            }
+            if let Some(instructions) = figures.instructions {
+                let _ = writeln!(text, "instructions = {instructions:.1}");
+            }
+            if let Some(calls) = &figures.calls {
+                let _ = writeln!(text, "calls = {}", inline(calls));
+            }
+            let _ = writeln!(text, "counted = {}", inline(&figures.counted));
+        }
+        text
+    }
+}
+
+fn inline(calls: &BTreeMap<String, f64>) -> String {
+    if calls.is_empty() {
+        return "{}".to_owned();
+    }
+    let calls: Vec<_> =
+        calls.iter().map(|(name, &count)| format!("{name} = {}", digits(count))).collect();
+    format!("{{ {} }}", calls.join(", "))
+}
+
+/// With three digits after the point, or as many as it has.
+pub fn digits(count: f64) -> String {
+    let text = format!("{count:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> Stored {
+        let figures = Figures {
+            tolerance: None,
+            instructions: Some(512.25),
+            calls: Some([("read".to_owned(), 1.0), ("write".to_owned(), 0.125)].into()),
+            counted: BTreeMap::new(),
+        };
+        let mut stored = Stored { made: Made::here(), ..Stored::default() };
+        stored.update("wait-epoll", figures.clone());
+        stored.update("wake", Figures { instructions: None, calls: None, ..figures });
+        stored
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_in_the_order_of_the_paths() {
+        let mut stored = stored();
+        let text = stored.to_text();
+        assert!(text.contains("calls = { read = 1, write = 0.125 }\ncounted = {}\n"), "{text}");
+        assert!(text.find("[paths.wait-epoll]") < text.find("[paths.wake]"), "{text}");
+        stored.paths.get_mut("wait-epoll").unwrap().instructions = Some(512.2);
+        assert_eq!(Stored::parse("x", &text).unwrap(), stored);
+    }
+
+    #[test]
+    fn an_update_keeps_the_tolerance_and_the_other_paths() {
+        let mut stored = stored();
+        stored.paths.get_mut("wake").unwrap().tolerance = Some(0.05);
+        stored.update("wake", Figures { instructions: Some(1.0), ..Figures::default() });
+        assert_eq!(stored.paths["wake"].tolerance, Some(0.05));
+        assert_eq!(stored.paths["wake"].instructions, Some(1.0));
+        assert!(stored.to_text().contains("tolerance = 0.05\n") && stored.paths.len() == 2);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let made = "[made]\nrustc = \"r\"\ntarget = \"t\"\nprofile = \"p\"\nlibc = \"l\"\n";
+        let parse = |rest: &str| Stored::parse("a.toml", &format!("{made}{rest}")).unwrap_err();
+        for (rest, line) in [
+            ("[paths.wake]\ninstructions = many\n", "a.toml, line 7"),
+            ("[paths.wake]\ninstructions = \"many\"\n", "a.toml, line 7"),
+            ("[paths.wake]\ncounted = {}\nticks = 3\n", "a.toml, line 8"),
+            ("[paths.wake]\n[paths.wake]\n", "a.toml, line 7"),
+            ("[paths.wake\n", "a.toml, line 6"),
+            ("[paths.wake]\ninstructions = -1\n", "a count of wake cannot be -1"),
+            ("[paths.wake]\ncounted = { read = nan }\n", "a count of wake cannot be NaN"),
+            ("[paths.wake]\ntolerance = 2\n", "the tolerance of wake cannot be 2"),
+        ] {
+            let error = parse(rest).to_string();
+            assert!(error.contains(line) && error.lines().count() == 1, "{rest}: {error}");
+        }
+        let error = Stored::parse("a.toml", "[made]\nrustc = \"r\"\n").unwrap_err().to_string();
+        assert!(error.contains("a.toml, line 1") && error.contains("target"), "{error}");
+    }
+
+    #[test]
+    fn what_is_built_in_can_be_read_and_has_every_path() {
+        let stored = Stored::parse(PLACE, BUILT_IN).unwrap();
+        for path in paths::ALL {
+            assert!(stored.paths.contains_key(path.name), "{} is not in {PLACE}", path.name);
+        }
+        assert_eq!(stored.paths.len(), paths::ALL.len());
+        assert_eq!(stored.made.profile, "release");
+    }
+}
