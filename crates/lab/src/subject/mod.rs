@@ -140,6 +140,15 @@ impl Ledger {
     }
 }
 
+#[cfg(feature = "rivals-c")]
+impl crate::sys::ready::Ready for Ledger {
+    #[inline(always)]
+    fn ready(&mut self, place: usize, fd: std::os::fd::RawFd) -> bool {
+        self.read(place, fd);
+        true
+    }
+}
+
 /// Makes a subject that watches the readers of these pairs.
 pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
 

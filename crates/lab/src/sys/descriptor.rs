@@ -103,6 +103,12 @@ pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
     }
 }
 
+/// Leaves a descriptor open in the program that this process becomes or starts.
+pub fn keep_on_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the call takes and returns integers.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
+}
+
 /// Reads up to as many bytes as the buffer has and returns how many; negative as the kernel says it.
 #[inline(always)]
 pub fn read(fd: RawFd, buffer: &mut [u8]) -> isize {

@@ -1,11 +1,11 @@
 //! The few functions of libuv that a loop needs. Loop and handles are blocks of the size that the
 //! library says.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use crate::subject::Ledger;
+use crate::sys::ready::Ready;
 
 #[repr(C)]
 struct UvLoop {
@@ -23,6 +23,7 @@ const UV_RUN_DEFAULT: c_int = 0;
 const UV_RUN_ONCE: c_int = 1;
 
 unsafe extern "C" {
+    fn uv_version_string() -> *const c_char;
     fn uv_loop_size() -> usize;
     fn uv_handle_size(kind: c_int) -> usize;
     fn uv_loop_init(which: *mut UvLoop) -> c_int;
@@ -34,9 +35,16 @@ unsafe extern "C" {
         events: c_int,
         callback: extern "C" fn(*mut UvPoll, c_int, c_int),
     ) -> c_int;
+    fn uv_poll_stop(handle: *mut UvPoll) -> c_int;
     fn uv_handle_set_data(handle: *mut UvPoll, data: *mut c_void);
     fn uv_handle_get_data(handle: *const UvPoll) -> *mut c_void;
     fn uv_close(handle: *mut UvPoll, callback: Option<extern "C" fn(*mut UvPoll)>);
+}
+
+/// The version of the library that is linked.
+pub fn version() -> String {
+    // SAFETY: the library returns a string of its own that is never freed.
+    unsafe { CStr::from_ptr(uv_version_string()) }.to_string_lossy().into_owned()
 }
 
 /// A zeroed block on the heap, of the size that the library asks for.
@@ -61,42 +69,45 @@ impl Drop for Block {
     }
 }
 
-struct Watcher {
+struct Watcher<T> {
     handle: Block,
-    pair: usize,
+    place: usize,
     fd: RawFd,
-    /// Where the ledger of the round is, shared by all watchers.
-    ledger: *mut *mut Ledger,
+    /// Who is called back in this run, shared by all watchers.
+    receiver: *mut *mut T,
 }
 
-impl Watcher {
+impl<T> Watcher<T> {
     fn handle(&self) -> *mut UvPoll {
         self.handle.address.cast()
     }
 }
 
 /// A loop with a started poll handle for each reader.
-pub(super) struct Loop {
+pub struct Loop<T> {
     this: Block,
     /// Neither grown nor moved: each handle's data points to its watcher.
-    watchers: Box<[Watcher]>,
+    watchers: Box<[Watcher<T>]>,
     /// How many of them the library knows.
     known: usize,
-    ledger: *mut *mut Ledger,
+    receiver: *mut *mut T,
 }
 
-extern "C" fn ready(handle: *mut UvPoll, _status: c_int, _events: c_int) {
-    // SAFETY: the data of a handle is its watcher in a live `Loop`; callbacks run only within
-    // `run_once`, which has stored the ledger it borrows exclusively.
+extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_int) {
+    // SAFETY: the data of a handle is its watcher in a live `Loop<T>`; callbacks run only within
+    // `run_once`, which has stored the receiver it borrows exclusively. A handle may be stopped in its
+    // callback.
     unsafe {
-        let watcher = &*uv_handle_get_data(handle).cast::<Watcher>();
-        (**watcher.ledger).read(watcher.pair, watcher.fd);
+        let watcher = &*uv_handle_get_data(handle).cast::<Watcher<T>>();
+        if !(**watcher.receiver).ready(watcher.place, watcher.fd) {
+            uv_poll_stop(handle);
+        }
     }
 }
 
-impl Loop {
-    /// Watches all readers; `None` if the library refuses.
-    pub(super) fn new(readers: &[RawFd]) -> Option<Loop> {
+impl<T: Ready> Loop<T> {
+    /// Watches all readers, which are to outlive it; `None` if the library refuses.
+    pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: the library reads constants.
         let (loop_size, handle_size) = unsafe { (uv_loop_size(), uv_handle_size(UV_POLL)) };
         let this = Block::new(loop_size);
@@ -104,15 +115,15 @@ impl Loop {
         if unsafe { uv_loop_init(this.address.cast()) } != 0 {
             return None;
         }
-        let ledger = Box::into_raw(Box::new(ptr::null_mut()));
-        let watcher = |(pair, &fd): (usize, &RawFd)| Watcher {
+        let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
+        let watcher = |(place, &fd): (usize, &RawFd)| Watcher {
             handle: Block::new(handle_size),
-            pair,
+            place,
             fd,
-            ledger,
+            receiver,
         };
         let watchers = readers.iter().enumerate().map(watcher).collect();
-        let mut made = Loop { this, watchers, known: 0, ledger };
+        let mut made = Loop { this, watchers, known: 0, receiver };
         for watcher in &made.watchers {
             let data = ptr::from_ref(watcher).cast_mut().cast();
             // SAFETY: loop and handle are live blocks of the right size, and stay where they are
@@ -123,7 +134,7 @@ impl Loop {
                 }
                 made.known += 1;
                 uv_handle_set_data(watcher.handle(), data);
-                if uv_poll_start(watcher.handle(), UV_READABLE, ready) != 0 {
+                if uv_poll_start(watcher.handle(), UV_READABLE, ready::<T>) != 0 {
                     return None;
                 }
             }
@@ -131,23 +142,25 @@ impl Loop {
         Some(made)
     }
 
-    fn this(&self) -> *mut UvLoop {
-        self.this.address.cast()
-    }
-
     /// One wait and its callbacks.
-    pub(super) fn run_once(&mut self, ledger: &mut Ledger) {
-        // SAFETY: the loop is live; the callbacks use the ledger only during the call, and the
+    pub fn run_once(&mut self, receiver: &mut T) {
+        // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {
-            *self.ledger = ledger;
+            *self.receiver = receiver;
             uv_run(self.this(), UV_RUN_ONCE);
-            *self.ledger = ptr::null_mut();
+            *self.receiver = ptr::null_mut();
         }
     }
 }
 
-impl Drop for Loop {
+impl<T> Loop<T> {
+    fn this(&self) -> *mut UvLoop {
+        self.this.address.cast()
+    }
+}
+
+impl<T> Drop for Loop<T> {
     fn drop(&mut self) {
         // SAFETY: handles are closed once and let the loop run until the library has let go of
         // them; only then are loop and handles freed.
@@ -157,7 +170,7 @@ impl Drop for Loop {
             }
             uv_run(self.this(), UV_RUN_DEFAULT);
             uv_loop_close(self.this());
-            drop(Box::from_raw(self.ledger));
+            drop(Box::from_raw(self.receiver));
         }
     }
 }

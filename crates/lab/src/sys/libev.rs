@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use crate::subject::Ledger;
+use crate::sys::ready::Ready;
 
 #[repr(C)]
 struct EvLoop {
@@ -32,6 +32,8 @@ const EVBACKEND_EPOLL: c_uint = 4;
 const EVRUN_ONCE: c_int = 2;
 
 unsafe extern "C" {
+    fn ev_version_major() -> c_int;
+    fn ev_version_minor() -> c_int;
     fn ev_loop_new(flags: c_uint) -> *mut EvLoop;
     fn ev_loop_destroy(which: *mut EvLoop);
     fn ev_io_start(which: *mut EvLoop, watcher: *mut EvIo);
@@ -39,55 +41,65 @@ unsafe extern "C" {
     fn ev_run(which: *mut EvLoop, flags: c_int) -> c_int;
 }
 
+/// The version of the library that is linked.
+pub fn version() -> String {
+    // SAFETY: both take nothing and return a number.
+    let (major, minor) = unsafe { (ev_version_major(), ev_version_minor()) };
+    format!("{major}.{minor}")
+}
+
 /// A watcher and what its callback needs. The library knows the address of the first member.
 #[repr(C)]
 struct Watcher {
     io: EvIo,
-    pair: usize,
+    place: usize,
 }
 
 /// A loop with a started watcher for each reader.
-pub(super) struct Loop {
+pub struct Loop<T> {
     this: *mut EvLoop,
     watchers: *mut [Watcher],
-    /// Where the ledger of the round is; each watcher's `data`.
-    ledger: *mut *mut Ledger,
+    /// Who is called back in this run; each watcher's `data`.
+    receiver: *mut *mut T,
 }
 
-extern "C" fn ready(_loop: *mut EvLoop, io: *mut EvIo, _events: c_int) {
-    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop`, both `repr(C)`; callbacks
-    // run only within `run_once`, which has stored the ledger it borrows exclusively.
+extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) {
+    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop<T>`, both `repr(C)`; callbacks
+    // run only within `run_once`, which has stored the receiver it borrows exclusively. A watcher may
+    // be stopped in its callback.
     unsafe {
         let watcher = io.cast::<Watcher>();
-        let ledger = *(*io).data.cast::<*mut Ledger>();
-        (*ledger).read((*watcher).pair, (*io).fd);
+        let receiver = *(*io).data.cast::<*mut T>();
+        if !(*receiver).ready((*watcher).place, (*io).fd) {
+            ev_io_stop(this, io);
+        }
     }
 }
 
-impl Loop {
-    /// Watches all readers; `None` if the library has no epoll.
-    pub(super) fn new(readers: &[RawFd]) -> Option<Loop> {
+impl<T: Ready> Loop<T> {
+    /// Watches all readers, which are to outlive it; `None` if the library has no epoll.
+    pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: takes flags; a null result is checked.
         let this = unsafe { ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV) };
         if this.is_null() {
             return None;
         }
-        let ledger: *mut *mut Ledger = Box::into_raw(Box::new(ptr::null_mut()));
-        let watcher = |(pair, &fd): (usize, &RawFd)| Watcher {
+        let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
+        let watcher = |(place, &fd): (usize, &RawFd)| Watcher {
             io: EvIo {
                 active: 0,
                 pending: 0,
                 priority: 0,
-                data: ledger.cast(),
-                callback: ready,
+                data: receiver.cast(),
+                callback: ready::<T>,
                 next: ptr::null_mut(),
                 fd,
                 events: EV_READ | EV_IO_FDSET,
             },
-            pair,
+            place,
         };
         let watchers: Box<[Watcher]> = readers.iter().enumerate().map(watcher).collect();
-        let made = Loop { this, watchers: Box::into_raw(watchers), ledger };
+        let made = Loop { this, watchers: Box::into_raw(watchers), receiver };
         for place in 0..readers.len() {
             // SAFETY: the loop is live and the watcher initialised as `ev_io_init` does it; it
             // stays where it is until it is stopped.
@@ -96,24 +108,26 @@ impl Loop {
         Some(made)
     }
 
-    fn io(&self, place: usize) -> *mut EvIo {
-        // SAFETY: callers stay below the length of the slice, which lives as long as `self`.
-        unsafe { &raw mut (*self.watchers.cast::<Watcher>().add(place)).io }
-    }
-
     /// One wait and its callbacks.
-    pub(super) fn run_once(&mut self, ledger: &mut Ledger) {
-        // SAFETY: the loop is live; the callbacks use the ledger only during the call, and the
+    pub fn run_once(&mut self, receiver: &mut T) {
+        // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {
-            *self.ledger = ledger;
+            *self.receiver = receiver;
             ev_run(self.this, EVRUN_ONCE);
-            *self.ledger = ptr::null_mut();
+            *self.receiver = ptr::null_mut();
         }
     }
 }
 
-impl Drop for Loop {
+impl<T> Loop<T> {
+    fn io(&self, place: usize) -> *mut EvIo {
+        // SAFETY: callers stay below the length of the slice, which lives as long as `self`.
+        unsafe { &raw mut (*self.watchers.cast::<Watcher>().add(place)).io }
+    }
+}
+
+impl<T> Drop for Loop<T> {
     fn drop(&mut self) {
         // SAFETY: the watchers are stopped before the loop ends and freed after it; each pointer
         // came from the library or from a box and is freed once.
@@ -123,7 +137,7 @@ impl Drop for Loop {
             }
             ev_loop_destroy(self.this);
             drop(Box::from_raw(self.watchers));
-            drop(Box::from_raw(self.ledger));
+            drop(Box::from_raw(self.receiver));
         }
     }
 }

@@ -5,16 +5,15 @@ use std::os::fd::RawFd;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::subject::{Ledger, Subject};
-
-mod ffi;
+use crate::sys::libevent::Base;
 
 struct Libevent {
-    base: ffi::Base,
+    base: Base<Ledger>,
 }
 
 pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     let readers: &[RawFd] = pairs.readers();
-    let base = ffi::Base::new(readers)
+    let base = Base::new(readers)
         .ok_or_else(|| Error::usage("libevent refused a descriptor: see event_add(3)"))?;
     Ok(Box::new(Libevent { base }))
 }

@@ -1,0 +1,63 @@
+//! The crate polling with readers that it is to watch level-triggered: the mode that costs it least here, because no
+//! descriptor is armed again after each event.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd};
+
+use ::polling::{Event, Events, PollMode, Poller};
+
+/// Readers that are watched; they are deleted before they can be closed.
+pub struct Readers<R: AsFd> {
+    poller: Poller,
+    events: Events,
+    readers: Vec<R>,
+}
+
+impl<R: AsFd> Readers<R> {
+    /// Watches them all, each under its place as the key, with room for so many events at a time.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn watch(readers: Vec<R>, room: usize) -> io::Result<Readers<R>> {
+        let events = Events::with_capacity(NonZeroUsize::new(room).unwrap_or(NonZeroUsize::MIN));
+        let watched = Readers { poller: Poller::new()?, events, readers };
+        for (place, reader) in watched.readers.iter().enumerate() {
+            let (fd, what) = (reader.as_fd().as_raw_fd(), Event::readable(place));
+            // SAFETY: a source must be deleted before it is closed. The readers, or borrows of them, are owned here,
+            // and all are deleted when this is dropped.
+            unsafe { watched.poller.add_with_mode(fd, what, PollMode::Level)? };
+        }
+        Ok(watched)
+    }
+
+    /// The places of those that are ready, at least one.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
+        self.events.clear();
+        self.poller.wait(&mut self.events, None)?;
+        Ok(self.events.iter().map(|event| event.key))
+    }
+
+    /// Watches one no more.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn stop(&self, place: usize) -> io::Result<()> {
+        self.poller.delete(&self.readers[place])
+    }
+}
+
+impl<R: AsFd> Drop for Readers<R> {
+    fn drop(&mut self) {
+        for reader in &self.readers {
+            // One that was never added, or not any more, is not there to be deleted.
+            let _ = self.poller.delete(reader);
+        }
+    }
+}
