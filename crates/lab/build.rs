@@ -1,5 +1,6 @@
-//! Finds the C rivals, and notes what was compiled with which compiler from which commit.
+//! Finds the C rivals, and notes what was compiled with which compiler from which commit, and with which crates.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
@@ -17,8 +18,45 @@ fn main() {
     if std::path::Path::new(&head).exists() {
         println!("cargo::rerun-if-changed={head}");
     }
+    println!("cargo::rustc-env=LAB_CRATES={}", crates());
     #[cfg(feature = "rivals-c")]
     find_rivals();
+}
+
+/// The crates that this one depends on, as words like `mio=1.0.4`, from the lock file that cargo uses: the nearest one
+/// that knows this crate. None where there is no such file.
+fn crates() -> String {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    for folder in folder.ancestors() {
+        let file = folder.join("Cargo.lock");
+        if let Ok(text) = std::fs::read_to_string(&file) {
+            println!("cargo::rerun-if-changed={}", file.display());
+            if let Some(crates) = locked(&text, env!("CARGO_PKG_NAME")) {
+                return crates.join(" ");
+            }
+        }
+    }
+    String::new()
+}
+
+/// The versions of what a package depends on. Its list of dependencies names a version only where there are several.
+fn locked(text: &str, package: &str) -> Option<Vec<String>> {
+    let value = |block: &str, key: &str| {
+        let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        line.map(|value| value.trim_matches('"').to_owned())
+    };
+    let blocks: Vec<&str> = text.split("[[package]]").collect();
+    let own = blocks.iter().find(|block| value(block, "name").as_deref() == Some(package))?;
+    let (_, list) = own.split_once("dependencies = [")?;
+    let each = list.lines().filter_map(|line| {
+        let mut words = line.trim().strip_prefix('"')?.trim_end_matches(['"', ',']).split(' ');
+        let name = words.next()?;
+        let of_name = |block: &&&str| value(block, "name").as_deref() == Some(name);
+        let version = words.next().map(str::to_owned);
+        let version = version.or_else(|| value(blocks.iter().find(of_name)?, "version"))?;
+        Some(format!("{name}={version}"))
+    });
+    Some(each.collect())
 }
 
 fn rustc() -> String {

@@ -23,8 +23,9 @@ use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::{self, Figures, Record};
+use crate::rivals::{self, Lost};
 use crate::statistics;
-use crate::subject::Entry;
+use crate::subject::{self, Entry};
 use crate::sweep::Sweep;
 
 /// Options of `lab atr`.
@@ -190,6 +191,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let mut pace = Pace::new(all_points, plan.budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();
+    let mut lost = Lost::default();
     for &kind in &sweep.kinds {
         for &total in &sweep.totals {
             let pairs = Pairs::open(kind, total)?;
@@ -222,6 +224,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                         &load,
                         rounds,
                         repetitions,
+                        &mut lost,
                         |entry| {
                             progress.step(format!(
                                 "{kind} {active}/{total} {placement} {}",
@@ -230,12 +233,12 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                         },
                     )?;
                     let figures = measure::figures(&outcomes, Sample::Round, record::relate);
-                    rows.extend(suitable.iter().zip(figures).map(|(entry, figures)| Row {
+                    rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| Row {
                         kind: kind.name().to_owned(),
                         placement: placement.name().to_owned(),
                         total,
                         active,
-                        subject: entry.name.to_owned(),
+                        subject: outcome.entry.name.to_owned(),
                         figures,
                     }));
                 }
@@ -258,7 +261,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("second_thread", json!(options.output.second_thread)),
         ("seed", json!(options.output.seed)),
         ("bytes_verified", json!(true)),
-        ("notes", json!(sweep.notes)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
+        ("notes", json!(sweep.notes.iter().cloned().chain(lost.notes()).collect::<Vec<_>>())),
         ("points_left_out", json!(left_out)),
     ];
     Ok(Record::new("atr", environment, parameters, rows))

@@ -22,6 +22,7 @@ use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::load::Load;
 use crate::record::Figures;
+use crate::rivals::Lost;
 use crate::statistics;
 use crate::subject::{Entry, Ledger, Subject};
 use crate::sys::{descriptor, memory, process};
@@ -91,17 +92,19 @@ pub enum Sample {
     Block,
 }
 
-/// Runs blocks of all subjects in turn. `told` is called before each block with the subject's name.
+/// Runs blocks of all subjects in turn. `told` is called before each block with the subject's name. A rival that fails,
+/// or that is lost already, has no outcome.
 ///
 /// # Errors
 ///
-/// What a subject says, or [`Error::Work`] if one did not do its work.
+/// What a subject says that is no rival, or [`Error::Work`] if such a one did not do its work.
 pub fn interleave(
     pairs: &Pairs,
     entries: &[Entry],
     load: &Load,
     rounds: Rounds,
     repetitions: usize,
+    lost: &mut Lost,
     mut told: impl FnMut(&Entry),
 ) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> =
@@ -112,12 +115,29 @@ pub fn interleave(
             // Each repetition starts elsewhere; a stride of its own keeps neighbours from being
             // the same pair every time.
             let place = (turn + repetition * 5) % entries.len();
-            told(&entries[place]);
-            let block = run_block(pairs, &entries[place], load, rounds, &mut ledger)?;
-            outcomes[place].blocks.push(block);
+            let entry = &entries[place];
+            if lost.has(entry.name) {
+                continue;
+            }
+            told(entry);
+            let block = run_block(pairs, entry, load, rounds, &mut ledger);
+            match lost.keep(entry.name, block)? {
+                Some(block) => outcomes[place].blocks.push(block),
+                None => ledger = clean(pairs),
+            }
         }
     }
+    process::unwatch();
+    outcomes.retain(|outcome| !lost.has(outcome.entry.name));
     Ok(outcomes)
+}
+
+/// Takes away what a subject has left unread, and begins to count anew.
+fn clean(pairs: &Pairs) -> Ledger {
+    for &reader in pairs.readers() {
+        while descriptor::read_byte(reader).is_some() {}
+    }
+    Ledger::new(pairs.len())
 }
 
 /// What was measured of each subject at a point, with the ratios that `relate` fills in.
@@ -245,7 +265,7 @@ pub(crate) fn run_round(
 pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let floor = [Entry::named("floor")?];
     let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
-    let outcomes = interleave(pairs, &floor, load, pilot, 1, |_| {})?;
+    let outcomes = interleave(pairs, &floor, load, pilot, 1, &mut Lost::default(), |_| {})?;
     let figures = outcomes[0].figures(Sample::Round);
     let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
     let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;

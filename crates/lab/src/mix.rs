@@ -23,8 +23,9 @@ use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Figures, Record};
+use crate::rivals::{self, Lost};
 use crate::simulator;
-use crate::subject::Entry;
+use crate::subject::{self, Entry};
 
 /// Options of `lab mix`.
 #[derive(Clone, Debug, clap::Args)]
@@ -348,6 +349,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let mut pace = Pace::new(count, budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();
+    let mut lost = Lost::default();
     for (kind, cases) in &all {
         let mut pairs: Option<Pairs> = None;
         for case in cases {
@@ -370,17 +372,24 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             let rounds = case.rounds(measure::rounds_in(pairs, &pilot, slot)?);
             let length = rounds.warm_up_adaptive + rounds.measured;
             let load = case.load(length, options.output.seed);
-            let outcomes =
-                measure::interleave(pairs, &suitable, &load, rounds, repetitions, |entry| {
+            let outcomes = measure::interleave(
+                pairs,
+                &suitable,
+                &load,
+                rounds,
+                repetitions,
+                &mut lost,
+                |entry| {
                     progress.step(format!("{kind} {} {}", case.name, entry.name));
-                })?;
+                },
+            )?;
             let figures = measure::figures(&outcomes, Sample::Block, record::relate);
-            rows.extend(suitable.iter().zip(figures).map(|(entry, figures)| Row {
+            rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| Row {
                 kind: kind.name().to_owned(),
                 hot: case.mix.hot,
                 cold: case.mix.cold,
                 shift_every: case.shift_every,
-                subject: entry.name.to_owned(),
+                subject: outcome.entry.name.to_owned(),
                 load: case.name.clone(),
                 family: case.family.to_owned(),
                 mean_active: load.mean_active(),
@@ -390,6 +399,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     drop(progress);
     pace::say_left_out(left_out);
+    notes.extend(lost.notes());
     let parameters = [
         ("kinds", json!(kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
@@ -402,6 +412,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("seed", json!(options.output.seed)),
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
     ];
     Ok(Record::new("mix", environment, parameters, rows))

@@ -17,6 +17,7 @@ use crate::journal::{Journal, State};
 use crate::options::Output;
 use crate::record::{self, Record};
 use crate::report::PAGE;
+use crate::rivals;
 use crate::targets::{self, Target};
 
 /// Prints a line on the standard output, as `println!` does, but gives back what went wrong.
@@ -61,6 +62,15 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<Op
     Ok(Some(folder.join(PAGE)))
 }
 
+/// Says where a record was made, and who took part besides us.
+fn say_who<Row>(record: &Record<Row>) -> Result<()> {
+    crate::say!("{}", record.environment.summary())?;
+    if let Some(line) = rivals::line(&record.parameters) {
+        crate::say!("rivals: {line}")?;
+    }
+    crate::say!("")
+}
+
 fn say_where(report: Option<PathBuf>) -> Result<()> {
     report.map_or(Ok(()), |path| crate::say!("\nreport: {}", path.display()))
 }
@@ -76,7 +86,7 @@ pub fn atr(
     output: &Output,
 ) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     print(crate::atr_table::text(&record.rows))?;
     if let Some(appendix) = appendix {
         crate::say!("a mixed load: cost per round, the best pure one = 1\n")?;
@@ -94,7 +104,7 @@ pub fn atr(
 /// As [`write()`] and [`print()`].
 pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     print(crate::mix_table::text(&record.rows))?;
     targets(&targets::of_mix(&record.rows))?;
     say_where(report)
@@ -107,7 +117,7 @@ pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
 /// As [`write()`] and [`print()`].
 pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("time from a write until a blocked loop has read it\n")?;
     print(crate::wake::table(&record.rows))?;
     targets(&targets::of_wake(&record.rows))?;
@@ -134,7 +144,7 @@ pub fn latency(record: &Record<crate::latency::Row>, output: &Output) -> Result<
 /// As [`write()`] and [`print()`].
 pub fn ring(record: &Record<crate::ring::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("time for one byte to pass one pipe of a ring\n")?;
     print(crate::ring::table::text(&record.rows))?;
     targets(&targets::of_ring(&record.rows))?;
@@ -148,7 +158,7 @@ pub fn ring(record: &Record<crate::ring::Row>, output: &Output) -> Result<()> {
 /// As [`write()`] and [`print()`].
 pub fn herd(record: &Record<crate::herd::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("time of a connect() while others wait, and how many of them it wakes\n")?;
     print(crate::herd::table::herds(&record.rows))?;
     targets(&targets::of_herd(&record.rows))?;
@@ -162,7 +172,7 @@ pub fn herd(record: &Record<crate::herd::Row>, output: &Output) -> Result<()> {
 /// As [`write()`] and [`print()`].
 pub fn models(record: &Record<crate::models::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     print(crate::models::table::text(&record.rows))?;
     say_where(report)
 }
@@ -186,7 +196,7 @@ pub fn threads(record: &Record<crate::threads::Row>, output: &Output) -> Result<
 /// As [`write()`] and [`print()`].
 pub fn registrations(record: &Record<crate::registrations::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     print(crate::registrations::table::text(&record.rows))?;
     targets(&targets::of_registrations(&record.rows))?;
     say_where(report)
@@ -199,7 +209,7 @@ pub fn registrations(record: &Record<crate::registrations::Row>, output: &Output
 /// As [`write()`] and [`print()`].
 pub fn echo(record: &Record<crate::echo::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("processor time of a server that sends back what it gets, for one request\n")?;
     print(crate::echo::table::servers(&record.rows))?;
     targets(&targets::of_echo(&record.rows))?;
@@ -213,7 +223,7 @@ pub fn echo(record: &Record<crate::echo::Row>, output: &Output) -> Result<()> {
 /// As [`write()`] and [`print()`].
 pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("processor time of a web server for one request\n")?;
     print(crate::http::table::servers(&record.rows))?;
     targets(&targets::of_http(&record.rows))?;
@@ -227,7 +237,7 @@ pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
 /// As [`write()`] and [`print()`].
 pub fn files(record: &Record<crate::files::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("processor time of a server for one request for a file\n")?;
     print(crate::files::table::servers(&record.rows))?;
     let calls = crate::files::table::calls(&record.rows);
@@ -246,7 +256,7 @@ pub fn files(record: &Record<crate::files::Row>, output: &Output) -> Result<()> 
 /// As [`write()`] and [`print()`].
 pub fn relay(record: &Record<crate::relay::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("processor time of a relay for one request\n")?;
     print(crate::relay::table::relays(&record.rows))?;
     crate::say!("\nsystem calls by name, for one request\n")?;
@@ -262,7 +272,7 @@ pub fn relay(record: &Record<crate::relay::Row>, output: &Output) -> Result<()> 
 /// As [`write()`] and [`print()`].
 pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     print(crate::timers::table::text(&record.rows))?;
     targets(&targets::of_timers(&record.rows))?;
     say_where(report)
@@ -275,7 +285,7 @@ pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()
 /// As [`write()`] and [`print()`].
 pub fn idle(record: &Record<crate::idle::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!("memory of a connection that does nothing; the kernel's is that of both ends\n")?;
     print(crate::idle::table::connections(&record.rows))?;
     targets(&targets::of_idle(&record.rows))?;
@@ -302,7 +312,7 @@ pub fn idle_ramp(record: &Record<crate::idle::ramp::Row>, output: &Output) -> Re
 /// As [`write()`] and [`print()`].
 pub fn zombies(record: &Record<crate::zombies::Row>, output: &Output) -> Result<()> {
     let report = write(record, output)?;
-    crate::say!("{}\n", record.environment.summary())?;
+    say_who(record)?;
     crate::say!(
         "processor time of a server for one request, beside connections that are silent\n"
     )?;

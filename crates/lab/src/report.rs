@@ -15,6 +15,7 @@ use crate::experiments::{self, Experiment, Origin};
 use crate::journal::{Extent, Journal, State};
 use crate::page::{Page, escaped};
 use crate::record;
+use crate::rivals;
 
 /// The report, in its folder.
 pub const PAGE: &str = "index.html";
@@ -152,7 +153,10 @@ fn parameters(page: &mut Page<'_>, origin: &Origin<'_>) {
     let names: Vec<(String, String)> = origin
         .parameters
         .iter()
-        .map(|(name, value)| (name.replace('_', " "), shown(value)))
+        .map(|(name, value)| match name.as_str() {
+            "rivals" => (name.clone(), rivals::line(origin.parameters).unwrap_or_default()),
+            _ => (name.replace('_', " "), shown(value)),
+        })
         .collect();
     page.pairs(names.iter().map(|(name, value)| (name.as_str(), value.clone())));
 }

@@ -20,8 +20,9 @@ use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::Record;
+use crate::rivals;
 use crate::statistics;
-use crate::subject::Entry;
+use crate::subject::{self, Entry};
 use crate::table::{self, Table};
 use crate::waking::{self, Busy, QUIET, WakeUp, Writer};
 
@@ -160,6 +161,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     let parameters = [
         ("samples", json!(samples)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
         ("busy_rounds_first", json!(BUSY.first)),
         ("busy_rounds", json!(BUSY.between)),

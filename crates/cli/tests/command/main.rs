@@ -18,6 +18,7 @@ mod refusals;
 mod registrations;
 mod relay;
 mod ring;
+mod rivals;
 mod sit;
 mod start;
 mod threads;

@@ -3,8 +3,9 @@
 //! A thousand connections, on each of which one short message is under way, to the server or back. What the
 //! server gets it sends back, so that nothing is left but the kernel's sockets and the way to wait for them:
 //! loops of C programmers on epoll and on io_uring (`raw_epoll.rs`, `sys/uring/echo.rs`), our poller and our
-//! batch reader (`poller.rs`, `reader.rs`), our runtime and tokio with a task for each connection (`ours.rs`,
-//! `tokio.rs`).
+//! batch reader (`poller.rs`, `reader.rs`), our runtime with a task for each connection (`ours.rs`); and as many
+//! others, each in its file: pollers of Rust and of C, whose loops read and write alike (`drain.rs`), runtimes with
+//! a task for each connection, and Go with a goroutine (`go.rs`).
 //!
 //! Each server lives in a process of its own on one processor and is given its end of every connection when
 //! it starts (`server`). The load generator on another processor (`load.rs`) knows what each answer must be
@@ -20,14 +21,32 @@ use crate::error::Result;
 use crate::options::Output;
 use crate::record::Record;
 
+#[cfg(feature = "rivals-rt")]
+mod compio;
+mod drain;
+mod go;
+#[cfg(feature = "rivals-c")]
+mod libev;
+#[cfg(feature = "rivals-c")]
+mod libevent;
+#[cfg(feature = "rivals-c")]
+mod libuv;
 pub(crate) mod load;
 mod message;
+#[cfg(feature = "rival-mio")]
+mod mio;
+#[cfg(feature = "rivals-rt")]
+mod monoio;
 pub(crate) mod ours;
 pub mod plot;
 pub(crate) mod poller;
+#[cfg(feature = "rival-polling")]
+mod polling;
 pub(crate) mod raw_epoll;
 pub(crate) mod raw_uring;
 mod reader;
+#[cfg(feature = "rivals-rt")]
+mod smol;
 pub(crate) mod subject;
 pub mod table;
 #[cfg(feature = "rivals-rt")]

@@ -1,12 +1,12 @@
 //! `epoll(7)` as a C programmer has it: wait, read, write.
 
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::echo::drain::echo;
 use crate::echo::subject::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::server::Control;
-use crate::sys::{descriptor, epoll};
+use crate::sys::epoll;
 
 pub(crate) fn serve_level(connections: Connections, control: &mut Control) -> Result<()> {
     serve(connections, control, 0)
@@ -40,27 +40,4 @@ fn serve(connections: Connections, control: &mut Control, trigger: i32) -> Resul
         }
     }
     Ok(())
-}
-
-/// Sends back what there is to be read; says whether the connection goes on.
-fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
-    let fd = socket.as_raw_fd();
-    loop {
-        match usize::try_from(descriptor::read(fd, buffer)) {
-            Ok(0) => return false,
-            Ok(count) => {
-                if usize::try_from(descriptor::write(fd, &buffer[..count])) != Ok(count) {
-                    return false;
-                }
-                if count < buffer.len() {
-                    return true;
-                }
-            }
-            Err(_) => match io::Error::last_os_error().kind() {
-                io::ErrorKind::WouldBlock => return true,
-                io::ErrorKind::Interrupted => {}
-                _ => return false,
-            },
-        }
-    }
 }

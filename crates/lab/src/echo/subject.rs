@@ -4,12 +4,21 @@ use std::os::fd::OwnedFd;
 
 use superpoll::BackendKind;
 
+use crate::by_name::by_name;
 use crate::channel::Kind;
+#[cfg(feature = "rival-mio")]
+use crate::echo::mio;
+#[cfg(feature = "rival-polling")]
+use crate::echo::polling;
 #[cfg(feature = "rivals-rt")]
-use crate::echo::tokio;
-use crate::echo::{ours, poller, raw_epoll, raw_uring, reader};
+use crate::echo::{compio, monoio, smol, tokio};
+use crate::echo::{go as echo_go, ours, poller, raw_epoll, raw_uring, reader};
+#[cfg(feature = "rivals-c")]
+use crate::echo::{libev, libevent, libuv};
 use crate::error::{Error, Result};
+use crate::go::{self, Program};
 use crate::options;
+use crate::programs;
 use crate::server::Control;
 
 /// How many events each server takes from a wait at most.
@@ -30,7 +39,7 @@ pub struct Connections {
 pub type Serve = fn(Connections, &mut Control) -> Result<()>;
 
 /// A server by name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
@@ -40,16 +49,20 @@ pub struct Entry {
     pub counts: bool,
     /// Why it cannot run here, if it needs what not every system has.
     refusal: fn() -> Option<String>,
-    /// None if it is not built in.
-    serve: Option<Serve>,
+    /// What becomes of its process, if that is another program.
+    program: Option<fn() -> &'static Program>,
+    /// What it does, or the feature without which it is not built in.
+    serve: Result<Serve, &'static str>,
 }
 
+by_name!(Entry);
+
 const fn other(name: &'static str, about: &'static str, serve: Serve) -> Entry {
-    Entry { name, about, counts: false, refusal: || None, serve: Some(serve) }
+    Entry { name, about, counts: false, refusal: || None, program: None, serve: Ok(serve) }
 }
 
 const fn ours(name: &'static str, about: &'static str, serve: Serve) -> Entry {
-    Entry { name, about, counts: true, refusal: || None, serve: Some(serve) }
+    Entry { counts: true, ..other(name, about, serve) }
 }
 
 const fn ring(name: &'static str, about: &'static str, serve: Serve) -> Entry {
@@ -60,16 +73,26 @@ fn no_ring() -> Option<String> {
     (!BackendKind::Uring.is_available()).then(crate::probe::why_no_uring)
 }
 
-const TOKIO: Entry = Entry {
-    name: "tokio",
-    about: "a task for each connection on tokio's current_thread runtime",
-    counts: false,
-    refusal: || None,
-    #[cfg(feature = "rivals-rt")]
-    serve: Some(tokio::serve),
-    #[cfg(not(feature = "rivals-rt"))]
-    serve: None,
-};
+fn no_go() -> Option<String> {
+    programs::find("go").is_none().then(|| go::ABSENT.to_owned())
+}
+
+macro_rules! rival {
+    ($feature:literal, $name:literal, $about:literal, $($serve:tt)*) => {
+        Entry {
+            #[cfg(not(feature = $feature))]
+            serve: Err($feature),
+            ..other(
+                $name,
+                $about,
+                #[cfg(feature = $feature)]
+                $($serve)*,
+                #[cfg(not(feature = $feature))]
+                raw_epoll::serve_level,
+            )
+        }
+    };
+}
 
 /// All servers, the yardstick first.
 pub const ALL: &[Entry] = &[
@@ -107,7 +130,43 @@ pub const ALL: &[Entry] = &[
     ring("superpoll-rt-uring", "our runtime, back-end uring", |connections, control| {
         ours::serve(connections, control, BackendKind::Uring)
     }),
-    TOKIO,
+    rival!("rival-mio", "mio", "the crate mio", mio::serve),
+    rival!("rival-polling", "polling", "the crate polling, level-triggered", polling::serve),
+    rival!("rivals-c", "libevent", "the C library libevent: persistent events", libevent::serve),
+    rival!("rivals-c", "libev", "the C library libev", libev::serve),
+    rival!("rivals-c", "libuv", "the C library libuv: poll handles", libuv::serve),
+    rival!(
+        "rivals-rt",
+        "tokio",
+        "a task for each connection on tokio's current_thread runtime",
+        tokio::serve
+    ),
+    rival!("rivals-rt", "smol", "a task for each on smol's LocalExecutor", smol::serve),
+    rival!("rivals-rt", "monoio-epoll", "a task for each on monoio, epoll", monoio::serve_epoll),
+    Entry {
+        refusal: no_ring,
+        ..rival!(
+            "rivals-rt",
+            "monoio-uring",
+            "a task for each on monoio, io_uring",
+            monoio::serve_uring
+        )
+    },
+    rival!("rivals-rt", "compio-poll", "a task for each on compio, epoll", compio::serve_poll),
+    Entry {
+        refusal: no_ring,
+        ..rival!(
+            "rivals-rt",
+            "compio-uring",
+            "a task for each on compio, io_uring",
+            compio::serve_uring
+        )
+    },
+    Entry {
+        refusal: no_go,
+        program: Some(|| &echo_go::PROGRAM),
+        ..other("go", "a goroutine for each on Go's netpoll, GOMAXPROCS=1", echo_go::serve)
+    },
 ];
 
 impl Entry {
@@ -117,12 +176,21 @@ impl Entry {
     ///
     /// [`Error::Usage`] if it is not built in.
     pub fn serve(&self) -> Result<Serve> {
-        self.serve.ok_or_else(|| {
+        self.serve.map_err(|feature| {
             Error::usage(format!(
-                "subject {} is not built in: build with --features rivals-rt",
+                "subject {} is not built in: build with --features {feature}",
                 self.name
             ))
         })
+    }
+
+    /// Compiles what is compiled at run time.
+    ///
+    /// # Errors
+    ///
+    /// What the compiler says.
+    pub fn prepare(&self) -> Result<()> {
+        self.program.map_or(Ok(()), |program| program().build())
     }
 }
 
@@ -134,7 +202,7 @@ impl Entry {
 /// [`Error::Usage`] if a name is unknown or not built in.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
-    let built_in = |entry: &Entry| entry.serve.is_some();
+    let built_in = |entry: &Entry| entry.serve.is_ok();
     let chosen = options::named(&names, ALL, |entry| entry.name, built_in, "no echo server")?;
     for entry in &chosen {
         entry.serve()?;
@@ -169,7 +237,8 @@ mod tests {
     fn every_server_sends_every_byte_back() {
         let (entries, _) = chosen(None).unwrap();
         assert!(entries.len() >= 8);
-        for entry in entries {
+        // What becomes another program needs a process of its own; see below.
+        for entry in entries.iter().filter(|entry| entry.program.is_none()) {
             for (kind, count, bytes, requests) in
                 [(Kind::Unix, 1, 1, 50), (Kind::Unix, 70, 4096, 500), (Kind::Tcp, 40, 64, 3000)]
             {
@@ -214,7 +283,7 @@ mod tests {
         let refuse = |entry: &Entry| entry.name.contains("uring").then(|| "no ring".to_owned());
         let (kept, notes) = without_refused(ALL.to_vec(), refuse);
         assert!(kept.iter().all(|entry| !entry.name.contains("uring")));
-        assert_eq!((kept.len(), notes.len()), (8, 4));
+        assert_eq!(kept.len() + notes.len(), ALL.len());
         assert_eq!(notes[0], "raw-uring left out: no ring");
     }
 }

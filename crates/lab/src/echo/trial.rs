@@ -1,6 +1,6 @@
 //! The servers in turn, round by round.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use serde_json::json;
 
@@ -15,6 +15,7 @@ use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
+use crate::rivals::{self, Lost};
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::rounds::Slice;
@@ -27,6 +28,9 @@ const LONGEST: usize = 4096;
 
 /// No buffer is smaller.
 const SMALLEST_BUFFER: usize = 512;
+
+/// Whom all are compared to.
+const COMPARED: [&str; 2] = ["raw-epoll", "tokio"];
 
 /// What is measured at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +56,7 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     let mut points = Vec::new();
     for kind in kinds {
         for &connections in &numbers {
-            check_connections(connections, servers)?;
+            check_connections(connections, servers.min(COMPARED.len() + 1))?;
             let point = Point { kind, connections };
             if !points.contains(&point) {
                 points.push(point);
@@ -64,7 +68,7 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
     let points = points(options, entries.len())?;
     for note in &notes {
         output::note(note);
@@ -72,9 +76,12 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     // Before this thread keeps to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
-    let measured = processors.apart(|server| measure(options, &entries, &points, server));
+    let mut lost = Lost::default();
+    let measured =
+        processors.apart(|server| measure(options, &entries, &points, server, &mut lost));
     let (rows, rounds, left_out) = measured?;
     pace::say_left_out(left_out);
+    notes.extend(lost.notes());
     let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
@@ -88,6 +95,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
     ];
     Ok(Record::new("echo", environment, parameters, rows))
@@ -99,10 +107,14 @@ fn measure(
     entries: &[Entry],
     points: &[Point],
     processor: Option<usize>,
+    lost: &mut Lost,
 ) -> Result<(Vec<Row>, usize, usize)> {
     let repetitions =
         options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
     let budget = options.output.budget(10.0, 40.0 * points.len() as f64);
+    for entry in entries {
+        lost.keep(entry.name, entry.prepare())?;
+    }
     let progress = Progress::new("echo", points.len() * entries.len() * (repetitions + 1));
     let promised = options.output.seconds.is_none() || options.output.paced;
     let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
@@ -114,30 +126,60 @@ fn measure(
             continue;
         };
         let name = format!("{} {} connections", point.kind, point.connections);
-        let mut runners = Vec::new();
-        for &entry in entries {
-            progress.step(format!("{} gets {name}", entry.name));
-            runners.push(set_up(entry, point, options.bytes, place)?);
+        let groups = groups(entries, point.connections);
+        let members: usize = groups.iter().map(Vec::len).sum();
+        let mut together: Vec<Row> = Vec::new();
+        for group in groups {
+            let mut runners = Vec::new();
+            for &entry in &group {
+                if lost.has(entry.name) {
+                    continue;
+                }
+                progress.step(format!("{} gets {name}", entry.name));
+                let pairs = channel::socket_pairs(point.kind, point.connections)?;
+                let begun = set_up(entry, point.kind, pairs, options.bytes, place);
+                runners.extend(lost.keep(entry.name, begun)?);
+            }
+            let share = group.len() as f64 / members as f64;
+            let budget_ns = budget * 1e9 * share / points.len() as f64;
+            let requests = turns::take_turns(&mut runners, count, budget_ns, lost, |server| {
+                progress.step(format!("{server} {name}"));
+            })?;
+            let (mut own, runners) = turns::rows(runners, lost, |_, runner| {
+                row(runner, point, options.bytes, requests)
+            })?;
+            relate(&mut own, &runners);
+            // Those that all are compared to are reported as they were beside the first ones.
+            own.retain(|row| together.iter().all(|other| other.subject != row.subject));
+            together.extend(own);
         }
-        let budget_ns = budget * 1e9 / points.len() as f64;
-        let requests = turns::take_turns(&mut runners, count, budget_ns, |server| {
-            progress.step(format!("{server} {name}"));
-        })?;
-        let mut together = Vec::new();
-        for runner in &mut runners {
-            together.push(row(runner, point, options.bytes, requests)?);
-        }
-        relate(&mut together, &runners);
+        together.sort_by_key(|row| entries.iter().position(|entry| entry.name == row.subject));
         rows.extend(together);
     }
     drop(progress);
     Ok((rows, repetitions, left_out))
 }
 
-/// Connects, starts a server with its ends, and sees how long a request takes.
-fn set_up(entry: Entry, point: Point, bytes: usize, place: Place) -> Result<Runner<Connection>> {
-    let kind = point.kind;
-    let pairs = channel::socket_pairs(kind, point.connections)?;
+/// The servers in groups for which there are descriptors at a time, each with those that all are compared to.
+fn groups(entries: &[Entry], connections: usize) -> Vec<Vec<Entry>> {
+    let at_a_time = (2 * channel::most_pairs() / connections.max(1)).saturating_sub(1);
+    if entries.len() <= at_a_time {
+        return vec![entries.to_vec()];
+    }
+    let (compared, others): (Vec<Entry>, Vec<Entry>) =
+        entries.iter().copied().partition(|entry| COMPARED.contains(&entry.name));
+    let most = at_a_time.saturating_sub(compared.len()).max(1);
+    others.chunks(most).map(|chunk| [&compared[..], chunk].concat()).collect()
+}
+
+/// Starts a server with its ends of connections, and sees how long a request takes.
+fn set_up(
+    entry: Entry,
+    kind: Kind,
+    pairs: Vec<(OwnedFd, OwnedFd)>,
+    bytes: usize,
+    place: Place,
+) -> Result<Runner<Connection>> {
     let (sockets, own): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let serve = entry.serve()?;
     let room = (2 * bytes).max(SMALLEST_BUFFER);
@@ -221,6 +263,21 @@ mod tests {
             let error = outcome.unwrap_err().to_string();
             assert!(error.contains(about), "{error}");
         }
+    }
+
+    #[test]
+    fn groups_fit_into_the_descriptors_with_whom_they_are_compared_to() {
+        let all = subject::chosen(None).unwrap().0;
+        assert_eq!(groups(&all, 1), [all.clone()]);
+        let few = 2 * channel::most_pairs() / 5;
+        let found = groups(&all, few);
+        assert!(found.len() > 1);
+        for group in &found {
+            assert!(group.len() <= 4 && group[0].name == "raw-epoll", "{group:?}");
+            check_connections(few, group.len()).unwrap();
+        }
+        let met = |entry: &Entry| found.iter().flatten().any(|other| other == entry);
+        assert!(all.iter().all(met));
     }
 
     #[test]

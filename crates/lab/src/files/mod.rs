@@ -31,7 +31,7 @@ mod nginx;
 mod ours;
 pub mod plot;
 mod response;
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 #[cfg(feature = "http")]
 mod tokio;

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::relay::peers;
+use crate::programs;
 use crate::server::{Place, Server, program};
 
 fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
@@ -45,7 +45,7 @@ pub fn start(
     let (own, file) = (text(own), own.join("nginx.conf"));
     std::fs::write(&file, configuration(&own, &text(root), port, sendfile))
         .map_err(|e| Error::system("writing a configuration for nginx", e))?;
-    let nginx = peers::program("nginx").unwrap_or_else(|| "nginx".into());
+    let nginx = programs::find("nginx").unwrap_or_else(|| "nginx".into());
     program::other(name, place, port, &text(&nginx), &["-p", &own, "-c", &text(&file)])
 }
 

@@ -5,7 +5,7 @@ use superpoll::BackendKind;
 use crate::error::Result;
 use crate::options;
 use crate::probe;
-use crate::relay::peers;
+use crate::programs;
 
 /// What stands behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ impl Entry {
     fn missing(&self) -> Option<String> {
         match self.kind {
             Kind::Ours(backend) if !backend.is_available() => Some(probe::why_no_uring()),
-            Kind::Nginx(_) if peers::program("nginx").is_none() => {
+            Kind::Nginx(_) if programs::find("nginx").is_none() => {
                 Some("nginx is not installed".to_owned())
             }
             Kind::Hyper if !cfg!(feature = "http") => {

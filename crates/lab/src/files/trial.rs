@@ -20,6 +20,7 @@ use crate::random::Random;
 use crate::record::Record;
 use crate::relay::peers::Folder;
 use crate::relay::strace::Trace;
+use crate::rivals::{self, Lost};
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::rounds::Slice;
@@ -79,9 +80,12 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     // Before this thread keeps to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
-    let measured = processors.apart(|server| measure(options, &entries, &points, server));
+    let mut lost = Lost::default();
+    let measured =
+        processors.apart(|server| measure(options, &entries, &points, server, &mut lost));
     let (rows, rounds, left_out) = measured?;
     pace::say_left_out(left_out);
+    notes.extend(lost.notes());
     let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
@@ -94,6 +98,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("seed", json!(options.output.seed)),
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
     ];
     Ok(Record::new("files", environment, parameters, rows))
@@ -105,6 +110,7 @@ fn measure(
     entries: &[Entry],
     points: &[Point],
     processor: Option<usize>,
+    lost: &mut Lost,
 ) -> Result<(Vec<Row>, usize, usize)> {
     let repetitions =
         options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
@@ -127,22 +133,28 @@ fn measure(
             .map_err(|e| Error::system(format!("writing {}", path.display()), e))?;
         let (mut runners, mut folders) = (Vec::new(), Vec::new());
         for &entry in entries {
+            if lost.has(entry.name) {
+                continue;
+            }
             progress.step(format!("{} begins: {name}", entry.name));
             let folder = Folder::new(entry.name)?;
-            let (server, port) = start(entry, place, folder.path(), root.path())?;
-            let load = load(entry.name, port, point.connections, &file)?;
-            runners.push(Runner::new(server, load)?);
-            folders.push(folder);
+            let begun =
+                start(entry, place, folder.path(), root.path()).and_then(|(server, port)| {
+                    Runner::new(server, load(entry.name, port, point.connections, &file)?)
+                });
+            if let Some(runner) = lost.keep(entry.name, begun)? {
+                runners.push(runner);
+                folders.push(folder);
+            }
         }
         let budget_ns = budget * 1e9 / points.len() as f64;
-        let requests = turns::take_turns(&mut runners, count, budget_ns, |server| {
+        let requests = turns::take_turns(&mut runners, count, budget_ns, lost, |server| {
             progress.step(format!("{server}: {name}"));
         })?;
-        let mut together = Vec::new();
-        for (runner, folder) in runners.iter_mut().zip(&folders) {
+        let (mut together, runners) = turns::rows(runners, lost, |place, runner| {
             progress.step(format!("{}: {name}: calls", runner.name()));
-            together.push(row(runner, folder, point, requests)?);
-        }
+            row(runner, &folders[place], point, requests)
+        })?;
         relate(&mut together, &runners);
         rows.extend(together);
     }

@@ -26,7 +26,7 @@ pub mod plot;
 pub(crate) mod raw_epoll;
 pub(crate) mod response;
 #[cfg(feature = "http")]
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 #[cfg(feature = "http")]
 pub(crate) mod tokio;

@@ -15,6 +15,7 @@ use crate::options;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
+use crate::rivals::{self, Lost};
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::turns::{self, Runner};
@@ -56,7 +57,7 @@ fn measure(
     let progress = Progress::new("http", points.len() * entries.len() * (repetitions + 1));
     let promised = options.output.seconds.is_none();
     let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
-    let (mut rows, mut left_out) = (Vec::new(), 0);
+    let (mut rows, mut left_out, mut lost) = (Vec::new(), 0, Lost::default());
     for &connections in points {
         let Some(count) = pace.next(repetitions) else {
             left_out += 1;
@@ -64,18 +65,20 @@ fn measure(
         };
         let mut runners = Vec::new();
         for &entry in entries {
+            if lost.has(entry.name) {
+                continue;
+            }
             progress.step(format!("{} accepts {connections} connections", entry.name));
             let second_thread = options.output.second_thread;
-            runners.push(set_up(entry, connections, Place { processor: server, second_thread })?);
+            let begun = set_up(entry, connections, Place { processor: server, second_thread });
+            runners.extend(lost.keep(entry.name, begun)?);
         }
         let budget_ns = budget * 1e9 / points.len() as f64;
-        let requests = turns::take_turns(&mut runners, count, budget_ns, |server| {
+        let requests = turns::take_turns(&mut runners, count, budget_ns, &mut lost, |server| {
             progress.step(format!("{server} {connections} connections"));
         })?;
-        let mut point = Vec::new();
-        for runner in &mut runners {
-            point.push(row(runner, connections, requests)?);
-        }
+        let (mut point, _runners) =
+            turns::rows(runners, &mut lost, |_, runner| row(runner, connections, requests))?;
         relate(&mut point);
         rows.extend(point);
     }
@@ -93,6 +96,12 @@ fn measure(
         ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
+        // hyper is under all of them but the lower bound.
+        (
+            "rivals",
+            rivals::versions(subject::ALL.iter().map(|entry| entry.name).chain(["hyper-tokio"])),
+        ),
+        ("notes", json!(lost.notes().collect::<Vec<_>>())),
     ];
     Ok(Record::new("http", environment, parameters, rows))
 }

@@ -26,7 +26,7 @@ mod clients;
 pub mod plot;
 pub mod ramp;
 mod service;
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 mod tls;
 mod trial;

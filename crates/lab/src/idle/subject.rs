@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::options;
-use crate::server::program;
+use crate::programs;
 
 /// What a connection does before it is silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,8 +121,8 @@ impl Entry {
             Software::Hyper if !cfg!(feature = "http") => {
                 Some("it is not built in: build with --features http")
             }
-            Software::Nginx if !program::is_installed("nginx") => Some("nginx is not installed"),
-            Software::Haproxy if !program::is_installed("haproxy") => {
+            Software::Nginx if programs::find("nginx").is_none() => Some("nginx is not installed"),
+            Software::Haproxy if programs::find("haproxy").is_none() => {
                 Some("haproxy is not installed")
             }
             _ => None,

@@ -1,8 +1,9 @@
 //! The servers in turn, round by round, each from its start to the end of its last connection.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::channel;
 use crate::environment::Environment;
@@ -14,7 +15,8 @@ use crate::idle::{Options, Row, Spread, service};
 use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
+use crate::rivals::{self, Lost};
 use crate::server::Place;
 use crate::server::memory::{self, Memory};
 use crate::server::processors::Processors;
@@ -93,7 +95,7 @@ struct Found {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
     let arrivals = arrivals(&options.arrival)?;
     let connections = connections(options, &entries)?;
     for note in &notes {
@@ -103,13 +105,15 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let environment = Environment::here();
     let processors = Processors::here();
     let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 1 } else { 3 });
+    let mut lost = Lost::default();
     let measured = processors.apart(|processor| {
         let place = Place { processor, second_thread: options.output.second_thread };
-        measure(options, &entries, &arrivals, connections, rounds, place)
+        measure(options, &entries, &arrivals, connections, rounds, place, &mut lost)
     });
     let (rows, left_out) = measured?;
     pace::say_left_out(left_out);
-    let parameters: Map<String, Value> = [
+    notes.extend(lost.notes());
+    let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("arrivals", json!(arrivals.iter().map(|one| one.name()).collect::<Vec<_>>())),
@@ -120,13 +124,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("quick", json!(options.output.quick)),
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let experiment = "idle".to_owned();
-    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+    ];
+    Ok(Record::new("idle", environment, parameters, rows))
 }
 
 /// The rows, and how many points were left out because a quick run had no time for them.
@@ -137,6 +138,7 @@ fn measure(
     connections: usize,
     rounds: usize,
     place: Place,
+    lost: &mut Lost,
 ) -> Result<(Vec<Row>, usize)> {
     let making = |e| Error::system("making a folder for servers", e);
     let folder = tempfile::tempdir().map_err(making)?;
@@ -150,27 +152,17 @@ fn measure(
     let mut left_out = 0;
     for _ in 0..rounds {
         for (&(entry, arrival), found) in points.iter().zip(&mut found) {
+            if lost.has(entry.name) {
+                continue;
+            }
             if pace.next(1).is_none() {
                 left_out += usize::from(found.is_empty());
                 continue;
             }
             progress.step(format!("{} {}", entry.name, arrival.name()));
             let own = tempfile::tempdir_in(folder.path()).map_err(making)?;
-            let service = service::start(entry, place, own.path(), &certificate)?;
-            let pid = service.server.pid();
-            let mut clients =
-                clients::start(entry, Ipv4Addr::LOCALHOST, service.port, &certificate)?;
-            let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
-            let start = memory::at_rest(&[pid], 0)?;
-            clients.tell(&arrival.order(connections / 2))?;
-            let half = memory::at_rest(&[pid], settling)?;
-            clients.tell(&arrival.order(connections / 2))?;
-            let full = memory::at_rest(&[pid], settling)?;
-            clients.tell(&Order::Check)?;
-            clients.tell(&Order::Close)?;
-            process::sleep(SETTLING_NS);
-            let closed = memory::at_rest(&[pid], 0)?;
-            found.push(Found { start, half, full, closed });
+            let round = round(entry, arrival, connections, place, own.path(), &certificate);
+            found.extend(lost.keep(entry.name, round)?);
         }
     }
     drop(progress);
@@ -181,6 +173,31 @@ fn measure(
         .map(|(&(entry, arrival), found)| row(entry, arrival, connections, found))
         .collect();
     Ok((rows, left_out))
+}
+
+/// Starts a server with a folder and has connections come and go.
+fn round(
+    entry: Entry,
+    arrival: Arrival,
+    connections: usize,
+    place: Place,
+    own: &Path,
+    certificate: &Certificate,
+) -> Result<Found> {
+    let service = service::start(entry, place, own, certificate)?;
+    let pid = service.server.pid();
+    let mut clients = clients::start(entry, Ipv4Addr::LOCALHOST, service.port, certificate)?;
+    let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
+    let start = memory::at_rest(&[pid], 0)?;
+    clients.tell(&arrival.order(connections / 2))?;
+    let half = memory::at_rest(&[pid], settling)?;
+    clients.tell(&arrival.order(connections / 2))?;
+    let full = memory::at_rest(&[pid], settling)?;
+    clients.tell(&Order::Check)?;
+    clients.tell(&Order::Close)?;
+    process::sleep(SETTLING_NS);
+    let closed = memory::at_rest(&[pid], 0)?;
+    Ok(Found { start, half, full, closed })
 }
 
 fn row(entry: Entry, arrival: Arrival, connections: usize, found: &[Found]) -> Row {

@@ -27,6 +27,7 @@ use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Figures, Record};
+use crate::rivals::Lost;
 use crate::statistics;
 use crate::subject::{self, Build, Entry};
 use crate::sweep::Sweep;
@@ -300,8 +301,15 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                         progress
                             .step(format!("{kind} {active}/{total} {placement} {}", entry.name));
                     };
-                    let outcomes =
-                        measure::interleave(&pairs, &entries, &load, rounds, repetitions, told)?;
+                    let outcomes = measure::interleave(
+                        &pairs,
+                        &entries,
+                        &load,
+                        rounds,
+                        repetitions,
+                        &mut Lost::default(),
+                        told,
+                    )?;
                     let figures = measure::figures(&outcomes, Sample::Round, |point| {
                         record::relate_to(point, |name| name != FLOOR);
                     });
@@ -412,8 +420,16 @@ mod tests {
         let rounds = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 16 };
         let calls = |name: &str| {
             let way = ways().unwrap().into_iter().find(|way| way.entry.name == name).unwrap();
-            let outcomes =
-                measure::interleave(&pairs, &[way.entry], &load, rounds, 2, |_| {}).unwrap();
+            let outcomes = measure::interleave(
+                &pairs,
+                &[way.entry],
+                &load,
+                rounds,
+                2,
+                &mut Lost::default(),
+                |_| {},
+            )
+            .unwrap();
             outcomes[0].figures(Sample::Round)
         };
         // All ten are read for two events; one wait and two reads; two waits and two reads.

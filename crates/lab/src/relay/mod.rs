@@ -28,7 +28,7 @@ mod ours;
 pub(crate) mod peers;
 pub mod plot;
 pub(crate) mod strace;
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 mod trial;
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
+use crate::programs;
 
 /// Where the dynamic module of a distribution is.
 const STREAM_MODULES: [&str; 3] = [
@@ -15,23 +16,14 @@ const STREAM_MODULES: [&str; 3] = [
     "/usr/share/nginx/modules/ngx_stream_module.so",
 ];
 
-/// A program in the search path, or where administrators have theirs.
-pub fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
-}
-
 /// haproxy, if it is here.
 pub fn haproxy() -> Option<PathBuf> {
-    program("haproxy")
+    programs::find("haproxy")
 }
 
 /// nginx, if it is here.
 pub fn nginx() -> Option<PathBuf> {
-    program("nginx")
+    programs::find("nginx")
 }
 
 /// nginx's module for streams, if it has it: a file to be loaded, or built in.
@@ -233,10 +225,5 @@ mod tests {
         assert!(Folder::new("test").unwrap().path() != path);
         drop(folder);
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn programs_are_found_in_the_search_path() {
-        assert!(program("sh").is_some() && program("no-such-program-here").is_none());
     }
 }

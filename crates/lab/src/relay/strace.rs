@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::relay::peers::{Folder, program};
+use crate::programs;
+use crate::relay::peers::Folder;
 
 /// Who has not attached by then is not going to.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +29,7 @@ impl Trace {
     /// Attaches to a process; `None` if there is no strace, or it is not allowed to.
     pub fn begin(pid: i32, folder: &Folder) -> Option<Trace> {
         let file = folder.path().join("strace");
-        let mut strace = Command::new(program("strace")?);
+        let mut strace = Command::new(programs::find("strace")?);
         strace.args(["-c", "-f", "-o"]).arg(&file).args(["-p", &pid.to_string()]);
         let strace =
             strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::channel;
 use crate::echo::ratio;
@@ -13,13 +13,14 @@ use crate::options;
 use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::relay::load::{Kind, Load, Point};
 use crate::relay::ours::{self, Calls, Counted, Setting};
 use crate::relay::peers::{self, Folder};
 use crate::relay::strace::Trace;
 use crate::relay::subject::{self, Entry};
 use crate::relay::{Options, Row};
+use crate::rivals::{self, Lost};
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
 use crate::server::rounds::{self, Slice};
@@ -118,10 +119,13 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     // Before this thread keeps to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
-    let measured = processors.apart(|server| measure(options, &entries, &points, server));
+    let mut lost = Lost::default();
+    let measured =
+        processors.apart(|server| measure(options, &entries, &points, server, &mut lost));
     let (rows, rounds, left_out) = measured?;
     pace::say_left_out(left_out);
-    let parameters: Map<String, Value> = [
+    notes.extend(lost.notes());
+    let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("rounds", json!(rounds)),
@@ -132,13 +136,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let experiment = "relay".to_owned();
-    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+    ];
+    Ok(Record::new("relay", environment, parameters, rows))
 }
 
 /// The rows, how many rounds were wanted, and how many points were left out.
@@ -147,6 +148,7 @@ fn measure(
     entries: &[Entry],
     points: &[Point],
     processor: Option<usize>,
+    lost: &mut Lost,
 ) -> Result<(Vec<Row>, usize, usize)> {
     let repetitions =
         options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 11 });
@@ -164,8 +166,11 @@ fn measure(
         let name = point.kind.name();
         let mut runners = Vec::new();
         for &entry in entries.iter().filter(|entry| entry.lacks(point.kind).is_none()) {
+            if lost.has(entry.name) {
+                continue;
+            }
             progress.step(format!("{} begins {name}", entry.name));
-            runners.push(set_up(entry, point, place)?);
+            runners.extend(lost.keep(entry.name, set_up(entry, point, place))?);
         }
         let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
         let budget_ns = budget * 1e9 / points.len() as f64;
@@ -175,16 +180,28 @@ fn measure(
                 // Each round starts elsewhere, so that nobody goes first every time.
                 let begins = (turn + round) % runners.len();
                 let runner = &mut runners[begins];
-                progress.step(format!("{} {name}", runner.server.name()));
-                runner.round(requests)?;
+                let relay = runner.server.name();
+                if lost.has(relay) {
+                    continue;
+                }
+                progress.step(format!("{relay} {name}"));
+                let done = runner.round(requests);
+                lost.keep(relay, done)?;
             }
         }
-        let mut together = Vec::new();
-        for runner in &mut runners {
-            progress.step(format!("{} {name}: calls", runner.server.name()));
-            together.push(row(runner, point, requests, options)?);
+        let (mut together, mut kept) = (Vec::new(), Vec::new());
+        for mut runner in runners {
+            let relay = runner.server.name();
+            if lost.has(relay) {
+                continue;
+            }
+            progress.step(format!("{relay} {name}: calls"));
+            if let Some(row) = lost.keep(relay, row(&mut runner, point, requests, options))? {
+                together.push(row);
+                kept.push(runner);
+            }
         }
-        relate(&mut together, &runners);
+        relate(&mut together, &kept);
         rows.extend(together);
     }
     drop(progress);

@@ -56,10 +56,16 @@ impl Station {
     /// So many bytes were read at once.
     #[inline(always)]
     pub fn passed(&self, bytes: usize) {
+        self.counted(1, bytes as u64);
+    }
+
+    /// So many bytes were read by so many reads.
+    #[inline(always)]
+    pub fn counted(&self, reads: u64, bytes: u64) {
         let count = &self.counts[self.number];
         // Nobody else writes them, so a load and a store will do.
-        count.reads.store(count.reads.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        count.bytes.store(count.bytes.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
+        count.reads.store(count.reads.load(Ordering::Relaxed) + reads, Ordering::Relaxed);
+        count.bytes.store(count.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
 
     /// It cannot go on; the first cause counts.

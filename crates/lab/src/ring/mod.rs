@@ -5,7 +5,8 @@
 //! is measured is the way from a write to the task that waits for it: the runtime's queue, its poller and
 //! what it asks the kernel. With more bytes in flight a poller has more than one event at a time to give.
 //!
-//! `course.rs` is the work and its proof, `subject.rs` the runtimes, each in a file of its own, `stage.rs`
+//! `course.rs` is the work and its proof, `subject.rs` the runtimes and pollers, each in a file of its own
+//! (the loops over pollers do the same with a pipe that is ready, `passing.rs`), `stage.rs`
 //! measures one, `remote.rs` gives it a process of its own. All are set up once per point and then asked
 //! for some laps in turn, round by round, so that drift hits all alike.
 
@@ -23,22 +24,35 @@ use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
+use crate::rivals::{self, Lost};
 use crate::statistics;
 
 #[cfg(feature = "rivals-rt")]
 mod compio;
 mod course;
 mod floor;
+mod go;
+#[cfg(feature = "rivals-c")]
+mod libev;
+#[cfg(feature = "rivals-c")]
+mod libevent;
+#[cfg(feature = "rivals-c")]
+mod libuv;
+#[cfg(feature = "rival-mio")]
+mod mio;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
 mod ours;
+mod passing;
 pub mod plot;
+#[cfg(feature = "rival-polling")]
+mod polling;
 mod raw_epoll;
 mod remote;
 #[cfg(feature = "rivals-rt")]
 mod smol;
 mod stage;
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 #[cfg(feature = "rivals-rt")]
 mod tokio;
@@ -226,6 +240,20 @@ fn subjects(options: &Options, backend: Option<BackendKind>) -> Result<Vec<Entry
     Ok(different)
 }
 
+/// Leaves out who cannot run here; says why.
+fn leave_out_refused(entries: &mut Vec<Entry>) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    entries.retain(|entry| {
+        let refusal = entry.refusal();
+        notes.extend(refusal.map(|reason| format!("{} left out: {reason}", entry.name)));
+        refusal.is_none()
+    });
+    if entries.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
+    }
+    Ok(notes)
+}
+
 /// A subject with its process, and what it did.
 struct Runner {
     remote: Remote,
@@ -276,12 +304,20 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
     let backend = named.map(BackendKind::resolve);
     let points = points(options)?;
-    let entries = subjects(options, backend)?;
+    let mut entries = subjects(options, backend)?;
+    let mut notes = leave_out_refused(&mut entries)?;
     if options.laps == Some(0) {
         return Err(Error::usage("--laps 0 measures nothing: give 1 or more"));
     }
     let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 9 });
     let budget = options.output.budget(20.0, 20.0 + 15.0 * points.len() as f64);
+    for note in &notes {
+        output::note(note);
+    }
+    let mut lost = Lost::default();
+    for entry in &entries {
+        lost.keep(entry.name, entry.prepare())?;
+    }
     let progress = Progress::new("ring", points.len() * entries.len() * (rounds + 1));
     let environment = Environment::here();
     let promised = options.output.seconds.is_none();
@@ -295,10 +331,17 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         let course = Course::new(total, bytes);
         let mut runners = Vec::new();
         for &entry in &entries {
+            if lost.has(entry.name) {
+                continue;
+            }
             progress.step(format!("{} sets {total} pipes up", entry.name));
             match set_up(entry, &course, backend, options.output.second_thread) {
                 Ok(runner) => runners.push(runner),
                 Err(error) if backend.is_some() && entry.is_ours() => return Err(error),
+                // Who does not do the work, or ends, has not refused it.
+                Err(error @ Error::Work { .. }) => {
+                    lost.keep(entry.name, Err::<(), _>(error))?;
+                }
                 Err(error) => {
                     let reason = error.to_string();
                     refusals.push(Refusal { subject: entry.name, total, in_flight: bytes, reason });
@@ -319,11 +362,16 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                 // Each round starts elsewhere, so that nobody has the same neighbour every time.
                 let place = (turn + round * 5) % runners.len();
                 let runner = &mut runners[place];
-                progress.step(format!("{} {bytes} of {total}", runner.remote.entry().name));
-                let slice = runner.round(runner.laps)?;
-                runner.slices.push(slice);
+                let name = runner.remote.entry().name;
+                if lost.has(name) {
+                    continue;
+                }
+                progress.step(format!("{name} {bytes} of {total}"));
+                let slice = runner.round(runner.laps);
+                runner.slices.extend(lost.keep(name, slice)?);
             }
         }
+        runners.retain(|runner| !lost.has(runner.remote.entry().name));
         let mut point: Vec<Row> = runners.iter().map(|runner| row(runner, total, bytes)).collect();
         relate(&mut point);
         rows.extend(point);
@@ -339,6 +387,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         return Err(Error::usage(&refusal.reason));
     }
     pace::say_left_out(left_out);
+    notes.extend(lost.notes());
     let parameters = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
@@ -353,6 +402,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("bytes_verified", json!(true)),
         ("points_left_out", json!(left_out)),
         ("took_no_part", json!(refusals)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
+        ("notes", json!(notes)),
     ];
     Ok(Record::new("ring", environment, parameters, rows))
 }

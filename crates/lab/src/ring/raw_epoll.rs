@@ -1,18 +1,19 @@
 //! `epoll(7)` as a C programmer would write the ring: one set, level-triggered, each reader registered
-//! once and for all, and a state machine that needs no state besides the two ends.
+//! once and for all.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::error::{Error, Result};
-use crate::ring::course::{Course, MOST, Station, Trip, ends};
+use crate::ring::course::{Course, Trip};
+use crate::ring::passing::Passing;
 use crate::ring::subject::Ring;
-use crate::sys::{descriptor, epoll};
+use crate::sys::epoll;
 
 struct RawEpoll {
     set: OwnedFd,
-    ends: Vec<(OwnedFd, OwnedFd)>,
-    stations: Vec<Station>,
+    passing: Passing,
+    _pipes: Vec<(OwnedFd, OwnedFd)>,
     events: Vec<epoll::Raw>,
     waits: u64,
 }
@@ -25,8 +26,8 @@ pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<B
     }
     Ok(Box::new(RawEpoll {
         set,
-        ends: ends(pipes),
-        stations: (0..course.total).map(|number| course.station(number)).collect(),
+        passing: Passing::new(course, &pipes),
+        _pipes: pipes,
         events: vec![epoll::Raw { events: 0, u64: 0 }; course.total.min(1024)],
         waits: 0,
     }))
@@ -34,34 +35,15 @@ pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<B
 
 impl Ring for RawEpoll {
     fn go(&mut self, trip: Trip) -> io::Result<()> {
-        let driver = self.ends.len() - 1;
-        let mut buffer = [0; MOST];
-        let mut arrived = 0;
-        while arrived < trip.arrivals {
+        self.passing.begin(trip);
+        while self.passing.goes_on()? {
             self.waits += 1;
             let ready = epoll::wait(self.set.as_raw_fd(), &mut self.events);
             let Ok(ready) = usize::try_from(ready) else {
                 return Err(io::Error::last_os_error());
             };
             for event in &self.events[..ready] {
-                let number = event.u64 as usize;
-                let (reader, writer) = &self.ends[number];
-                let count = descriptor::read(reader.as_raw_fd(), &mut buffer);
-                let Ok(mut count) = usize::try_from(count) else {
-                    return Err(io::Error::last_os_error());
-                };
-                self.stations[number].passed(count);
-                if number == driver {
-                    let onward = trip.onward.saturating_sub(arrived).min(count as u64);
-                    arrived += count as u64;
-                    count = onward as usize;
-                }
-                if count > 0 {
-                    let written = descriptor::write(writer.as_raw_fd(), &buffer[..count]);
-                    if usize::try_from(written) != Ok(count) {
-                        return Err(io::Error::last_os_error());
-                    }
-                }
+                self.passing.pass(event.u64 as usize)?;
             }
         }
         Ok(())

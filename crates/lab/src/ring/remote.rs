@@ -24,7 +24,19 @@ use crate::sys::{descriptor, process};
 enum Answer {
     Ready,
     Done(Slice),
+    /// It cannot.
     Failed(String),
+    /// It did not do the work.
+    Wrong(String),
+}
+
+impl From<Error> for Answer {
+    fn from(error: Error) -> Answer {
+        match error {
+            Error::Work { found, .. } => Answer::Wrong(found),
+            other => Answer::Failed(other.to_string()),
+        }
+    }
 }
 
 /// The parent's end.
@@ -69,6 +81,7 @@ impl Remote {
         };
         match remote.answer()? {
             Answer::Failed(reason) => Err(Error::Usage(reason)),
+            Answer::Wrong(found) => Err(Error::Work { subject: entry.name, found }),
             _ => Ok(remote),
         }
     }
@@ -89,6 +102,7 @@ impl Remote {
         match self.answer()? {
             Answer::Done(slice) => Ok(slice),
             Answer::Failed(reason) => Err(Error::Usage(reason)),
+            Answer::Wrong(found) => Err(Error::Work { subject: self.entry.name, found }),
             Answer::Ready => Err(self.gone()),
         }
     }
@@ -118,7 +132,7 @@ fn serve(entry: Entry, course: &Course, backend: BackendKind, orders: &File, mut
     let mut stage = match Stage::set_up(entry, course.clone(), backend) {
         Ok(stage) => stage,
         Err(error) => {
-            reply(&Answer::Failed(error.to_string()));
+            reply(&error.into());
             return;
         }
     };
@@ -131,7 +145,7 @@ fn serve(entry: Entry, course: &Course, backend: BackendKind, orders: &File, mut
         process::watch(entry.name);
         let answer = match stage.go(laps) {
             Ok(slice) => Answer::Done(slice),
-            Err(error) => Answer::Failed(error.to_string()),
+            Err(error) => error.into(),
         };
         process::unwatch();
         if !reply(&answer) {

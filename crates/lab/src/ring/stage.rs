@@ -18,7 +18,7 @@ use crate::sys::process;
 pub struct Slice {
     /// Time, in nanoseconds.
     pub ns: u64,
-    /// Processor time of all threads of the subject's process.
+    /// Processor time of all threads of the process in which the subject works.
     pub cpu_ns: u64,
     /// Bytes times pipes.
     pub hops: u64,
@@ -46,23 +46,47 @@ impl Slice {
     }
 }
 
-/// The kernel's count of this process' reads and writes, where it keeps one.
+/// How long another process has to go to sleep after a trip.
+const SETTLING_NS: u64 = 2_000_000;
+
+/// What the kernel counts of the process in which a subject works: mostly this one.
 #[derive(Debug)]
-struct Kernel(Option<File>);
+struct Kernel {
+    elsewhere: Option<i32>,
+    /// Its reads and writes, where they are counted.
+    io: Option<File>,
+}
 
 impl Kernel {
-    fn new() -> Kernel {
-        Kernel(File::open("/proc/self/io").ok())
+    fn new(elsewhere: Option<i32>) -> Kernel {
+        let process = elsewhere.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+        Kernel { elsewhere, io: File::open(format!("/proc/{process}/io")).ok() }
     }
 
-    /// Reads and writes so far; looking is itself a read, which the next look counts.
+    /// The processor time of all its threads so far.
+    fn processor_time(&self) -> Result<u64> {
+        let Some(pid) = self.elsewhere else { return Ok(process::processor_time()) };
+        // Of a process that runs, the kernel tells what it had used by the last tick of the clock.
+        process::sleep(SETTLING_NS);
+        process::processor_time_of(pid)
+            .map_err(|e| Error::system("reading the processor time of a subject", e))
+    }
+
+    /// Reads and writes so far.
     fn counts(&self) -> Option<(u64, u64)> {
         let mut buffer = [0; 512];
-        let length = self.0.as_ref()?.read_at(&mut buffer, 0).ok()?;
+        let length = self.io.as_ref()?.read_at(&mut buffer, 0).ok()?;
         let text = std::str::from_utf8(&buffer[..length]).ok()?;
         let value =
             |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
         Some((value("syscr: ")?, value("syscw: ")?))
+    }
+
+    /// Reads and writes since a look. A look at oneself is itself a read, which the next look counts.
+    fn since(&self, before: Option<(u64, u64)>) -> Option<(u64, u64)> {
+        let (after, before) = self.counts().zip(before)?;
+        let looks = u64::from(self.elsewhere.is_none());
+        Some(((after.0 - before.0).saturating_sub(looks), after.1 - before.1))
     }
 }
 
@@ -82,7 +106,8 @@ impl Stage {
     /// What the subject says.
     pub fn set_up(entry: Entry, course: Course, backend: BackendKind) -> Result<Stage> {
         let built = entry.build(&course, backend)?;
-        Ok(Stage { entry, course, built, kernel: Kernel::new() })
+        let kernel = Kernel::new(built.ring.elsewhere());
+        Ok(Stage { entry, course, built, kernel })
     }
 
     /// Takes all bytes round so often, and checks that it was done.
@@ -95,14 +120,15 @@ impl Stage {
         let Built { ring, readers, writers } = &mut self.built;
         let readers: &[RawFd] = readers;
         let calls = ring.calls();
-        let kernel = self.kernel.counts();
-        let cpu = process::processor_time();
+        let before = self.kernel.counts();
+        let cpu = self.kernel.processor_time()?;
         let start = Instant::now();
         self.course.place(writers)?;
         let outcome = ring.go(trip);
         let ns = start.elapsed().as_nanos() as u64;
-        let cpu_ns = process::processor_time() - cpu;
-        let kernel = self.kernel.counts().zip(kernel);
+        let cpu_ns = self.kernel.processor_time()? - cpu;
+        let kernel = self.kernel.since(before);
+        let outcome = outcome.and_then(|()| ring.settle());
         // A station may have failed after it had passed the last byte on: it waits for the next.
         let failure = self.course.failure();
         if let Some(cause) = failure.or_else(|| outcome.err().map(|error| error.to_string())) {
@@ -113,8 +139,8 @@ impl Stage {
             cpu_ns,
             hops: self.course.hops(laps),
             reads: self.course.close(self.entry.name, laps, readers)?,
-            kernel_reads: kernel.map(|(after, before)| (after.0 - before.0).saturating_sub(1)),
-            kernel_writes: kernel.map(|(after, before)| after.1 - before.1),
+            kernel_reads: kernel.map(|(reads, _)| reads),
+            kernel_writes: kernel.map(|(_, writes)| writes),
             calls: ring.calls().zip(calls).map(|(after, before)| after - before),
         })
     }

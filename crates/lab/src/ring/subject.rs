@@ -11,10 +11,18 @@ use superpoll::BackendKind;
 
 use crate::by_name::by_name;
 use crate::error::{Error, Result};
+use crate::go::{self, Program};
+use crate::programs;
 use crate::ring::course::{Course, Station, Trip};
+#[cfg(feature = "rival-mio")]
+use crate::ring::mio;
+#[cfg(feature = "rival-polling")]
+use crate::ring::polling;
 #[cfg(feature = "rivals-rt")]
 use crate::ring::{compio, monoio, smol, tokio};
-use crate::ring::{floor, ours, raw_epoll};
+use crate::ring::{floor, go as ring_go, ours, raw_epoll};
+#[cfg(feature = "rivals-c")]
+use crate::ring::{libev, libevent, libuv};
 
 /// A ring that is set up and waits for bytes.
 pub trait Ring {
@@ -27,6 +35,20 @@ pub trait Ring {
 
     /// System calls so far besides reads and writes, if it counts them.
     fn calls(&self) -> Option<u64> {
+        None
+    }
+
+    /// Sees to it after a trip that its stations have said what they have passed on.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be found out.
+    fn settle(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The process in which its stations are, if that is not this one.
+    fn elsewhere(&self) -> Option<i32> {
         None
     }
 }
@@ -100,8 +122,18 @@ enum Make {
     Ours(BackendKind),
     /// Ours, with pipes of its own making.
     Peers,
+    /// Over given pipes, by a program that is compiled at run time.
+    Program(fn() -> &'static Program, Build),
     /// Not at all: it needs this feature.
-    #[cfg_attr(feature = "rivals-rt", expect(dead_code, reason = "all rivals are built in"))]
+    #[cfg_attr(
+        all(
+            feature = "rivals-rt",
+            feature = "rivals-c",
+            feature = "rival-mio",
+            feature = "rival-polling"
+        ),
+        expect(dead_code, reason = "all rivals are built in")
+    )]
     Absent(&'static str),
 }
 
@@ -126,14 +158,14 @@ const fn over(name: &'static str, about: &'static str, build: Build) -> Entry {
 }
 
 macro_rules! rival {
-    ($name:literal, $about:literal, $($build:tt)*) => {
+    ($feature:literal, $name:literal, $about:literal, $($build:tt)*) => {
         Entry {
             name: $name,
             about: $about,
-            #[cfg(feature = "rivals-rt")]
+            #[cfg(feature = $feature)]
             make: Make::Over($($build)*),
-            #[cfg(not(feature = "rivals-rt"))]
-            make: Make::Absent("rivals-rt"),
+            #[cfg(not(feature = $feature))]
+            make: Make::Absent($feature),
         }
     };
 }
@@ -152,13 +184,23 @@ pub const ALL: &[Entry] = &[
         about: "our runtime with pipes whose ends know each other",
         make: Make::Peers,
     },
-    rival!("tokio", "tokio's current_thread runtime", tokio::build_current_thread),
-    rival!("tokio-multi", "tokio's multi_thread runtime", tokio::build_multi_thread),
-    rival!("smol", "smol's LocalExecutor on async-io", smol::build),
-    rival!("monoio-epoll", "monoio on epoll", monoio::build_epoll),
-    rival!("monoio-uring", "monoio on io_uring", monoio::build_uring),
-    rival!("compio-poll", "compio on epoll", compio::build_poll),
-    rival!("compio-uring", "compio on io_uring", compio::build_uring),
+    rival!("rival-mio", "mio", "the crate mio, edge-triggered", mio::build),
+    rival!("rival-polling", "polling", "the crate polling, level-triggered", polling::build),
+    rival!("rivals-c", "libevent", "the C library libevent", libevent::build),
+    rival!("rivals-c", "libev", "the C library libev", libev::build),
+    rival!("rivals-c", "libuv", "the C library libuv", libuv::build),
+    rival!("rivals-rt", "tokio", "tokio's current_thread runtime", tokio::build_current_thread),
+    rival!("rivals-rt", "tokio-multi", "tokio's multi_thread runtime", tokio::build_multi_thread),
+    rival!("rivals-rt", "smol", "smol's LocalExecutor on async-io", smol::build),
+    rival!("rivals-rt", "monoio-epoll", "monoio on epoll", monoio::build_epoll),
+    rival!("rivals-rt", "monoio-uring", "monoio on io_uring", monoio::build_uring),
+    rival!("rivals-rt", "compio-poll", "compio on epoll", compio::build_poll),
+    rival!("rivals-rt", "compio-uring", "compio on io_uring", compio::build_uring),
+    Entry {
+        name: "go",
+        about: "Go's netpoll, a goroutine for each, GOMAXPROCS=1",
+        make: Make::Program(|| &ring_go::PROGRAM, ring_go::build),
+    },
 ];
 
 fn absent(name: &str, feature: &str) -> Error {
@@ -178,6 +220,24 @@ impl Entry {
     /// Whether it is built in.
     pub fn is_built_in(&self) -> bool {
         !matches!(self.make, Make::Absent(_))
+    }
+
+    /// Why it cannot run here, if it needs what not every system has.
+    pub fn refusal(&self) -> Option<&'static str> {
+        (matches!(self.make, Make::Program(..)) && programs::find("go").is_none())
+            .then_some(go::ABSENT)
+    }
+
+    /// Compiles what is compiled at run time.
+    ///
+    /// # Errors
+    ///
+    /// What the compiler says, or that there is none.
+    pub fn prepare(&self) -> Result<()> {
+        match self.make {
+            Make::Program(program, _) => program().build(),
+            _ => Ok(()),
+        }
     }
 
     /// Whether it is our runtime.
@@ -219,7 +279,7 @@ impl Entry {
     /// What the runtime says.
     pub fn build(&self, course: &Course, backend: BackendKind) -> Result<Built> {
         match self.make {
-            Make::Over(make) => build_over(course, make),
+            Make::Over(make) | Make::Program(_, make) => build_over(course, make),
             Make::Ours(kind) => {
                 build_over(course, |course, pipes| ours::build(course, pipes, kind))
             }
@@ -236,7 +296,7 @@ mod tests {
 
     #[test]
     fn every_subject_takes_every_byte_round_as_often_as_asked() {
-        for entry in ALL.iter().filter(|entry| entry.is_built_in()) {
+        for entry in ALL.iter().filter(|entry| entry.is_built_in() && entry.prepare().is_ok()) {
             for (total, in_flight) in [(2, 1), (2, 2), (9, 1), (9, 4), (70, 70)] {
                 let course = Course::new(total, in_flight);
                 let mut stage = Stage::set_up(*entry, course.clone(), BackendKind::Epoll)

@@ -6,10 +6,11 @@
 //! clock from outside, round by round (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own
 //! (`processors.rs`) asks the servers in turn (`turns.rs`).
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,9 @@ pub mod program;
 pub mod rounds;
 pub mod runtime;
 pub mod turns;
+
+/// Whoever says nothing for so long will not say it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a server has done since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,6 +168,7 @@ impl Server {
     ) -> Result<Server> {
         let failed = |source| Error::system("starting a server's process", source);
         let (line, theirs) = UnixStream::pair().map_err(failed)?;
+        line.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         keeps.push(theirs.as_raw_fd());
         let child = process::fork(|| {
             descriptor::close_all_but(&mut keeps);
@@ -247,6 +252,10 @@ impl Server {
         let read = self.line.as_mut().map(|own| own.read_line(&mut line));
         match (read, serde_json::from_str(&line)) {
             (Some(Ok(1..)), Ok(answer)) => Ok(answer),
+            (Some(Err(error)), _) if error.kind() == ErrorKind::WouldBlock => {
+                let found = format!("its process did not answer in {} s", PATIENCE.as_secs());
+                Err(Error::Work { subject: self.name, found })
+            }
             _ => Err(self.gone()),
         }
     }

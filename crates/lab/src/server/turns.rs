@@ -1,6 +1,7 @@
 //! Servers that take turns, each asked by its load generator, and what a request took.
 
 use crate::error::Result;
+use crate::rivals::Lost;
 use crate::server::generator::{Connection, Generator};
 use crate::server::rounds::{self, Slice};
 use crate::server::{Counts, Server};
@@ -19,6 +20,8 @@ pub struct Runner<C: Connection> {
     slices: Vec<Slice>,
     /// The share of its processor that the generator used, round by round.
     busy: Vec<f64>,
+    /// Whether it takes no more part.
+    is_lost: bool,
 }
 
 /// What a server took for a request, over all rounds.
@@ -65,7 +68,16 @@ impl<C: Connection> Runner<C> {
     ) -> Result<Runner<C>> {
         let request_ns = rounds::pilot(load.connections(), |requests| load.go(requests))?;
         let (slices, busy) = (Vec::new(), Vec::new());
-        Ok(Runner { load, servers, name, request_ns, before: None, slices, busy })
+        Ok(Runner {
+            load,
+            servers,
+            name,
+            request_ns,
+            before: None,
+            slices,
+            busy,
+            is_lost: false,
+        })
     }
 
     /// The server's name.
@@ -155,22 +167,23 @@ impl<C: Connection> Runner<C> {
 }
 
 /// Has the servers take turns for so many rounds, which fit into the time. `begins` is told whose turn it
-/// is. Returns how many requests each got in a round.
+/// is. Returns how many requests each got in a round. A rival that fails is lost, and the others go on.
 ///
 /// # Errors
 ///
-/// What a load generator or a server says.
+/// What a load generator or a server says that is no rival.
 pub fn take_turns<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,
     budget_ns: f64,
+    lost: &mut Lost,
     mut begins: impl FnMut(&'static str),
 ) -> Result<u64> {
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
     let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
     let requests = rounds::share(&request_ns, rounds, budget_ns).max(connections as u64);
     let same = vec![requests; runners.len()];
-    in_turn(runners, rounds, &same, &mut begins)?;
+    in_turn(runners, rounds, &same, lost, &mut begins)?;
     Ok(requests)
 }
 
@@ -185,6 +198,7 @@ pub fn take_turns_of<C: Connection>(
     rounds: usize,
     most: u64,
     budget_of_one_ns: f64,
+    lost: &mut Lost,
     mut begins: impl FnMut(&'static str),
 ) -> Result<Vec<u64>> {
     let of = |runner: &Runner<C>| {
@@ -192,7 +206,7 @@ pub fn take_turns_of<C: Connection>(
         fit.min(most).max(runner.load.connections() as u64)
     };
     let requests: Vec<u64> = runners.iter().map(of).collect();
-    in_turn(runners, rounds, &requests, &mut begins)?;
+    in_turn(runners, rounds, &requests, lost, &mut begins)?;
     Ok(requests)
 }
 
@@ -200,19 +214,49 @@ fn in_turn<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,
     requests: &[u64],
+    lost: &mut Lost,
     begins: &mut impl FnMut(&'static str),
 ) -> Result<()> {
     for runner in &mut *runners {
-        runner.before = runner.counts()?;
+        let counts = runner.counts();
+        runner.before = lost.keep(runner.name(), counts)?.flatten();
+        runner.is_lost = lost.has(runner.name());
     }
     for round in 0..rounds {
         for turn in 0..runners.len() {
             // Each round starts elsewhere, so that nobody goes first every time.
             let place = (turn + round) % runners.len();
             let runner = &mut runners[place];
+            if runner.is_lost {
+                continue;
+            }
             begins(runner.name());
-            runner.round(requests[place])?;
+            let done = runner.round(requests[place]);
+            runner.is_lost = lost.keep(runner.name(), done)?.is_none();
         }
     }
     Ok(())
+}
+
+/// The row of each server that is still there, by its place among all, and those servers. Who fails now is lost too.
+///
+/// # Errors
+///
+/// What `row` says of a server that is no rival.
+pub fn rows<C: Connection, Row>(
+    runners: Vec<Runner<C>>,
+    lost: &mut Lost,
+    mut row: impl FnMut(usize, &mut Runner<C>) -> Result<Row>,
+) -> Result<(Vec<Row>, Vec<Runner<C>>)> {
+    let (mut rows, mut kept) = (Vec::new(), Vec::new());
+    for (place, mut runner) in runners.into_iter().enumerate() {
+        if runner.is_lost {
+            continue;
+        }
+        if let Some(row) = lost.keep(runner.name(), row(place, &mut runner))? {
+            rows.push(row);
+            kept.push(runner);
+        }
+    }
+    Ok((rows, kept))
 }

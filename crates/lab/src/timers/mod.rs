@@ -21,13 +21,14 @@ use crate::error::{Error, Result};
 use crate::options::{self, Output};
 use crate::progress::Progress;
 use crate::record::Record;
+use crate::rivals::{self, Lost};
 use crate::second_thread::SecondThread;
 use crate::statistics;
 
 mod load;
 mod ours;
 pub mod plot;
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 #[cfg(feature = "rivals-rt")]
 mod tokio;
@@ -181,10 +182,15 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
     let progress = Progress::new("timers", loads.len() * entries.len() * (rounds + 1));
-    let mut runners = Vec::new();
+    let (mut runners, mut lost) = (Vec::new(), Lost::default());
     for &entry in &entries {
-        let timers = entry.start()?;
-        runners.push(Runner { entry, timers, taken: Vec::new(), ended: Vec::new() });
+        let started = lost.keep(entry.name, entry.start())?;
+        runners.extend(started.map(|timers| Runner {
+            entry,
+            timers,
+            taken: Vec::new(),
+            ended: Vec::new(),
+        }));
     }
     let started = Instant::now();
     let mut rows = Vec::new();
@@ -200,10 +206,15 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             for turn in 0..runners.len() {
                 let count = runners.len();
                 let runner = &mut runners[(turn + round) % count];
-                progress.step(format!("{} {} {}", runner.entry.name, load.timers(), load.name()));
-                runner.round(load, &plan, round > 0)?;
+                let name = runner.entry.name;
+                if lost.has(name) {
+                    continue;
+                }
+                progress.step(format!("{name} {} {}", load.timers(), load.name()));
+                lost.keep(name, runner.round(load, &plan, round > 0))?;
             }
         }
+        runners.retain(|runner| !lost.has(runner.entry.name));
         let mut point: Vec<Row> = runners.iter_mut().map(|runner| runner.row(load)).collect();
         relate(&mut point);
         rows.extend(point);
@@ -221,6 +232,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("quick", json!(quick)),
         ("second_thread", json!(options.output.second_thread)),
         ("timers_verified", json!(true)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
+        ("notes", json!(lost.notes().collect::<Vec<_>>())),
     ];
     Ok(Record::new("timers", environment, parameters, rows))
 }

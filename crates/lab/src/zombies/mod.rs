@@ -27,7 +27,7 @@ mod fleet;
 mod gateway;
 pub mod plot;
 mod point;
-mod subject;
+pub(crate) mod subject;
 pub mod table;
 mod trial;
 

@@ -1,6 +1,6 @@
 //! The servers in turn, round by round, each with every number of zombies at the same time.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::echo::Ratio;
 use crate::environment::Environment;
@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::http;
 use crate::output;
 use crate::progress::Progress;
-use crate::record::{self, Record};
+use crate::record::Record;
+use crate::rivals::{self, Lost};
 use crate::server::Place;
 use crate::server::generator::Connection;
 use crate::server::processors::Processors;
@@ -67,18 +68,20 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             (points.as_slice(), own)
         })
         .collect();
+    let mut lost = Lost::default();
     let measured: Result<Vec<Row>> = processors.apart(|processor| {
         let place = Place { processor, second_thread: options.output.second_thread };
         let mut trial = Trial::new(options, &plan, repetitions, place);
         for (points, [echo, web]) in &plan {
-            trial.measure(points, echo, &mut notes, echo_load)?;
-            trial.measure(points, web, &mut notes, http::load::load)?;
+            trial.measure(points, echo, &mut notes, &mut lost, echo_load)?;
+            trial.measure(points, web, &mut notes, &mut lost, http::load::load)?;
         }
         Ok(trial.rows)
     });
     let rows = measured?;
+    notes.extend(lost.notes());
     let all = || families.iter().flatten();
-    let parameters: Map<String, Value> = [
+    let parameters = [
         ("subjects", json!(all().map(|e| e.name).collect::<Vec<_>>())),
         ("about", all().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("zombies", json!(groups.iter().flatten().map(|p| p.zombies).collect::<Vec<_>>())),
@@ -92,13 +95,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("quick", json!(options.output.quick)),
         ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let experiment = "zombies".to_owned();
-    Ok(Record { schema: record::SCHEMA, experiment, environment, parameters, rows })
+    ];
+    Ok(Record::new("zombies", environment, parameters, rows))
 }
 
 struct Trial<'a> {
@@ -133,6 +133,7 @@ impl<'a> Trial<'a> {
         points: &[Point],
         entries: &[Entry],
         notes: &mut Vec<String>,
+        lost: &mut Lost,
         connect: Connect<C>,
     ) -> Result<()> {
         let Some((&yardstick, others)) = entries.split_first() else { return Ok(()) };
@@ -148,6 +149,9 @@ impl<'a> Trial<'a> {
             for entry in std::iter::once(yardstick).chain(group.iter().copied()) {
                 for &point in points {
                     let (name, zombies) = (entry.name, point.zombies);
+                    if lost.has(entry.name) {
+                        continue;
+                    }
                     self.progress.step(format!("{name} gets {zombies} zombies"));
                     match fleet::set_up(entry, point, self.options.active, self.place, connect) {
                         Ok(live) => {
@@ -161,7 +165,9 @@ impl<'a> Trial<'a> {
                             output::note(&note);
                             notes.push(note);
                         }
-                        Err(error) => return Err(error),
+                        Err(error) => {
+                            lost.keep(entry.name, Err::<(), _>(error))?;
+                        }
                     }
                 }
             }
@@ -175,17 +181,17 @@ impl<'a> Trial<'a> {
                 self.repetitions,
                 most,
                 self.budget_ns,
+                lost,
                 |name| {
                     progress.step(name.to_owned());
                 },
             )?;
-            crowds.iter_mut().try_for_each(Crowd::check)?;
-            let mut rows = Vec::new();
-            let each = runners.iter_mut().zip(&requests);
-            for ((runner, &requests), &(entry, point, bytes)) in each.zip(&about) {
-                let row = self.row(runner, entry, point, requests)?;
-                rows.push(Row { kernel_bytes_per_zombie: bytes, ..row });
-            }
+            let (mut rows, runners) = turns::rows(runners, lost, |place, runner| {
+                let (entry, point, bytes) = about[place];
+                crowds[place].check()?;
+                let row = self.row(runner, entry, point, requests[place])?;
+                Ok(Row { kernel_bytes_per_zombie: bytes, ..row })
+            })?;
             relate(&mut rows, &runners);
             // The yardstick is reported as it was beside the first ones.
             let skip = if number == 0 { 0 } else { points.len() };

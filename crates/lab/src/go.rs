@@ -1,0 +1,134 @@
+//! Programs in Go, compiled when they are first needed and only where `go` is on the search path.
+//!
+//! A program is one file of the standard library's means alone, so nothing is downloaded. The compiler gets a
+//! temporary folder and a bound in time; of what it made nothing is left but an open descriptor, by which the program
+//! is started as often as wanted, here or in a forked child. So it is compiled once in a run, and gone with it.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::programs;
+use crate::sys::process;
+
+/// How long compiling may take. The first time the standard library is compiled too.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Why there is no program in Go, where there is none.
+pub const ABSENT: &str = "no `go` on the PATH";
+
+/// A program.
+#[derive(Debug)]
+pub struct Program {
+    name: &'static str,
+    source: &'static str,
+    /// What the compiler made, or why it did not, and the process that has it open.
+    built: OnceLock<Result<(File, u32), String>>,
+}
+
+impl Program {
+    /// A program by its only file.
+    pub const fn new(name: &'static str, source: &'static str) -> Program {
+        Program { name, source, built: OnceLock::new() }
+    }
+
+    /// Compiles it, unless that was done. To be called before a child is forked that is to start it.
+    ///
+    /// # Errors
+    ///
+    /// What the compiler says, or that there is none.
+    pub fn build(&self) -> Result<()> {
+        self.built().map(drop)
+    }
+
+    /// A command that runs it on one processor.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Program::build).
+    pub fn command(&self) -> Result<Command> {
+        let (file, owner) = self.built()?;
+        // In a child, the descriptor may be closed; the one who compiled it still has it.
+        let mut command = Command::new(format!("/proc/{owner}/fd/{}", file.as_raw_fd()));
+        command.env("GOMAXPROCS", "1");
+        Ok(command)
+    }
+
+    fn built(&self) -> Result<&(File, u32)> {
+        self.built
+            .get_or_init(|| Ok((self.compile().map_err(|e| e.to_string())?, std::process::id())))
+            .as_ref()
+            .map_err(Error::usage)
+    }
+
+    fn compile(&self) -> Result<File> {
+        let go = programs::find("go").ok_or_else(|| Error::usage(ABSENT))?;
+        let failed = |e| Error::system(format!("compiling the program {} in Go", self.name), e);
+        let folder = tempfile::tempdir().map_err(failed)?;
+        std::fs::write(folder.path().join("main.go"), self.source).map_err(failed)?;
+        let log = folder.path().join("log");
+        let mut command = Command::new(go);
+        command.args(["build", "-o", self.name, "main.go"]).current_dir(folder.path());
+        // Nothing is looked for outside of the folder and of Go's own, and nothing downloaded.
+        for (name, value) in [
+            ("GOFLAGS", "-mod=mod"),
+            ("GOPROXY", "off"),
+            ("GOTOOLCHAIN", "local"),
+            ("GOWORK", "off"),
+            ("CGO_ENABLED", "0"),
+        ] {
+            command.env(name, value);
+        }
+        if ["GOCACHE", "XDG_CACHE_HOME", "HOME"].iter().all(|name| std::env::var_os(name).is_none())
+        {
+            command.env("GOCACHE", folder.path().join("cache"));
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(&log).map_err(failed)?);
+        let (child, ..) = process::spawn(&mut command).map_err(failed)?;
+        let begun = Instant::now();
+        while !child.has_ended() {
+            if begun.elapsed() > PATIENCE {
+                let seconds = PATIENCE.as_secs();
+                return Err(Error::usage(format!("`go build` was not done in {seconds} s")));
+            }
+            process::sleep(5_000_000);
+        }
+        File::open(folder.path().join(self.name)).map_err(|_| {
+            let mut text = String::new();
+            // What is no text is left out.
+            let _ = File::open(&log).and_then(|mut log| log.read_to_string(&mut text));
+            let said = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+            Error::usage(format!("`go build` made nothing: {}", said.unwrap_or("it said nothing")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_compiled_once_and_started_by_its_descriptor() {
+        static HELLO: Program = Program::new(
+            "hello",
+            "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(os.Getenv(\"GOMAXPROCS\")) }\n",
+        );
+        static WRONG: Program =
+            Program::new("wrong", "package main\n\nfunc main() { nonsense() }\n");
+        if programs::find("go").is_none() {
+            assert_eq!(HELLO.build().unwrap_err().to_string(), ABSENT);
+            return;
+        }
+        for _ in 0..2 {
+            let output = HELLO.command().unwrap().output().unwrap();
+            assert_eq!(output.stdout, b"1");
+        }
+        let error = WRONG.build().unwrap_err().to_string();
+        assert!(error.contains("made nothing") && error.contains("nonsense"), "{error}");
+    }
+}

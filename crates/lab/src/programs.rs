@@ -1,0 +1,52 @@
+//! Other people's programs: where they are, and what they say of their version.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::sys::process;
+
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A program in the search path, or where administrators have theirs.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// What a program says first, on either output, if it is asked so; none if it is not there, fails, or takes too long.
+pub fn first_line(name: &str, argument: &str) -> Option<String> {
+    let mut text = tempfile::tempfile().ok()?;
+    let copy = |file: &File| file.try_clone().ok();
+    let mut command = Command::new(find(name)?);
+    command.arg(argument).stdin(Stdio::null()).stdout(copy(&text)?).stderr(copy(&text)?);
+    let (child, ..) = process::spawn(&mut command).ok()?;
+    let begun = Instant::now();
+    while !child.has_ended() {
+        if begun.elapsed() > PATIENCE {
+            return None;
+        }
+        process::sleep(1_000_000);
+    }
+    let mut said = String::new();
+    text.rewind().and_then(|()| text.read_to_string(&mut said)).ok()?;
+    said.lines().next().map(|line| line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_the_search_path_and_asked() {
+        assert!(find("sh").is_some() && find("no-such-program-here").is_none());
+        assert!(first_line("ls", "--version").unwrap().contains("ls"));
+        assert!(first_line("no-such-program-here", "-v").is_none());
+    }
+}

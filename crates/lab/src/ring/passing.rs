@@ -1,0 +1,110 @@
+//! What the stations do that are told by a poller which pipe has bytes: a state machine that needs no state besides the
+//! two ends.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use crate::ring::course::{Course, MOST, Station, Trip, ends};
+use crate::sys::descriptor;
+
+/// All stations of a ring and a trip's progress. The pipes are somebody else's, who keeps them open.
+#[derive(Debug)]
+pub struct Passing {
+    ends: Vec<(RawFd, RawFd)>,
+    stations: Vec<Station>,
+    buffer: [u8; MOST],
+    trip: Trip,
+    arrived: u64,
+    failure: Option<io::Error>,
+}
+
+impl Passing {
+    /// Stations between these pipes.
+    pub fn new(course: &Course, pipes: &[(OwnedFd, OwnedFd)]) -> Passing {
+        let numbers = pipes.iter().map(|(reader, writer)| (reader.as_raw_fd(), writer.as_raw_fd()));
+        Passing {
+            ends: ends(numbers.collect()),
+            stations: (0..course.total).map(|number| course.station(number)).collect(),
+            buffer: [0; MOST],
+            trip: course.trip(0),
+            arrived: 0,
+            failure: None,
+        }
+    }
+
+    /// The ends to read, by station.
+    #[cfg(feature = "rivals-c")]
+    pub fn readers(&self) -> Vec<RawFd> {
+        self.ends.iter().map(|(reader, _)| *reader).collect()
+    }
+
+    /// Begins a trip.
+    pub fn begin(&mut self, trip: Trip) {
+        (self.trip, self.arrived) = (trip, 0);
+    }
+
+    /// Whether the trip goes on.
+    ///
+    /// # Errors
+    ///
+    /// What broke a station that was called back.
+    pub fn goes_on(&mut self) -> io::Result<bool> {
+        self.failure.take().map_or(Ok(self.arrived < self.trip.arrivals), Err)
+    }
+
+    /// Reads once at a station and passes on what was there; says how much that was.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    #[inline(always)]
+    pub fn pass(&mut self, number: usize) -> io::Result<usize> {
+        let (reader, writer) = self.ends[number];
+        let Ok(count) = usize::try_from(descriptor::read(reader, &mut self.buffer)) else {
+            return Err(io::Error::last_os_error());
+        };
+        self.stations[number].passed(count);
+        let mut onward = count;
+        if number + 1 == self.ends.len() {
+            onward = self.trip.onward.saturating_sub(self.arrived).min(count as u64) as usize;
+            self.arrived += count as u64;
+        }
+        if onward > 0 {
+            let written = descriptor::write(writer, &self.buffer[..onward]);
+            if usize::try_from(written) != Ok(onward) {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(count)
+    }
+
+    /// Passes on all that is there, for pollers that report arrivals and not states. A read that leaves room has
+    /// emptied the pipe.
+    ///
+    /// # Errors
+    ///
+    /// As [`pass`](Passing::pass).
+    #[cfg(feature = "rival-mio")]
+    #[inline(always)]
+    pub fn drain(&mut self, number: usize) -> io::Result<()> {
+        loop {
+            match self.pass(number) {
+                Ok(MOST) => {}
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(feature = "rivals-c")]
+impl crate::sys::ready::Ready for Passing {
+    #[inline(always)]
+    fn ready(&mut self, place: usize, _fd: RawFd) -> bool {
+        if let Err(error) = self.pass(place) {
+            self.failure = Some(error);
+        }
+        true
+    }
+}

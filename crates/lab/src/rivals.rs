@@ -1,0 +1,272 @@
+//! Other people's pollers, runtimes and servers: which subjects of experiments they are, in which version, and what
+//! becomes of an experiment in which one of them fails.
+//!
+//! A rival that breaks takes nobody with it: it is named with the reason, left out from there on, and the others go on.
+//! What is ours, and the yardsticks that all are measured by, may not fail: without them there is no experiment.
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::{go, output, programs};
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Rival {
+    /// Its name.
+    pub name: &'static str,
+    /// The subjects that are it, or stand on it.
+    pub subjects: &'static [&'static str],
+    /// Its version, or why it is absent.
+    version: fn() -> Result<String, String>,
+}
+
+/// All of them.
+pub const ALL: &[Rival] = &[
+    Rival { name: "mio", subjects: &["mio"], version: || of_crate("mio", "rival-mio") },
+    Rival {
+        name: "polling",
+        subjects: &["polling"],
+        version: || of_crate("polling", "rival-polling"),
+    },
+    Rival { name: "libevent", subjects: &["libevent"], version: libevent },
+    Rival { name: "libev", subjects: &["libev"], version: libev },
+    Rival { name: "libuv", subjects: &["libuv"], version: libuv },
+    Rival {
+        name: "tokio",
+        subjects: &["tokio", "tokio-multi", "hyper-tokio", "hyper-silent", "hyper-keep-alive"],
+        version: || of_crate("tokio", "rivals-rt"),
+    },
+    Rival { name: "smol", subjects: &["smol"], version: || of_crate("smol", "rivals-rt") },
+    Rival {
+        name: "monoio",
+        subjects: &["monoio-epoll", "monoio-uring"],
+        version: || of_crate("monoio", "rivals-rt"),
+    },
+    Rival {
+        name: "compio",
+        subjects: &["compio-poll", "compio-uring"],
+        version: || of_crate("compio", "rivals-rt"),
+    },
+    Rival { name: "Go", subjects: &["go"], version: of_go },
+    Rival {
+        name: "hyper",
+        subjects: &["hyper-tokio", "hyper-silent", "hyper-keep-alive"],
+        version: || of_crate("hyper", "http"),
+    },
+    Rival {
+        name: "haproxy",
+        subjects: &["haproxy", "haproxy-relay"],
+        version: || of_program("haproxy", after_version),
+    },
+    Rival {
+        name: "nginx",
+        subjects: &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls"],
+        version: || of_program("nginx", |line| line.rsplit_once('/').map(|(_, version)| version)),
+    },
+];
+
+/// What is said where a version cannot be found out.
+const UNKNOWN: &str = "unknown";
+
+/// The beginning of what is said of one that is absent.
+const ABSENT: &str = "absent: ";
+
+/// Whether a subject is somebody else's.
+pub fn is_rival(subject: &str) -> bool {
+    ALL.iter().any(|rival| rival.subjects.contains(&subject))
+}
+
+/// The versions of those that take part among these subjects, or why they are absent, by name: for a record.
+pub fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
+    let subjects: Vec<&str> = subjects.into_iter().collect();
+    let takes_part = |rival: &&Rival| subjects.iter().any(|name| rival.subjects.contains(name));
+    let each = ALL.iter().filter(takes_part).map(|rival| {
+        let version = (rival.version)().unwrap_or_else(|reason| format!("{ABSENT}{reason}"));
+        (rival.name.to_owned(), Value::String(version))
+    });
+    Value::Object(each.collect())
+}
+
+/// One line for people from the parameters of a record; none if nobody took part.
+pub fn line(parameters: &Map<String, Value>) -> Option<String> {
+    let rivals = parameters.get("rivals")?.as_object().filter(|rivals| !rivals.is_empty())?;
+    let each = rivals.iter().filter_map(|(name, version)| Some((name, version.as_str()?)));
+    let (mut here, mut absent) = (Vec::new(), Vec::new());
+    for (name, version) in each {
+        match version.strip_prefix(ABSENT) {
+            None => here.push(format!("{name} {version}")),
+            Some(reason) => absent.push(format!("{name} ({reason})")),
+        }
+    }
+    let mut parts = Vec::new();
+    if !here.is_empty() {
+        parts.push(here.join(", "));
+    }
+    if !absent.is_empty() {
+        parts.push(format!("absent: {}", absent.join(", ")));
+    }
+    Some(parts.join("; "))
+}
+
+/// A crate of ours by the lock file that it was built with.
+fn of_crate(name: &str, feature: &str) -> Result<String, String> {
+    let is_built_in = match feature {
+        "rival-mio" => cfg!(feature = "rival-mio"),
+        "rival-polling" => cfg!(feature = "rival-polling"),
+        "http" => cfg!(feature = "http"),
+        _ => cfg!(feature = "rivals-rt"),
+    };
+    if !is_built_in {
+        return Err(not_built_in(feature));
+    }
+    Ok(locked(env!("LAB_CRATES"), name).unwrap_or(UNKNOWN).to_owned())
+}
+
+/// A version in a list of words like `mio=1.0.4`.
+fn locked<'a>(crates: &'a str, name: &str) -> Option<&'a str> {
+    crates.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn not_built_in(feature: &str) -> String {
+    format!("not built in, feature {feature}")
+}
+
+#[cfg(feature = "rivals-c")]
+use c::{libev, libevent, libuv};
+
+#[cfg(feature = "rivals-c")]
+mod c {
+    //! Of the libraries that are linked, as they say themselves.
+
+    use crate::sys;
+
+    pub fn libevent() -> Result<String, String> {
+        Ok(sys::libevent::version())
+    }
+
+    pub fn libev() -> Result<String, String> {
+        Ok(sys::libev::version())
+    }
+
+    pub fn libuv() -> Result<String, String> {
+        Ok(sys::libuv::version())
+    }
+}
+
+#[cfg(not(feature = "rivals-c"))]
+use no_c::{libev, libevent, libuv};
+
+#[cfg(not(feature = "rivals-c"))]
+mod no_c {
+    //! The libraries are not linked.
+
+    pub fn libevent() -> Result<String, String> {
+        Err(super::not_built_in("rivals-c"))
+    }
+
+    pub use {libevent as libev, libevent as libuv};
+}
+
+fn of_go() -> Result<String, String> {
+    programs::find("go").ok_or(go::ABSENT)?;
+    let line = programs::first_line("go", "version").unwrap_or_default();
+    let version = line.split_whitespace().find_map(|word| word.strip_prefix("go1"));
+    Ok(version.map_or_else(|| UNKNOWN.to_owned(), |rest| format!("1{rest}")))
+}
+
+/// A program that says its version in a line from which `part` takes it.
+fn of_program(name: &str, part: fn(&str) -> Option<&str>) -> Result<String, String> {
+    programs::find(name).ok_or("not installed")?;
+    let line = programs::first_line(name, "-v").unwrap_or_default();
+    Ok(part(&line).unwrap_or(UNKNOWN).to_owned())
+}
+
+fn after_version(line: &str) -> Option<&str> {
+    line.split_once("version ")?.1.split_whitespace().next()
+}
+
+/// Who failed in a run, each with the reason.
+#[derive(Debug, Default)]
+pub struct Lost(Vec<(&'static str, String)>);
+
+impl Lost {
+    /// What came of something that a subject did; none if it failed and is a rival, which is noted.
+    ///
+    /// # Errors
+    ///
+    /// The subject's, if it is no rival.
+    pub fn keep<T>(&mut self, subject: &'static str, outcome: Result<T>) -> Result<Option<T>> {
+        match outcome {
+            Ok(kept) => Ok(Some(kept)),
+            Err(error) if is_rival(subject) => {
+                self.add(subject, &error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn add(&mut self, subject: &'static str, error: &Error) {
+        let note = format!("{subject} failed and is left out from there on: {error}");
+        output::note(&note);
+        self.0.push((subject, note));
+    }
+
+    /// Whether it has failed.
+    pub fn has(&self, subject: &str) -> bool {
+        self.0.iter().any(|(name, _)| *name == subject)
+    }
+
+    /// What was noted, in order.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|(_, note)| note.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rival_that_fails_is_noted_and_everybody_else_is_an_error() {
+        let mut lost = Lost::default();
+        let broken = || Err::<(), _>(Error::usage("it broke"));
+        assert_eq!(lost.keep("raw-epoll", Ok(1)).unwrap(), Some(1));
+        for ours in ["raw-epoll", "floor", "read+write", "superpoll-rt-epoll", "epoll-lt"] {
+            assert_eq!(lost.keep(ours, broken()).unwrap_err().to_string(), "it broke");
+        }
+        assert!(!lost.has("nginx"));
+        assert_eq!(lost.keep("nginx", broken()).unwrap(), None);
+        assert!(lost.has("nginx") && !lost.has("nginx-reads"));
+        let notes: Vec<_> = lost.notes().collect();
+        assert_eq!(notes, ["nginx failed and is left out from there on: it broke"]);
+    }
+
+    #[test]
+    fn versions_are_those_of_who_takes_part() {
+        let all = versions(["raw-epoll", "mio", "haproxy-relay"]);
+        let names: Vec<_> = all.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, ["mio", "haproxy"]);
+        if cfg!(feature = "rival-mio") {
+            let version = all["mio"].as_str().unwrap();
+            assert!(version.starts_with("1.") || version == UNKNOWN, "{version}");
+        }
+        assert_eq!(versions(["floor"]), json!({}));
+        assert_eq!(locked("mio=1.0.4 tokio=1.2.3 monoio=0.2", "mio"), Some("1.0.4"));
+        assert_eq!(locked("monoio=0.2", "mio"), None);
+        let line = "HAProxy version 2.6.12-1+deb12u4 2025/12/25 - https://haproxy.org/";
+        assert_eq!(after_version(line), Some("2.6.12-1+deb12u4"));
+    }
+
+    #[test]
+    fn the_line_has_versions_first_and_then_who_is_absent() {
+        let of = |rivals: Value| line(json!({ "rivals": rivals }).as_object().unwrap());
+        let both = of(json!({ "Go": "absent: no go", "mio": "1.0.4", "nginx": "1.22" }));
+        assert_eq!(both.unwrap(), "mio 1.0.4, nginx 1.22; absent: Go (no go)");
+        assert_eq!(of(json!({ "mio": "1.0.4" })).unwrap(), "mio 1.0.4");
+        assert_eq!(of(json!({})), None);
+        assert_eq!(line(&Map::new()), None);
+    }
+}
