@@ -121,13 +121,13 @@ pub fn interleave(
             }
             told(entry);
             let block = run_block(pairs, entry, load, rounds, &mut ledger);
+            process::unwatch();
             match lost.keep(entry.name, block)? {
                 Some(block) => outcomes[place].blocks.push(block),
                 None => ledger = clean(pairs),
             }
         }
     }
-    process::unwatch();
     outcomes.retain(|outcome| !lost.has(outcome.entry.name));
     Ok(outcomes)
 }
@@ -192,7 +192,6 @@ fn run_block(
         let undisturbed = process::preemptions() == preemptions;
         all.push((write_ns, loop_ns, undisturbed));
     }
-    process::unwatch();
     let kept = all.iter().filter(|(_, _, undisturbed)| *undisturbed).count();
     block.run = all.len();
     block.preempted = all.len() - kept;
@@ -350,6 +349,36 @@ pub(crate) fn whole_round(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Kind;
+    use crate::subject;
+
+    #[test]
+    fn a_rival_that_fails_is_left_out_and_leaves_nothing_to_the_next() {
+        struct Idle;
+        impl Subject for Idle {
+            fn round(&mut self, _: &[u32], _: &mut Ledger) -> Result<()> {
+                Ok(())
+            }
+        }
+        fn idle(_: &Pairs) -> Result<Box<dyn Subject + '_>> {
+            Ok(Box::new(Idle))
+        }
+        let pairs = Pairs::open(Kind::Pipe, 4).unwrap();
+        let load = Load::constant(vec![0, 2]);
+        let rounds = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 3 };
+        let mut lost = Lost::default();
+        let mut of = |name| {
+            let entries = [subject::entry(name, "reads nothing", idle), subject::ALL[2]];
+            interleave(&pairs, &entries, &load, rounds, 2, &mut lost, |_| {})
+        };
+        let outcomes = of("libuv").unwrap();
+        assert_eq!(outcomes.len(), 1);
+        assert_eq!(outcomes[0].entry.name, "raw-epoll-lt");
+        assert!(outcomes[0].figures(Sample::Round).rounds >= 1);
+        let error = of("epoll-lt").unwrap_err().to_string();
+        assert!(error.contains("2 bytes written, 0 read"), "{error}");
+        assert!(lost.has("libuv") && !lost.has("epoll-lt"));
+    }
 
     #[test]
     fn an_interrupted_wait_is_no_failure() {
