@@ -69,7 +69,8 @@ fn interval(text: &str) -> Result<u64, String> {
 
 /// Shows until the user has seen enough or there is nothing more to see.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    if !options.once && !(stdin().is_terminal() && stdout().is_terminal()) {
+    let has_terminal = stdin().is_terminal() && stdout().is_terminal();
+    if !options.once && !has_terminal {
         return Err("showing a process needs a terminal; use --once without one".into());
     }
     let path = source::locate(options.of.as_deref())?;

@@ -2,7 +2,7 @@
 //!
 //! An experiment measures in a module of its own and knows nothing of pages. Here each has a file that says what becomes
 //! of its record: the section of the report, and the figures by which two reports are compared. Whoever adds one adds
-//! a file, a line in [`ALL`] and a field in [`Records`](crate::document::Records); a test holds the three together.
+//! a file, a line in [`ALL`] and a field in [`Records`]; a test holds the three together.
 
 use crate::comparison::Figure;
 use crate::document::Records;

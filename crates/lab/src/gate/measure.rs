@@ -15,7 +15,7 @@ use crate::gate::child::Answer;
 use crate::gate::paths::Path;
 use crate::gate::stored::Figures;
 use crate::gate::trace;
-use crate::relay::peers;
+use crate::programs;
 
 /// What is called less than once in so many operations is called because time passes, or by chance.
 const RARELY: f64 = 50.0;
@@ -59,7 +59,7 @@ impl Tools {
             .map_err(|e| Error::system("looking for this program's own file", e))?;
         let mut notes = Vec::new();
         let mut tried = |name: &'static str, trial: &[&str], what: &str| {
-            let Some(program) = peers::program(name) else {
+            let Some(program) = programs::find(name) else {
                 notes.push(format!("skipped: {what}, for which {name} is not installed"));
                 return None;
             };

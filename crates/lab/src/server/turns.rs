@@ -68,16 +68,7 @@ impl<C: Connection> Runner<C> {
     ) -> Result<Runner<C>> {
         let request_ns = rounds::pilot(load.connections(), |requests| load.go(requests))?;
         let (slices, busy) = (Vec::new(), Vec::new());
-        Ok(Runner {
-            load,
-            servers,
-            name,
-            request_ns,
-            before: None,
-            slices,
-            busy,
-            is_lost: false,
-        })
+        Ok(Runner { load, servers, name, request_ns, before: None, slices, busy, is_lost: false })
     }
 
     /// The server's name.

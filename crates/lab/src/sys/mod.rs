@@ -4,11 +4,11 @@
 pub mod aio;
 pub mod descriptor;
 pub mod epoll;
-pub mod library;
 #[cfg(feature = "rivals-c")]
 pub mod libev;
 #[cfg(feature = "rivals-c")]
 pub mod libevent;
+pub mod library;
 #[cfg(feature = "rivals-c")]
 pub mod libuv;
 pub mod memory;

@@ -17,7 +17,7 @@ use crate::server::rounds::Slice;
 use crate::server::turns::{self, Runner};
 use crate::statistics;
 use crate::sys::process;
-use crate::zombies::crowd::{BYTES, Crowd, echo_load};
+use crate::zombies::crowd::{BYTES, echo_load};
 use crate::zombies::fleet::{self, Connect};
 use crate::zombies::point::{self, Point};
 use crate::zombies::subject::{self, Entry};

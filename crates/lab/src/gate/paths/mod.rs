@@ -92,7 +92,7 @@ pub const ALL: &[Path] = &[
         "adaptive-moves",
         3840,
         "a pass in which 6 of 24 pipes are ready, others every 64",
-        || adaptive_moves::set_up(),
+        adaptive_moves::set_up,
     ),
     path("register-epoll", 4000, "epoll is told of a pipe and told to forget it", || {
         registration::set_up(BackendKind::Epoll)
