@@ -36,6 +36,8 @@ pub const BYTES: usize = 64;
 enum Order {
     /// Connect.
     Appear,
+    /// One asks, and is answered.
+    Begin,
     /// Ask, and be answered.
     Ask,
     /// See whether all is silent and nobody was closed.
@@ -76,12 +78,14 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Has each ask once.
+    /// Has each ask once, one of each process before all others: a server that reads a file for its first answer has it
+    /// at hand then, and needs no descriptors for it when all ask at the same time.
     ///
     /// # Errors
     ///
     /// What was wrong with an answer.
     pub fn ask(&mut self) -> Result<()> {
+        self.tell(Order::Begin)?;
         self.tell(Order::Ask)
     }
 
@@ -110,6 +114,7 @@ fn start<C: Connection>(
             zombies = Some(connect()?);
             Ok(())
         }
+        (Order::Begin, Some(zombies)) => zombies.go(1).map(drop),
         (Order::Ask, Some(zombies)) => zombies.go(zombies.connections() as u64).map(drop),
         (Order::Check, Some(zombies)) => zombies.check_silence(),
         (_, None) => Err(Error::usage("zombies were told to ask before they appeared")),
