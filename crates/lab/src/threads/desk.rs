@@ -115,11 +115,16 @@ impl Desk {
         let error = io::Error::last_os_error();
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::Interrupted => Outcome::Nothing,
-            _ => {
-                self.failed(&error);
-                Outcome::Ended
-            }
+            _ => self.broken(&error),
         }
+    }
+
+    /// A read has failed for good: a writer that closes resets its connection, which is an end like any other.
+    pub fn broken(&self, error: &io::Error) -> Outcome {
+        if error.kind() != ErrorKind::ConnectionReset {
+            self.failed(error);
+        }
+        Outcome::Ended
     }
 
     /// Notes bytes that were read of a pair, and answers them on `fd` if that is asked for.

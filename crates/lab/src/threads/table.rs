@@ -164,8 +164,8 @@ pub fn subjects(rows: &[&Row]) -> Table {
 }
 
 /// What is asked of a sweep.
-pub const QUESTION: &str =
-    "Where a thread for each descriptor takes less than the best loop over events:";
+pub const QUESTION: &str = "Where a thread for each descriptor takes less than the best loop over events (the \
+                            hypothesis: from about 0.6 on):";
 
 /// Everything, for the terminal.
 pub fn text(rows: &[Row]) -> String {

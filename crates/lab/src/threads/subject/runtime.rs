@@ -77,7 +77,7 @@ fn start(part: Part, mut reader: impl AsyncRead + Unpin + 'static) {
                     }
                 }
                 Err(error) => {
-                    part.desk.failed(&error);
+                    part.desk.broken(&error);
                     break;
                 }
             }
