@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use superpoll_lab::{
-    all, atr, comparison, echo, files, gate, herd, http, idle, latency, mix, models, output, png,
-    registrations, relay, ring, sit as babysitting, targets, threads, timers, verify, wake,
-    zombies,
+    all, atr, citation, comparison, echo, files, gate, herd, http, idle, latency, mix, models,
+    output, png, registrations, relay, ring, sit as babysitting, targets, threads, timers, verify,
+    wake, zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -99,6 +99,8 @@ enum Lab {
     All(all::Options),
     /// Two reports side by side: machines, kernels or commits
     Compare(comparison::Options),
+    /// The numbers and pictures of the documentation, from a report
+    Cite(citation::Options),
     /// The plots of a report as PNG
     Png(png::Options),
     /// Whether what the README promises is so on this machine
@@ -240,6 +242,7 @@ fn experiment(lab: Lab) -> superpoll_lab::Result<()> {
         }
         Lab::All(options) => output::all(&all::run(&options, &this_program()?)?, &options.report),
         Lab::Compare(options) => comparison::run(&options),
+        Lab::Cite(options) => citation::run(&options),
         Lab::Png(options) => png::run(&options),
         Lab::Verify(options) => verify::run(&options, &this_program()?),
     }

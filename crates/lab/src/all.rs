@@ -45,7 +45,7 @@ pub struct Options {
     /// The folder for records, plots and the report
     #[arg(long, value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
-    /// At most so many seconds for one experiment [default: 300, or 120 if quick]
+    /// At most so many seconds for one experiment [default: 1800, or 120 if quick]
     #[arg(long, value_name = "S")]
     pub limit: Option<u64>,
 }
@@ -81,7 +81,7 @@ pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
     let mut journal = begin(options, Journal::new(extent, &chosen, &Environment::here()));
     let limit = Duration::from_secs(options.limit.unwrap_or(match extent {
         Extent::Quick => 120,
-        Extent::Full => 900,
+        Extent::Full => 1800,
     }));
     let runtime = Runtime::new().map_err(|e| Error::system("starting a runtime", e.into()))?;
     let progress = Progress::new("lab all", chosen.len());

@@ -93,6 +93,8 @@ records! {
     ring as "ring": crate::ring::Row,
     /// Many that wait for one connection.
     herd as "herd": crate::herd::Row,
+    /// The same, each with many duplicates of the listener.
+    herd_dups as "herd-dups": crate::herd::Row,
     /// Servers that send back what they get.
     echo as "echo": crate::echo::Row,
     /// Web servers.

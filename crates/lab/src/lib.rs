@@ -20,6 +20,7 @@ mod atr_plot;
 pub mod atr_table;
 mod by_name;
 pub mod channel;
+pub mod citation;
 pub mod claims;
 pub mod comparison;
 pub mod document;

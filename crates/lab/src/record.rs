@@ -25,8 +25,8 @@ pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
-    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`, `gate`, `threads`; `atr-latency`, `mix-latency` and
-    /// `idle-ramp`, other views of three of them.
+    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`, `gate`, `threads`; `atr-latency`, `mix-latency`,
+    /// `herd-dups` and `idle-ramp`, other views of four of them.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

@@ -23,7 +23,7 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
         ("woken_per_connect", |v| v.as_f64().is_some_and(|woken| woken > 0.0)),
         ("jain", |v| v.as_f64().is_some_and(|jain| jain > 0.0 && jain <= 1.0)),
     ];
-    check_record(&record, "herd", &fields);
+    check_record(&record, "herd-dups", &fields);
     let rows = record["rows"].as_array().unwrap();
     let ours = ["superpoll-rt-shared", "superpoll-rt-exclusive", "superpoll-rt-reuseport"];
     let raw = ["select", "poll", "epoll", "epoll-alone", "epoll-exclusive", "reuseport"];
@@ -49,7 +49,7 @@ fn lab_herd_counts_who_is_woken_and_who_accepts() {
         }
     }
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
-    assert!(page.contains("<h2 id=\"herd\">") && page.matches("<svg").count() == 2);
+    assert!(page.contains("<h2 id=\"herd-dups\">") && page.matches("<svg").count() == 2);
 }
 
 #[test]

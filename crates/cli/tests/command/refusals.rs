@@ -32,7 +32,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&["lab", "ring", "--backend", "kqueue"], &["\"kqueue\"", "select, poll, epoll"]),
         (&["lab", "ring", "--subjects", "goroutines"], &["\"goroutines\"", "raw-epoll-lt"]),
         (&["lab", "ring", "--sweep", "--total", "5"], &["--sweep", "--total"]),
-        (&["lab", "herd", "--processes", "4097"], &["--processes 4097", "4096"]),
+        (&["lab", "herd", "--processes", "16385"], &["--processes 16385", "16384"]),
         (&["lab", "herd", "--connects", "0"], &["--connects 0"]),
         (&["lab", "herd", "--subjects", "wait"], &["\"wait\"", "epoll-exclusive"]),
         (&["lab", "herd", "--dups", "5", "--subjects", "accept"], &["--subjects", "--dups"]),

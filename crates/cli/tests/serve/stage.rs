@@ -205,8 +205,10 @@ pub fn response(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        let count = stream.read(&mut byte).unwrap();
-        assert!(count > 0, "it ends after {:?}", String::from_utf8_lossy(&head));
+        // Not `read`, which a signal interrupts.
+        if let Err(error) = stream.read_exact(&mut byte) {
+            panic!("{error} after {:?}", String::from_utf8_lossy(&head));
+        }
         head.push(byte[0]);
     }
     let mut text = String::from_utf8(head).unwrap();

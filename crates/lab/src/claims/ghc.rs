@@ -58,8 +58,8 @@ fn select_fails(records: &Records) -> Found {
         .and_then(|notes| notes.as_array())
         .into_iter()
         .flatten()
-        .filter_map(|note| note.as_str())
-        .find(|note| note.contains("select"));
+        .filter(|refusal| refusal["subject"] == "superpoll-rt-select")
+        .find_map(|refusal| refusal["reason"].as_str());
     match (measured, refusal) {
         (true, _) => Some((Verdict::DoesNotHold, format!("select took part with {most} pipes"))),
         (false, Some(note)) => Some((Verdict::Holds, note.to_owned())),

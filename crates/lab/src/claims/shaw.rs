@@ -274,7 +274,7 @@ fn same_break_even(records: &Records) -> Found {
     }
     let (few, many) = (small.break_even()?, large.break_even()?);
     Some((
-        at_most((few - many).abs(), 0.15, 0.35),
+        at_most((few - many).abs(), 0.08, 0.5),
         format!("at {few:.2} with {}, at {many:.2} with {}", small.total, large.total),
     ))
 }
@@ -387,7 +387,7 @@ fn threads_win(records: &Records) -> Found {
 fn thresholds(records: &Records) -> Found {
     let (worst, at) = worst_of_mix(records, "adaptive-threshold")?;
     Some((
-        at_most(worst, 0.95, 1.05),
+        at_most(worst, 0.95, 1.0),
         format!(
             "with one threshold for each set it costs up to {worst:.2} of the best pure poller ({at})"
         ),

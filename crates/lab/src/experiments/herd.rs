@@ -25,14 +25,17 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn part(records: &Records, page: &mut Page<'_>) -> Result<()> {
     let Some(record) = &records.herd else { return Ok(()) };
     page.plot("herd.svg", herd::plot::over_processes(&record.rows, "listener"))?;
-    page.plot("herd-control.svg", herd::plot::over_processes(&record.rows, "pipe"))?;
     page.table(&herd::table::herds(&record.rows));
     page.targets(&targets::of_herd(&record.rows));
     Ok(())
 }
 
 fn figures(records: &Records) -> Vec<Figure> {
-    let rows = records.herd.iter().flat_map(|record| &record.rows);
+    connects(records.herd.iter().flat_map(|record| &record.rows))
+}
+
+/// The time of a connection to each herd.
+pub fn connects<'a>(rows: impl Iterator<Item = &'a herd::Row>) -> Vec<Figure> {
     rows.map(|row| Figure {
         at: format!(
             "{} wait, {} duplicates of a {}, {}",

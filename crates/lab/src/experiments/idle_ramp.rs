@@ -15,8 +15,8 @@ pub const EXPERIMENT: Experiment = Experiment {
              themselves more than without any, the kernel's is that of both ends, and the machine's is what \
              it has less available than at the start, clients and others included. The last step of each \
              says what ended it.",
-    quick: "idle --ramp --quick --seconds 20",
-    full: "idle --ramp --seconds 300",
+    quick: "idle --ramp --quick --seconds 10",
+    full: "idle --ramp --seconds 180",
     origin: origin!(idle_ramp),
     part,
     figures,

@@ -15,6 +15,7 @@ mod atr_latency;
 mod echo;
 mod files;
 mod herd;
+mod herd_dups;
 mod http;
 mod idle;
 mod idle_ramp;
@@ -62,7 +63,7 @@ pub struct Origin<'a> {
 }
 
 /// All of them, in the order of the page.
-pub const ALL: [Experiment; 19] = [
+pub const ALL: [Experiment; 20] = [
     atr::EXPERIMENT,
     atr_latency::EXPERIMENT,
     mix::EXPERIMENT,
@@ -73,6 +74,7 @@ pub const ALL: [Experiment; 19] = [
     registrations::EXPERIMENT,
     ring::EXPERIMENT,
     herd::EXPERIMENT,
+    herd_dups::EXPERIMENT,
     echo::EXPERIMENT,
     http::EXPERIMENT,
     files::EXPERIMENT,

@@ -307,7 +307,9 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
     ];
-    Ok(Record::new("herd", environment, parameters, rows))
+    // A record of its own: both belong into one report.
+    let name = if options.dups > 0 { "herd-dups" } else { "herd" };
+    Ok(Record::new(name, environment, parameters, rows))
 }
 
 /// One herd: gathers it, connects until the time is over, and lets it go. Says if it is smaller than it should be; what
