@@ -96,23 +96,33 @@ struct Kept {
     before: Slowest,
 }
 
-/// The slowest turns of a period, the slowest first. `ago` is the time at which they began.
+/// The slowest turns of a period, the slowest first. `ago` is the time at which they began. In place, as a loop that has
+/// warmed up allocates nothing, however slow a turn of it is.
 #[derive(Debug, Default)]
-struct Slowest(Vec<SlowTurn>);
+struct Slowest {
+    turns: [SlowTurn; KEPT],
+    count: usize,
+}
 
 impl Slowest {
+    fn turns(&self) -> &[SlowTurn] {
+        &self.turns[..self.count]
+    }
+
     /// What a turn has to take more than.
     fn bar(&self) -> Duration {
-        if self.0.len() < KEPT { Duration::ZERO } else { self.0[KEPT - 1].took }
+        if self.count < KEPT { Duration::ZERO } else { self.turns[KEPT - 1].took }
     }
 
     fn note(&mut self, turn: SlowTurn) {
-        if self.0.len() == KEPT && turn.took <= self.bar() {
+        if self.count == KEPT && turn.took <= self.bar() {
             return;
         }
-        let at = self.0.partition_point(|kept| kept.took >= turn.took);
-        self.0.insert(at, turn);
-        self.0.truncate(KEPT);
+        let at = self.turns().partition_point(|kept| kept.took >= turn.took);
+        self.count = (self.count + 1).min(KEPT);
+        // The last one, which is none if there was room, comes round to the place and is replaced.
+        self.turns[at..self.count].rotate_right(1);
+        self.turns[at] = turn;
     }
 }
 
@@ -200,8 +210,8 @@ impl Turns {
         self.raise(&mut kept);
         let told = |turn: &SlowTurn| SlowTurn { ago: now.saturating_sub(turn.ago), ..*turn };
         let mut lately = Slowest::default();
-        kept.now.0.iter().chain(&kept.before.0).for_each(|turn| lately.note(*turn));
-        (kept.ever.0.iter().map(told).collect(), lately.0.iter().map(told).collect())
+        kept.now.turns().iter().chain(kept.before.turns()).for_each(|turn| lately.note(*turn));
+        (kept.ever.turns().iter().map(told).collect(), lately.turns().iter().map(told).collect())
     }
 }
 
@@ -225,7 +235,7 @@ mod tests {
         for millis in [5, 1, 9, 3, 7, 2, 8, 6, 4, 10, 1, 11] {
             slowest.note(turn(millis));
         }
-        let took: Vec<u128> = slowest.0.iter().map(|turn| turn.took.as_millis()).collect();
+        let took: Vec<u128> = slowest.turns().iter().map(|turn| turn.took.as_millis()).collect();
         assert_eq!(took, [11, 10, 9, 8, 7, 6, 5, 4]);
         assert_eq!(slowest.bar(), Duration::from_millis(4));
     }

@@ -93,7 +93,7 @@ impl Tools {
     ///
     /// What the process says, or [`Error::System`].
     pub fn count(&self, path: Path) -> Result<Figures> {
-        let mut figures = Figures::default();
+        let mut figures = Figures { tolerance: path.tolerance, ..Figures::default() };
         if self.valgrind.is_some() {
             let less = self.run(path, path.operations, Some(Onlooker::Callgrind))?;
             let more = self.run(path, 2 * path.operations, Some(Onlooker::Callgrind))?;

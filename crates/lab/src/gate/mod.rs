@@ -42,8 +42,8 @@ use measure::Tools;
 use paths::Path;
 use stored::{Figures, Made, Stored};
 
-/// Instructions of runs that are to be stored may differ by this share.
-const SPREAD: f64 = 0.005;
+/// Instructions of runs that are to be stored may differ by this share of what a path may get dearer by.
+const SPREAD: f64 = 0.25;
 
 /// How often a path is measured whose figures are to be stored, and one at most that looks dearer.
 const RUNS: usize = 3;
@@ -264,20 +264,20 @@ fn update(
         )));
     }
     let measured = measure(chosen, tools, options.runs.unwrap_or(RUNS))?;
-    let mut rows = Vec::new();
-    for measured in &measured {
-        let name = measured.path.name;
-        let spread = measured.spread();
-        if spread > SPREAD {
-            return Err(Error::usage(format!(
-                "nothing was written: the instructions of the path {name} differ by {:.1} % from run to run, and at \
-                 most {:.1} % can be stored",
-                100.0 * spread,
-                100.0 * SPREAD
-            )));
-        }
-        rows.push(row(measured, &stored, None));
+    let most = |path: Path| SPREAD * path.tolerance.unwrap_or(stored::TOLERANCE);
+    let too_wide = measured.iter().filter(|measured| measured.spread() > most(measured.path));
+    let about_it = |measured: &Measured| {
+        let (name, spread) = (measured.path.name, 100.0 * measured.spread());
+        format!("{name} by {spread:.2} % where {:.2} % may be", 100.0 * most(measured.path))
+    };
+    let wide: Vec<String> = too_wide.map(about_it).collect();
+    if !wide.is_empty() {
+        return Err(Error::usage(format!(
+            "nothing was written: instructions differ from run to run, of {}",
+            wide.join(", ")
+        )));
     }
+    let rows: Vec<Row> = measured.iter().map(|measured| row(measured, &stored, None)).collect();
     for measured in &measured {
         stored.update(measured.path.name, measured.least());
     }

@@ -127,9 +127,10 @@ impl Stored {
         Stored::parse(&name, &text)
     }
 
-    /// Takes on what was counted of a path, whose tolerance stays.
+    /// Takes on what was counted of a path, whose tolerance stays if it has one.
     pub fn update(&mut self, path: &str, figures: Figures) {
-        let tolerance = self.paths.get(path).and_then(|known| known.tolerance);
+        let known = self.paths.get(path).and_then(|known| known.tolerance);
+        let tolerance = known.or(figures.tolerance);
         self.paths.insert(path.to_owned(), Figures { tolerance, ..figures });
     }
 
@@ -171,7 +172,8 @@ fn inline(calls: &BTreeMap<String, f64>) -> String {
 
 /// With three digits after the point, or as many as it has.
 pub fn digits(count: f64) -> String {
-    let text = format!("{count:.3}");
+    // A sum of nothing is negative zero.
+    let text = format!("{:.3}", count + 0.0);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -200,6 +202,11 @@ mod tests {
         assert!(text.find("[paths.wait-epoll]") < text.find("[paths.wake]"), "{text}");
         stored.paths.get_mut("wait-epoll").unwrap().instructions = Some(512.2);
         assert_eq!(Stored::parse("x", &text).unwrap(), stored);
+    }
+
+    #[test]
+    fn digits_are_those_that_say_something() {
+        assert_eq!([0.0, -0.0, 1.0, 0.0236, 12.5].map(digits), ["0", "0", "1", "0.024", "12.5"]);
     }
 
     #[test]

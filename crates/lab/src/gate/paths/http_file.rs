@@ -13,8 +13,12 @@ use super::{Work, said, wrong};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
 use crate::http::response::BODY;
+use crate::sys::process;
 
 const REQUEST: &[u8] = b"GET /hello.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+/// How old the file is before it is asked for, in nanoseconds.
+const AGE: u64 = 2_100_000_000;
 
 struct Files {
     connection: Option<Connection>,
@@ -27,6 +31,8 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
     let failed = |e| Error::system("making a folder to be served", e);
     let folder = tempfile::tempdir().map_err(failed)?;
     std::fs::write(folder.path().join("hello.txt"), BODY).map_err(failed)?;
+    // One that has just changed may do so again within its time stamp, and is read anew each second.
+    process::sleep(AGE);
     let config = configuration(folder.path());
     let (runtime, server, connection) = http::start(&config)?;
     let connection = Some(connection);

@@ -17,9 +17,10 @@ use crate::random::Random;
 /// Timers that are set at any time.
 const TIMERS: usize = 100;
 
-/// They would end after a second at the earliest, and another ten at the latest.
-const SOONEST: u64 = 60_000_000;
-const LATEST: u64 = 600_000_000;
+/// They would end after an hour or two, in microseconds: next to that it does not matter how far the clock has gone while
+/// they are set, on which the wheel's slots depend.
+const SOONEST: u64 = 3_600_000_000;
+const LATEST: u64 = 7_200_000_000;
 
 struct Timers {
     runtime: Runtime,
