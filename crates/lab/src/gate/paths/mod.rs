@@ -67,7 +67,7 @@ const fn path(
     Path { name, operation, operations, tolerance: None, needs: None, set_up }
 }
 
-/// The tolerance of what the web server does: it looks at files and limits of time as the clock says.
+/// The tolerance of what timers and the web server do, which look at files, slots and limits as the clock says.
 const BY_CLOCK: Option<f64> = Some(0.06);
 
 /// All paths, from the poller up.
@@ -118,7 +118,15 @@ pub const ALL: &[Path] = &[
         "a handle wakes a poller that sleeps in another",
         wake::set_up_asleep,
     ),
-    path("timer", 20_000, "a timer is set among a hundred others, and taken back", timer::set_up),
+    Path {
+        tolerance: BY_CLOCK,
+        ..path(
+            "timer",
+            20_000,
+            "a timer is set among a hundred others, and taken back",
+            timer::set_up,
+        )
+    },
     path("task", 4000, "a task is spawned, gives way once, and is joined", task::set_up),
     path("hop", 4000, "a task reads a byte and writes it to the next one's pipe", hop::set_up),
     path("hop-peers", 4000, "the same where the ends of a pipe know each other", hop::set_up_peers),
