@@ -292,7 +292,9 @@ pub fn break_even(
     below: &str,
     of: impl Fn(&Figures) -> Option<f64>,
 ) -> Option<f64> {
-    statistics::crossing(&curve(rows, above, below, of), 1.0)
+    let mut curve = curve(rows, above, below, of);
+    curve.sort_by(|a, b| a.0.total_cmp(&b.0));
+    statistics::break_even(&curve)
 }
 
 /// The sweeps in a record: all rows of one kind, total and placement.

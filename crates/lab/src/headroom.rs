@@ -6,9 +6,8 @@
 //! now stays with the others.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 
-use crate::environment;
+use crate::{cgroup, environment, limits};
 
 /// What ends a number of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +16,7 @@ pub enum Limit {
     Memory,
     /// The files that the whole system may have open (`fs.file-max`).
     Files,
-    /// The processes that this control group may have (`pids.max`).
+    /// The processes that may still be started ([`limits::tasks`]).
     Processes,
 }
 
@@ -37,7 +36,9 @@ impl fmt::Display for Limit {
         f.write_str(match self {
             Limit::Memory => "the memory that may be used (three quarters of what is available)",
             Limit::Files => "the files that the system may have open (fs.file-max)",
-            Limit::Processes => "the processes that this control group may have (pids.max)",
+            Limit::Processes => {
+                "the processes that may be started (pids.max, pid_max, threads-max)"
+            }
         })
     }
 }
@@ -58,12 +59,13 @@ impl Headroom {
     /// Looks around.
     pub fn here() -> Headroom {
         let memory = environment::memory_available().unwrap_or(u64::MAX);
+        let of_group = cgroup::limits("memory").into_iter().map(cgroup::Limit::left);
         Headroom {
-            memory: memory.min(left_of("memory")),
+            memory: of_group.fold(memory, u64::min),
             files: environment::line("/proc/sys/fs/file-nr")
                 .and_then(|line| files_left(&line))
                 .unwrap_or(u64::MAX),
-            processes: left_of("pids"),
+            processes: limits::tasks().map_or(u64::MAX, |room| room.most),
         }
     }
 
@@ -100,25 +102,6 @@ fn files_left(line: &str) -> Option<u64> {
     Some(most.saturating_sub(open))
 }
 
-/// What this control group and those around it leave of something that is counted (version 2 of control groups).
-fn left_of(what: &str) -> u64 {
-    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let root = Path::new("/sys/fs/cgroup");
-    let folder: PathBuf = root.join(path);
-    let groups = folder.ancestors().take_while(|group| group.starts_with(root));
-    groups.filter_map(|group| left_in(group, what)).min().unwrap_or(u64::MAX)
-}
-
-/// None if a group has no limit.
-fn left_in(group: &Path, what: &str) -> Option<u64> {
-    let number = |name: &str| -> Option<u64> {
-        let text = std::fs::read_to_string(group.join(format!("{what}.{name}"))).ok()?;
-        text.trim().parse().ok()
-    };
-    Some(number("max")?.saturating_sub(number("current")?))
-}
-
 /// How many ports the kernel gives to the connections from one address to one port.
 pub fn ports() -> usize {
     let range = environment::line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -150,17 +133,5 @@ mod tests {
         assert_eq!((files_left("2000"), files_left("a b c")), (None, None));
         let here = Headroom::here();
         assert!(here.files > 0 && here.memory > 0 && ports() > 0);
-    }
-
-    #[test]
-    fn a_group_without_a_limit_does_not_limit() {
-        let folder = tempfile::tempdir().unwrap();
-        let write =
-            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("pids.max", "max\n");
-        write("pids.current", "5\n");
-        assert_eq!(left_in(folder.path(), "pids"), None);
-        write("pids.max", "12\n");
-        assert_eq!(left_in(folder.path(), "pids"), Some(7));
     }
 }

@@ -19,6 +19,7 @@ pub mod atr;
 mod atr_plot;
 pub mod atr_table;
 mod by_name;
+mod cgroup;
 pub mod channel;
 pub mod citation;
 pub mod claims;

@@ -5,8 +5,8 @@
 //! for the experiment to make do with.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
+use crate::cgroup;
 use crate::environment::{self, line};
 use crate::sys::process;
 
@@ -25,9 +25,6 @@ const RESERVED_NUMBERS: u64 = 300;
 /// Tasks that others may start meanwhile.
 const OTHERS: u64 = 64;
 
-/// Where cgroups are, by version: of the first there is a tree for each controller.
-const CGROUPS: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"];
-
 /// Processes and threads that may still be started, by the tightest of all limits that are known.
 pub fn tasks() -> Option<Room> {
     let there_are = line("/proc/loadavg").and_then(|text| all_tasks(&text)).unwrap_or(0);
@@ -44,13 +41,9 @@ pub fn tasks() -> Option<Room> {
     if let Some(most) = process::tasks_allowed().filter(|_| process::user() != 0) {
         rooms.push(room(most, tasks_of(process::user()), "ulimit -u".to_owned()));
     }
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    for folder in groups_of(&groups) {
-        let most = line(&folder.join("pids.max").to_string_lossy()).and_then(|n| n.parse().ok());
-        let used = line(&folder.join("pids.current").to_string_lossy());
-        let used = used.and_then(|n| n.parse().ok()).unwrap_or(0);
-        rooms.extend(most.map(|most| room(most, used, "pids.max of the cgroup".to_owned())));
-    }
+    let of_group =
+        |limit: cgroup::Limit| room(limit.most, limit.used, "pids.max of the cgroup".to_owned());
+    rooms.extend(cgroup::limits("pids").into_iter().map(of_group));
     rooms.into_iter().min_by_key(|room| room.most)
 }
 
@@ -78,23 +71,6 @@ fn all_tasks(load: &str) -> Option<u64> {
     load.split_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
 }
 
-/// The folders that may limit this process, its own and those above.
-fn groups_of(groups: &str) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        if !controllers.is_empty() && !controllers.split(',').any(|name| name == "pids") {
-            continue;
-        }
-        for group in Path::new(path).ancestors() {
-            let group = group.strip_prefix("/").unwrap_or(group);
-            folders.extend(CGROUPS.iter().map(|root| Path::new(root).join(group)));
-        }
-    }
-    folders
-}
-
 /// Processes and threads of a user.
 fn tasks_of(user: u32) -> u64 {
     let Ok(all) = std::fs::read_dir("/proc") else { return 0 };
@@ -111,6 +87,8 @@ fn tasks_of(user: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -140,15 +118,5 @@ mod tests {
         assert!(own >= 2 && tasks_of(process::user()) >= own, "{own}");
         drop(end);
         thread.join().unwrap().unwrap_err();
-    }
-
-    #[test]
-    fn a_group_and_those_above_are_looked_at_in_either_version() {
-        let folders = groups_of("8:pids:/a/b\n4:memory:/x\n0::/c\n");
-        for folder in ["/sys/fs/cgroup/pids/a/b", "/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/c"] {
-            assert!(folders.contains(&PathBuf::from(folder)), "{folder} in {folders:?}");
-        }
-        assert!(!folders.iter().any(|folder| folder.ends_with("x")));
-        assert!(groups_of("nonsense").is_empty());
     }
 }

@@ -37,12 +37,40 @@ pub fn mean(samples: &[f64]) -> f64 {
     if samples.is_empty() { 0.0 } else { samples.iter().sum::<f64>() / samples.len() as f64 }
 }
 
+/// Points nearer to one than by this factor have a say in where a curve of ratios comes down through it.
+const NEAR: f64 = 4.0;
+
+/// Where a falling curve of ratios over a share (ascending, above zero) comes down through one. None if it does not do
+/// so between its first and its last point.
+///
+/// Such curves are nearly flat there, so that between two points a little noise would move it far: with four points
+/// or more near one it is where the line through their logarithms is one, by the estimator of Theil and Sen (the
+/// median of all slopes, Sen 1968), which one point in four may miss by as much as it likes.
+pub fn break_even(points: &[(f64, f64)]) -> Option<f64> {
+    let near: Vec<(f64, f64)> = points
+        .iter()
+        .filter(|(x, y)| *x > 0.0 && (1.0 / NEAR..=NEAR).contains(y))
+        .map(|(x, y)| (x.ln(), y.ln()))
+        .collect();
+    if near.len() < 4 {
+        return crossing(points, 1.0);
+    }
+    let pairs =
+        near.iter().enumerate().flat_map(|(n, a)| near[n + 1..].iter().map(move |b| (a, b)));
+    let slopes: Vec<f64> = pairs.map(|(a, b)| (b.1 - a.1) / (b.0 - a.0)).collect();
+    let slope = median(&slopes);
+    let heights: Vec<f64> = near.iter().map(|(x, y)| y - slope * x).collect();
+    let at = (-median(&heights) / slope).exp();
+    let (first, last) = (points.first()?.0, points.last()?.0);
+    (slope < 0.0 && (first..=last).contains(&at)).then_some(at)
+}
+
 /// Where a curve of points with ascending `x` last comes down through `level`, between two points
 /// on a straight line. None if it ends above the level or was never above it.
 ///
 /// The last time, because noise may make a curve touch the level more than once, and from there on
 /// it stays below.
-pub fn crossing(points: &[(f64, f64)], level: f64) -> Option<f64> {
+fn crossing(points: &[(f64, f64)], level: f64) -> Option<f64> {
     let above = points.iter().rposition(|&(_, y)| y > level)?;
     let (&(x0, y0), &(x1, y1)) = (&points[above], points.get(above + 1)?);
     Some(x0 + (x1 - x0) * (y0 - level) / (y0 - y1))
@@ -81,5 +109,27 @@ mod tests {
         assert_eq!(crossing(&[(0.0, 0.5), (1.0, 0.2)], 1.0), None);
         assert_eq!(crossing(&[(0.0, 2.0), (1.0, 1.0)], 1.0), Some(1.0));
         assert_eq!(crossing(&[], 1.0), None);
+    }
+
+    #[test]
+    fn a_break_even_does_not_hang_on_single_points() {
+        let falls = |x: f64| (0.6 / x).powf(0.7);
+        let mut points: Vec<(f64, f64)> =
+            (0..=10).map(|n| f64::from(n.max(1)) / 10.0).map(|x| (x, falls(x))).collect();
+        points.dedup_by_key(|point| point.0);
+        let near = |points: &[(f64, f64)], at: f64| {
+            let found = break_even(points).unwrap();
+            assert!((found - at).abs() < 0.02, "{found}");
+        };
+        near(&points, 0.6);
+        // The last crossing would be near 1.
+        points[8].1 = 1.2;
+        near(&points, 0.6);
+        let all_above: Vec<_> = points.iter().map(|&(x, y)| (x, y + 1.0)).collect();
+        assert_eq!(break_even(&all_above), None);
+        let rises: Vec<_> = points.iter().map(|&(x, y)| (x, 1.0 / y)).collect();
+        assert_eq!(break_even(&rises), None);
+        assert_eq!(break_even(&[(0.0, 3.0), (0.5, 2.0), (1.0, 0.0)]), Some(0.75));
+        assert_eq!(break_even(&[]), None);
     }
 }

@@ -1,7 +1,9 @@
 //! What a commit message of HAProxy claims of speculative I/O, and how each claim is judged.
 //!
-//! The message counts the system calls of 10,000 forwarded connections before and after. Here the same relay of ours is
-//! counted with and without speculation.
+//! The message counts the system calls of 10,000 forwarded connections before and after what is tried was merged with what
+//! is polled. Here the same relay of ours is counted with both merged and without any trying, one connection at a time,
+//! so that each wait is one request's: among many, one wait would serve a dozen of them. A relay that never tries does
+//! not read in vain, so there is nothing for it to save in reads, which the reason says.
 
 use crate::claims::measured::{relay, spread};
 use crate::claims::{Claim, Found, Means, Source, at_least, at_most};
@@ -19,21 +21,21 @@ pub const CLAIMS: &[Claim] = &[
         says: "Trying first, and merging what is tried with what is polled, saves a fifth of the epoll_ctl calls of a \
                relay",
         experiment: "relay",
-        judge: |records| calls_saved(records, "connection", &["epoll_ctl"], 0.2),
+        judge: |records| calls_saved(records, "one-by-one", &["epoll_ctl"], 0.2),
         means: None,
     },
     Claim {
         id: "haproxy-fewer-waits",
         says: "It saves a sixth of the epoll_wait calls",
         experiment: "relay",
-        judge: |records| calls_saved(records, "connection", WAITS, 0.166),
+        judge: |records| calls_saved(records, "one-by-one", WAITS, 0.166),
         means: None,
     },
     Claim {
         id: "haproxy-fewer-recv",
         says: "It saves a fifth of the recv calls, those in vain",
         experiment: "relay",
-        judge: |records| calls_saved(records, "connection", READS, 0.2),
+        judge: |records| calls_saved(records, "one-by-one", READS, 0.2),
         means: None,
     },
     Claim {
@@ -72,12 +74,17 @@ fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> F
         return None;
     }
     let saved = 1.0 - with / without;
+    let share = match saved >= 0.0 {
+        true => format!("{:.0} % saved", saved * 100.0),
+        false => format!("{:.0} % more", -saved * 100.0),
+    };
     Some((
         at_least(saved, claimed / 2.0, 0.02),
         format!(
-            "{without:.2} by request of a relay that waits first become {with:.2}: {:.0} % saved, of {:.0} % claimed",
-            saved * 100.0,
-            claimed * 100.0
+            "{without:.2} by request of a relay that waits first become {with:.2}: {share}, of {:.0} % that were claimed \
+             to be saved{}",
+            claimed * 100.0,
+            if names == READS { "; one that waits first reads nothing in vain" } else { "" }
         ),
     ))
 }
@@ -85,9 +92,10 @@ fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> F
 fn faster(records: &Records) -> Found {
     let ratio = relay(records, WITH, "connection")?.waits_ratio?;
     Some((
-        at_most(ratio.median, 0.9, 1.1),
+        at_most(ratio.median, 0.8, 1.2),
         format!(
-            "with speculation a request takes {} of the processor time without (0.9 to 1.1 is below what this can tell)",
+            "with speculation a request takes {} of the processor time without (0.8 to 1.2 is partly: the gain that was claimed is below what \
+             this can tell)",
             spread(ratio)
         ),
     ))

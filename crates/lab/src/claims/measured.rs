@@ -17,8 +17,17 @@ pub struct Sweep<'a> {
 impl Sweep<'_> {
     /// How many times as long one loop takes as another, over the ratio of active to all, ascending.
     pub fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
-        let mut curve =
-            atr::curve(&self.rows, above, below, |figures| Some(figures.ns_per_round_median));
+        self.curve_of(above, below, |figures| Some(figures.ns_per_round_median))
+    }
+
+    /// The same by another account.
+    pub fn curve_of(
+        &self,
+        above: &str,
+        below: &str,
+        of: impl Fn(&Figures) -> Option<f64>,
+    ) -> Vec<(f64, f64)> {
+        let mut curve = atr::curve(&self.rows, above, below, of);
         curve.sort_by(|a, b| a.0.total_cmp(&b.0));
         curve
     }
@@ -37,7 +46,7 @@ impl Sweep<'_> {
 
     /// Where a poll loop stops being slower than an epoll loop, C programmers' loops both.
     pub fn break_even(&self) -> Option<f64> {
-        statistics::crossing(&self.curve("raw-poll", "raw-epoll-lt"), 1.0)
+        statistics::break_even(&self.curve("raw-poll", "raw-epoll-lt"))
     }
 
     /// The time of a round over the number of active ones, ascending.
@@ -50,12 +59,6 @@ impl Sweep<'_> {
             .collect();
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
         times
-    }
-
-    /// The figures of a subject with all active.
-    pub fn all_active(&self, subject: &str) -> Option<&Figures> {
-        let found = self.rows.iter().find(|row| row.subject == subject && row.active == row.total);
-        found.map(|row| &row.figures)
     }
 }
 
@@ -88,6 +91,29 @@ pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
 /// The one of them with a thousand pipes, as the first such test had, or with the nearest number to that.
 pub fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
     sweeps_at_the_end(records).into_iter().min_by_key(|sweep| sweep.total.abs_diff(1000))
+}
+
+/// How many times as long an epoll loop takes as a poll loop with all of so many active. They lie everywhere then, so
+/// that every placement of theirs is a measurement of the same.
+pub fn all_active(records: &Records, total: usize) -> Option<f64> {
+    let mut sweeps = sweeps(records);
+    sweeps.retain(|sweep| sweep.total == total);
+    let ratios = sweeps.iter().filter_map(|sweep| sweep.at("raw-epoll-lt", "raw-poll", 1.0));
+    let ratios: Vec<f64> = ratios.collect();
+    (!ratios.is_empty()).then(|| statistics::mean(&ratios))
+}
+
+/// The same for each total, in the middle, with what may be said of it.
+pub fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
+    let mut totals: Vec<usize> = sweeps(records).iter().map(|sweep| sweep.total).collect();
+    totals.sort_unstable();
+    totals.dedup();
+    let ratios: Vec<f64> = totals.iter().filter_map(|&total| all_active(records, total)).collect();
+    let list = |values: Vec<String>| values.join(", ");
+    let ratio = (!ratios.is_empty()).then(|| statistics::median(&ratios))?;
+    let each = list(ratios.iter().map(|ratio| format!("{ratio:.2}")).collect());
+    let totals = list(totals.iter().map(usize::to_string).collect());
+    Some((ratio, format!("with all of {totals} pipes active epoll takes {each} of poll's time")))
 }
 
 /// The slope of a curve in the logarithm of both: 1 where y grows in proportion to x. From the first to the last point.
@@ -209,6 +235,5 @@ mod tests {
         assert!((at(0.3).unwrap() - 2.0).abs() < 1e-9);
         assert_eq!((at(0.05), sweep.break_even()), (None, Some(0.5)));
         assert_eq!(sweep.times("raw-poll")[2], (10.0, 320.0));
-        assert_eq!(sweep.all_active("raw-poll").unwrap().ns_per_round_median, 320.0);
     }
 }

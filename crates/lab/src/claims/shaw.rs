@@ -1,7 +1,8 @@
 //! What Zed Shaw's text of 2010 claims, and how each claim is judged.
 
 use crate::claims::measured::{
-    most_zombies, sit, slope, spread, sweep_of_a_thousand, sweeps, sweeps_at_the_end, time,
+    self, all_active_of_any, most_zombies, sit, slope, spread, sweep_of_a_thousand, sweeps,
+    sweeps_at_the_end, time,
 };
 use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::document::Records;
@@ -193,17 +194,16 @@ fn poll_grows(records: &Records) -> Found {
     })
 }
 
+/// Epoll's time in poll's that counts as 15 to 20 % more: a lead beyond it is the claim's direction with another number.
+const A_SIXTH_MORE: std::ops::RangeInclusive<f64> = 1.06..=1.45;
+
 fn all_active(records: &Records) -> Found {
-    let sweep = sweep_of_a_thousand(records)?;
-    let faster = 1.0 / sweep.at(POLL, EPOLL, 1.0)?;
-    let verdict =
-        if (1.08..=1.35).contains(&faster) { Verdict::Holds } else { at_least(faster, 1.35, 1.03) };
-    // A lead beyond the claim's is the claim's direction with another number.
-    let verdict = if faster > 1.35 { Verdict::Partly } else { verdict };
-    Some((
-        verdict,
-        format!("epoll takes {faster:.2} of poll's time with all of {} pipes active", sweep.total),
-    ))
+    let (ratio, measured) = all_active_of_any(records)?;
+    let verdict = match A_SIXTH_MORE.contains(&ratio) {
+        true => Verdict::Holds,
+        false => at_least(ratio, f64::INFINITY, 1.0),
+    };
+    Some((verdict, format!("{measured} (1.06 to 1.45 counts as a sixth more)")))
 }
 
 fn size(records: &Records) -> Found {
@@ -212,11 +212,12 @@ fn size(records: &Records) -> Found {
     if small.total == large.total {
         return None;
     }
-    let lead = |sweep: &crate::claims::measured::Sweep<'_>| sweep.at(EPOLL, POLL, 1.0);
+    let lead =
+        |sweep: &crate::claims::measured::Sweep<'_>| measured::all_active(records, sweep.total);
     let (few, many) = (lead(small)?, lead(large)?);
     let both_win = few > 1.0 && many > 1.0;
     let apart = (few / many - 1.0).abs();
-    let verdict = if both_win { at_most(apart, 0.2, f64::INFINITY) } else { Verdict::DoesNotHold };
+    let verdict = if both_win { at_most(apart, 0.3, f64::INFINITY) } else { Verdict::DoesNotHold };
     Some((
         verdict,
         format!(
@@ -255,12 +256,12 @@ fn break_even(records: &Records) -> Found {
             (Verdict::DoesNotHold, "poll and epoll do not break even at any ratio".to_owned())
         });
     };
-    let verdict = at_most((at - 0.6).abs(), 0.05, 1.0);
+    let verdict = at_most((at - 0.6).abs(), 0.03, 1.0);
     Some((
         verdict,
         format!(
             "a loop on poll and one on epoll break even at {at:.2} with the active ones of {} pipes at the end of the \
-             array, as that test had them (0.55 to 0.65 counts as 0.6)",
+             array, as that test had them (0.57 to 0.63 counts as 0.6)",
             sweep.total
         ),
     ))
@@ -274,8 +275,11 @@ fn same_break_even(records: &Records) -> Found {
     }
     let (few, many) = (small.break_even()?, large.break_even()?);
     Some((
-        at_most((few - many).abs(), 0.08, 0.5),
-        format!("at {few:.2} with {}, at {many:.2} with {}", small.total, large.total),
+        at_most((few - many).abs(), 0.15, 0.5),
+        format!(
+            "at {few:.2} with {}, at {many:.2} with {} (as far apart as 0.15 is the same)",
+            small.total, large.total
+        ),
     ))
 }
 
@@ -307,7 +311,7 @@ fn only_the_ratio(records: &Records) -> Found {
     let other = sweeps.iter().find(|sweep| sweep.placement != "end" && sweep.total == end.total)?;
     let (at_end, elsewhere) = (end.break_even()?, other.break_even()?);
     Some((
-        at_most((at_end - elsewhere).abs(), 0.1, 0.1),
+        at_most((at_end - elsewhere).abs(), 0.05, 0.05),
         format!(
             "the break-even is at {at_end:.2} with the active ones at the end of poll's array, at {elsewhere:.2} with \
              them {}",
@@ -317,15 +321,18 @@ fn only_the_ratio(records: &Records) -> Found {
 }
 
 fn epoll_loses(records: &Records) -> Found {
-    let sweep = sweep_of_a_thousand(records)?;
-    let figures = sweep.all_active(EPOLL)?;
-    let (alone, with_writers) = (figures.loop_ratio?, figures.cost_ratio?);
+    let (alone, measured) = all_active_of_any(records)?;
+    let written = sweeps(records).into_iter().filter_map(|sweep| {
+        sweep.curve_of(EPOLL, POLL, |figures| figures.cost_ns_per_round).pop().map(|(_, y)| y)
+    });
+    let written: Vec<f64> = written.collect();
+    if written.is_empty() {
+        return None;
+    }
+    let with_writers = statistics::median(&written);
     Some((
-        at_least(with_writers, 1.12, 1.03),
-        format!(
-            "with all active epoll takes {alone:.2} of the best, {with_writers:.2} with what the writers pay for its \
-             wake-ups"
-        ),
+        at_least(alone.min(with_writers), 1.05, 0.97),
+        format!("{measured}, and {with_writers:.2} with what the writers pay for its wake-ups"),
     ))
 }
 
@@ -333,7 +340,7 @@ fn poll_dies(records: &Records) -> Found {
     let row = most_zombies(records, "superpoll-poll")?;
     let ratio = row.none_ratio?;
     Some((
-        at_least(ratio.median, 3.0, 1.5),
+        at_least(ratio.median, 2.0, 1.3),
         format!(
             "beside {} silent connections a request takes {} times the processor time that it takes beside none",
             row.zombies,
@@ -349,9 +356,10 @@ fn both(records: &Records) -> Found {
     let least = own.filter(|row| row.subject == "adaptive").min_by_key(|row| row.hot + row.cold)?;
     let cost = least.figures.cost_ratio?;
     Some((
-        at_most(cost, 1.0, 1.1),
+        at_most(cost, 0.8, 1.1),
         format!(
-            "placing each by its own activity costs {cost:.2} of the best pure poller with {} busy and {} idle pipes",
+            "placing each by its own activity costs {cost:.2} of the best pure poller with {} busy and {} idle pipes (0.8 \
+             to 1.1 is partly: less than shows in every run)",
             least.hot, least.cold
         ),
     ))
@@ -448,10 +456,10 @@ fn process_first(records: &Records) -> Found {
     let (nested, process) = (request("nested")?, request("process")?);
     let ratio = process.median / nested.median;
     Some((
-        at_most(ratio, 0.8, 0.8),
+        at_most(ratio, 0.65, 0.65),
         format!(
             "beside {} idle connections a busy request takes {ratio:.2} of the main loop's time with the process \
-             ({} and {}; below 0.8 would be a gain)",
+             ({} and {}; below 0.65 would be a gain that shows in every run)",
             nested.descriptors,
             time(process.median),
             time(nested.median)

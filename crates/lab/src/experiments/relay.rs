@@ -12,11 +12,12 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "relay",
     title: "what it takes to pass a connection on",
     method: "A relay stands between clients and an origin, in a process and on a processor of its own. \
-             “connection” is a new connection for each request, which the origin closes after its answer; \
+             “connection” is a new connection for each request, which the origin closes after its answer, and \
+             “one-by-one” the same with a single client; \
              “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. Those \
              called “waits” do not speculate: they watch each direction before they try it. Calls are \
              counted by the relay itself, and by strace in another run, in which the relay is slower.",
-    quick: "relay --quick --load connection,http-connection --forwarded 2000 --seconds 16 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy",
+    quick: "relay --quick --load connection,one-by-one,http-connection --forwarded 500 --seconds 16 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy",
     full: "relay --seconds 180",
     origin: origin!(relay),
     part,

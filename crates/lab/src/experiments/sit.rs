@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              another process. Of each figure there is that of the middle round, and the spread of all. \
              “Main” is the processor time of the main loop's thread, “sitter” that of the babysitter's \
              thread or process.",
-    quick: "sit --quick --seconds 20",
+    quick: "sit --quick --repetitions 3 --seconds 24",
     full: "sit --seconds 120",
     origin: origin!(sit),
     part,

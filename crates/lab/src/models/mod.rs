@@ -31,7 +31,7 @@ use crate::rivals::Lost;
 use crate::statistics;
 use crate::subject::{self, Build, Entry};
 use crate::sweep::Sweep;
-use crate::sys::signal;
+use crate::sys::{epoll, signal};
 
 mod aio;
 mod claims;
@@ -354,6 +354,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("warm_up_rounds", json!(WARM_UP)),
         ("quiet_nanoseconds", json!(quiet::NANOSECONDS)),
         ("signal_queue", json!(signal::queue_limit())),
+        ("epoll_mmap", json!(epoll_mmap()?)),
         ("seconds", json!(budget)),
         ("quick", json!(options.output.quick)),
         ("second_thread", json!(options.output.second_thread)),
@@ -362,6 +363,12 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("notes", json!(notes)),
     ];
     Ok(Record::new("models", environment, parameters, rows))
+}
+
+/// Why an epoll set cannot be mapped into a program; none if it can.
+fn epoll_mmap() -> Result<Option<String>> {
+    let set = epoll::create().map_err(|error| Error::system("creating an epoll set", error))?;
+    Ok(epoll::map(&set).err().map(|error| error.to_string()))
 }
 
 /// The share of a processor that each takes while nothing happens, the median of some times in turn.

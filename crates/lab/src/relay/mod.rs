@@ -5,8 +5,8 @@
 //! calls are counted by name, by its own counters and, where `strace` is here, by the kernel's. Beside them stands
 //! the processor time, which is what the calls are saved for.
 //!
-//! Three loads of bytes (`load`): a new connection for each request, which the origin closes after its answer; requests
-//! on connections that stay open; and bulk, long answers that a relay should splice. Two of HTTP, in which a reverse
+//! Four loads of bytes (`load`): a new connection for each request, which the origin closes after its answer, of many
+//! clients or of a single one; requests on connections that stay open; and bulk, long answers that a relay should splice. Two of HTTP, in which a reverse
 //! proxy stands there: a client's connection for each request, which the proxy closes, and connections that stay open;
 //! to the origin proxies keep theirs in both. One epoll loop on one processor is all clients and the origin, and checks
 //! each byte on both sides. The relays (`subject.rs`) are ours on each back-end (`ours.rs`), with and without
@@ -38,8 +38,8 @@ pub(crate) use ours::kernel_name;
 /// Options of `lab relay`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// connection (one for each request), keep-alive, bulk, http-connection, http-keep-alive, or all,
-    /// with commas
+    /// connection (one for each request), one-by-one (the same with a single client), keep-alive,
+    /// bulk, http-connection, http-keep-alive, or all, with commas
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub load: String,
     /// Connections at a time where each request has its own
@@ -86,7 +86,7 @@ impl Default for Options {
 pub struct Row {
     /// The relay.
     pub subject: String,
-    /// `connection`, `keep-alive`, `bulk`, `http-connection` or `http-keep-alive`.
+    /// `connection`, `one-by-one`, `keep-alive`, `bulk`, `http-connection` or `http-keep-alive`.
     pub load: String,
     /// Connections at a time, with one request under way on each.
     pub connections: usize,

@@ -53,6 +53,7 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
         .map(|kind| {
             let (connections, bytes) = match kind {
                 Kind::Connection | Kind::HttpConnection => (options.connections, options.bytes),
+                Kind::OneByOne => (1, options.bytes),
                 Kind::KeepAlive | Kind::HttpKeepAlive => (options.keep_alive, options.bytes),
                 Kind::Bulk => (BULK_CONNECTIONS, options.mebibytes << 20),
             };
@@ -342,8 +343,8 @@ mod tests {
             points(&options, 8)
         };
         let all = of("all", |_| {}).unwrap();
-        assert_eq!(all.iter().map(|p| p.connections).collect::<Vec<_>>(), [128, 64, 4, 128, 64]);
-        assert_eq!(all[2].bytes, 64 << 20);
+        assert_eq!(all.iter().map(|p| p.connections).collect::<Vec<_>>(), [128, 1, 64, 4, 128, 64]);
+        assert_eq!(all[3].bytes, 64 << 20);
         assert_eq!(of("bulk,bulk", |_| {}).unwrap().len(), 1);
         let refused = |load, change| of(load, change).unwrap_err().to_string();
         assert!(refused("udp", |_| {}).contains("\"udp\""));

@@ -77,6 +77,21 @@ pub fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, milliseconds) }
 }
 
+/// Whether a set can be mapped, as a descriptor can whose driver shares memory with a program.
+pub fn map(set: &OwnedFd) -> io::Result<()> {
+    const LENGTH: usize = 4096;
+    // SAFETY: a new mapping at an address that the kernel chooses; it is read by nobody and taken away at once.
+    unsafe {
+        let (fd, shared) = (set.as_raw_fd(), libc::MAP_SHARED);
+        let mapped = libc::mmap(std::ptr::null_mut(), LENGTH, libc::PROT_READ, shared, fd, 0);
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::munmap(mapped, LENGTH);
+    }
+    Ok(())
+}
+
 /// Whether the kernel has `epoll_pwait2`, the wait with a nanosecond timeout.
 pub fn has_pwait2(set: &OwnedFd) -> io::Result<()> {
     let mut event = Raw { events: 0, u64: 0 };

@@ -48,7 +48,7 @@ impl Account {
 
 /// From which ratio of active to all on threads take less.
 pub fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
-    statistics::crossing(curve, 1.0)
+    statistics::break_even(curve)
 }
 
 /// What became of the hypothesis in a sweep, a line for each account; none where either side is missing.

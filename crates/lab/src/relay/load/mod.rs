@@ -39,6 +39,8 @@ const EVENTS: usize = 512;
 pub enum Kind {
     /// A connection for each, which the origin closes after its answer.
     Connection,
+    /// The same with a single client: a wait never reports more than one request.
+    OneByOne,
     /// Connections that stay open.
     KeepAlive,
     /// The same, with long answers.
@@ -50,12 +52,19 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 5] =
-        [Kind::Connection, Kind::KeepAlive, Kind::Bulk, Kind::HttpConnection, Kind::HttpKeepAlive];
+    pub const ALL: [Kind; 6] = [
+        Kind::Connection,
+        Kind::OneByOne,
+        Kind::KeepAlive,
+        Kind::Bulk,
+        Kind::HttpConnection,
+        Kind::HttpKeepAlive,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Kind::Connection => "connection",
+            Kind::OneByOne => "one-by-one",
             Kind::KeepAlive => "keep-alive",
             Kind::Bulk => "bulk",
             Kind::HttpConnection => "http-connection",
@@ -70,7 +79,7 @@ impl Kind {
 
     /// Whether each request has a connection of its own.
     pub fn is_by_connection(self) -> bool {
-        matches!(self, Kind::Connection | Kind::HttpConnection)
+        matches!(self, Kind::Connection | Kind::OneByOne | Kind::HttpConnection)
     }
 }
 
