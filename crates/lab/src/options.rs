@@ -26,8 +26,8 @@ pub struct Output {
     /// About how long to measure, in seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-    /// Keeps to the seconds where a point takes longer than its share, with fewer repetitions.
-    #[arg(skip)]
+    /// Keeps to --seconds where points take longer than their share, with fewer repetitions
+    #[arg(long)]
     pub paced: bool,
     /// Blocks of each subject at each point
     #[arg(long, value_name = "N")]

@@ -15,20 +15,29 @@ use std::time::Duration;
 use crate::crowd::{Publisher, Subscriber, publish};
 use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
 
+/// Connections come to rest soon, and may stay.
+const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n";
+
 /// A babysitter of its own process, and what servers with it are told.
 pub struct Nursery {
     pub site: Site,
     pub port: u16,
+    history: usize,
     babysitter: Running,
 }
 
 impl Nursery {
     /// With connections that come to rest soon.
     pub fn new(options: &str) -> Nursery {
-        Nursery::with(&format!("[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n{options}"))
+        Nursery::with(&format!("{AT_REST_SOON}{options}"))
     }
 
     pub fn with(options: &str) -> Nursery {
+        Nursery::keeping(1000, options)
+    }
+
+    /// With a channel that keeps so many messages.
+    fn keeping(history: usize, options: &str) -> Nursery {
         let site = Site::new();
         let port = free_port();
         let socket = site.path("sit");
@@ -37,14 +46,14 @@ impl Nursery {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let babysitter = Running(command.spawn().unwrap());
         until("the babysitter listens", || socket.exists());
-        let nursery = Nursery { site, port, babysitter };
+        let nursery = Nursery { site, port, history, babysitter };
         nursery.configure(options);
         nursery
     }
 
     /// Writes the configuration.
     pub fn configure(&self, options: &str) {
-        let port = self.port;
+        let (port, history) = (self.port, self.history);
         self.site.write(
             "server.toml",
             &format!(
@@ -58,7 +67,7 @@ impl Nursery {
                 files = {{ root = \"www\" }}
                 [[hosts.routes]]
                 path = \"/news\"
-                channel = {{ history = 1000 }}
+                channel = {{ history = {history} }}
                 {options}"
             ),
         );
@@ -173,6 +182,25 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
     third.signal("TERM");
     let (status, said) = third.ended();
     assert!(status.success(), "{said}");
+}
+
+#[test]
+fn nobody_misses_a_message_in_an_upgrade_however_few_a_channel_keeps() {
+    let nursery = Nursery::keeping(1, AT_REST_SOON);
+    let first = nursery.server(&[]);
+    let crowd = Crowd::new(&nursery, 3000);
+    let publisher = Publisher::start(nursery.at());
+    until("something is published", || publish(nursery.at(), "before"));
+    let second = nursery.server(&["--upgrade"]);
+    assert!(first.ended().0.success());
+    second.says("going on with");
+    until("something is published", || publish(nursery.at(), "after"));
+    let (confirmed, mut doubtful) = publisher.end();
+    doubtful.extend(["before", "after"].map(str::to_owned));
+    assert!(confirmed.len() > 3, "{confirmed:?}");
+    crowd.check(&confirmed, &doubtful);
+    second.signal("TERM");
+    assert!(second.ended().0.success());
 }
 
 #[test]

@@ -22,6 +22,10 @@ const TRIMMED_EVERY: u64 = 32;
 const SAFE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
 
+/// So many bytes of messages are kept beyond the history for subscribers of another server that were not gone on with
+/// yet.
+const GATHERED: usize = 16 << 20;
+
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
 
@@ -76,6 +80,9 @@ struct State {
     ledger: Option<(Arc<dyn Ledger>, u64)>,
     /// Another server goes on with it.
     is_closed: bool,
+    /// How many bytes were published since this server went on with it, as long as there may be subscribers of the one
+    /// before whom nobody has told of them: till then nothing that is in the log is dropped.
+    gathered: Option<usize>,
 }
 
 /// A channel: its last messages, and who is to be told of the next.
@@ -91,11 +98,22 @@ impl Hub {
     pub fn new(options: Channel) -> Arc<Hub> {
         // Differs from that of any hub before a restart, which takes longer than a microsecond.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Hub::restore(options, u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX), Vec::new())
+        let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
+        Hub::with(options, epoch, Vec::new(), None)
     }
 
-    /// The channel that another server had, with the last of its messages, in order and without gaps.
+    /// The channel that another server had, with the last of its messages, in order and without gaps. Its subscribers
+    /// are to come: it drops nothing until they are all here ([`settle`](Hub::settle)).
     pub(crate) fn restore(options: Channel, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
+        Hub::with(options, epoch, messages, Some(0))
+    }
+
+    fn with(
+        options: Channel,
+        epoch: u64,
+        messages: Vec<Message>,
+        gathered: Option<usize>,
+    ) -> Arc<Hub> {
         let last = messages.last().map_or(0, |message| message.id);
         let state = State {
             options,
@@ -104,6 +122,7 @@ impl Hub {
             outlets: Slab::new(),
             ledger: None,
             is_closed: false,
+            gathered,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
         Arc::new(Hub { epoch, state, counters })
@@ -190,11 +209,17 @@ impl Hub {
     /// From now on the configuration says something else.
     pub fn change(&self, options: Channel) {
         let mut state = self.state();
-        let surplus = state.log.len().saturating_sub(options.history);
-        state.log.drain(..surplus);
         state.options = options;
-        if surplus > 0 {
-            state.trim();
+        if state.gathered.is_none() {
+            state.shorten();
+        }
+    }
+
+    /// All subscribers of the server before are here: from now on the log is as long as the configuration says.
+    pub(crate) fn settle(&self) {
+        let mut state = self.state();
+        if state.gathered.take().is_some() {
+            state.shorten();
         }
     }
 
@@ -227,13 +252,7 @@ impl Hub {
                 wakers.extend(outlet.waker.take());
             }
         }
-        let history = state_now.options.history;
-        if history > 0 {
-            while state_now.log.len() >= history {
-                state_now.log.pop_front();
-            }
-            state_now.log.push_back(message);
-        }
+        state_now.keep(message);
         if id.is_multiple_of(TRIMMED_EVERY) {
             state_now.trim();
         }
@@ -296,6 +315,36 @@ impl Hub {
 }
 
 impl State {
+    /// Has a message kept, and others dropped for it.
+    fn keep(&mut self, message: Message) {
+        if let Some(gathered) = &mut self.gathered {
+            *gathered += message.data.len();
+            if *gathered > GATHERED {
+                // Whoever is not here by now is a slow one.
+                self.gathered = None;
+                self.shorten();
+            }
+        }
+        let history = self.options.history;
+        if self.gathered.is_none() {
+            while self.log.len() >= history.max(1) {
+                self.log.pop_front();
+            }
+        }
+        if history > 0 || self.gathered.is_some() {
+            self.log.push_back(message);
+        }
+    }
+
+    /// Drops what is beyond the history.
+    fn shorten(&mut self) {
+        let surplus = self.log.len().saturating_sub(self.options.history);
+        self.log.drain(..surplus);
+        if surplus > 0 {
+            self.trim();
+        }
+    }
+
     /// Takes the messages that are not kept any more out of the ledger.
     fn trim(&self) {
         if let Some((ledger, space)) = &self.ledger {
@@ -380,6 +429,31 @@ mod tests {
         // It has read more than there ever was.
         let since = hub.since(at(2));
         assert!(since.missed && since.messages.len() == 1);
+    }
+
+    #[test]
+    fn nothing_is_dropped_while_subscribers_of_another_server_are_to_come() {
+        let kept = |hub: &Hub| hub.since(at(0)).messages.len();
+        for history in [0, 1, 3] {
+            let options = Channel { history, ..Channel::default() };
+            let before = |id| Message { id, data: Bytes::from_static(b"before"), is_text: true };
+            let hub = Hub::restore(Channel::default(), 7, vec![before(1), before(2)]);
+            hub.change(options.clone());
+            for _ in 0..5 {
+                hub.publish("meanwhile");
+            }
+            assert_eq!((kept(&hub), hub.since(at(0)).missed), (7, false), "history {history}");
+            hub.settle();
+            assert_eq!(kept(&hub), history);
+            hub.publish("after");
+            assert_eq!(kept(&hub), history);
+            // Not for ever, though.
+            let hub = Hub::restore(options, 7, Vec::new());
+            for _ in 0..20 {
+                hub.publish(vec![b'x'; 1 << 20]);
+            }
+            assert_eq!(kept(&hub), history);
+        }
     }
 
     #[test]

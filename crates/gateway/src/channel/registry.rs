@@ -30,6 +30,11 @@ impl Registry {
         restored
     }
 
+    /// The subscribers that another server had are all here.
+    pub(crate) fn settle(&self) {
+        self.0.values().for_each(|hub| hub.settle());
+    }
+
     /// Each of them once.
     fn hubs(&self) -> Vec<&Arc<Hub>> {
         let mut hubs: Vec<&Arc<Hub>> = Vec::new();

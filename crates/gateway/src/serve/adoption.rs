@@ -105,11 +105,13 @@ impl Server {
             let (succession, report) = (succession.clone(), self.report.clone());
             let (busy, adopting) = (busy.clone(), adopting.clone());
             let (all_closed, closed) = (closed.clone(), closed.clone());
+            let channels = self.channels.clone();
             let settles = move || {
                 if busy.fetch_sub(1, Ordering::AcqRel) > 1 {
                     return;
                 }
                 succession.settled();
+                channels.settle();
                 adopting.store(false, Ordering::Release);
                 if all > 0 {
                     let closed = all_closed.load(Ordering::Relaxed);

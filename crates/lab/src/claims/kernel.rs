@@ -1,10 +1,11 @@
 //! What an article on poll and epoll in Linux 2.6 claims, and how each claim is judged.
 
 use crate::claims::measured::{
-    all_active_of_any, most_zombies, sit, spread, sweeps_at_the_end, time, with_zombies,
+    all_active_of_any, most_zombies, sit, spread, sweeps, sweeps_at_the_end, time, with_zombies,
 };
 use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::document::Records;
+use crate::statistics;
 
 pub const SOURCE: Source = Source {
     text: "kernel",
@@ -60,6 +61,23 @@ pub const CLAIMS: &[Claim] = &[
         means: None,
     },
     Claim {
+        id: "kernel-select-like-poll",
+        says: "select and poll work alike, and there is no obvious difference in what they cost",
+        experiment: "models",
+        judge: select_like_poll,
+        means: None,
+    },
+    Claim {
+        id: "kernel-edge-hardly-matters",
+        says: "Whether epoll reports edges or levels does not matter much for its performance",
+        experiment: "atr",
+        judge: edges,
+        means: Some(Means {
+            holds: "Choose between edges and levels by which your program gets right; the time is the same.",
+            fails: "Edges and levels differ in time here: measure both with your share of active connections.",
+        }),
+    },
+    Claim {
         id: "kernel-poll-joins-every-queue",
         says: "A poll that sleeps joins the wait queue of every descriptor and leaves it again: waking up takes the \
                longer the more there are",
@@ -79,6 +97,13 @@ pub const CLAIMS: &[Claim] = &[
         says: "If one epoll_ctl could change many descriptors, that would be a gain",
         experiment: "registrations",
         judge: batched_ctl,
+        means: None,
+    },
+    Claim {
+        id: "kernel-hundred-thousand",
+        says: "Memory alone limits how many epoll watches: about 100,000 in a gigabyte",
+        experiment: "idle",
+        judge: hundred_thousand,
         means: None,
     },
     Claim {
@@ -184,6 +209,62 @@ fn few_active(records: &Records) -> Found {
             format!("with {atr} of {} active poll takes {ratio:.0} times as long", sweep.total),
         )
     })
+}
+
+fn select_like_poll(records: &Records) -> Found {
+    let rows = &records.models.as_ref()?.rows;
+    let select = rows.iter().filter(|row| row.subject == "raw-select" && row.kind == "pipe");
+    let ratios = select.filter_map(|row| {
+        let same = |other: &&crate::models::Row| {
+            (&*other.kind, &*other.placement, other.total, other.active, &*other.subject)
+                == (&*row.kind, &*row.placement, row.total, row.active, "raw-poll")
+        };
+        let poll = rows.iter().find(same)?;
+        Some(row.figures.ns_per_round_median / poll.figures.ns_per_round_median)
+    });
+    alike("select", "poll", &ratios.collect::<Vec<f64>>())
+}
+
+fn edges(records: &Records) -> Found {
+    let ratios = sweeps(records).into_iter().flat_map(|sweep| {
+        sweep.curve("raw-epoll-et", "raw-epoll-lt").into_iter().map(|(_, ratio)| ratio)
+    });
+    alike("an epoll loop told of edges", "one told of levels", &ratios.collect::<Vec<f64>>())
+}
+
+/// Whether the middle of some ratios is one, as near as noise lets it be.
+fn alike(one: &str, other: &str, ratios: &[f64]) -> Found {
+    if ratios.is_empty() {
+        return None;
+    }
+    let middle = statistics::median(ratios);
+    Some((
+        at_most(middle.ln().abs(), 1.12f64.ln(), 1.3f64.ln()),
+        format!(
+            "{one} takes {middle:.2} of the time of {other}, the middle of {} points from {:.2} to {:.2} (0.89 to 1.12 is \
+             alike)",
+            ratios.len(),
+            statistics::minimum(ratios),
+            statistics::maximum(ratios)
+        ),
+    ))
+}
+
+fn hundred_thousand(records: &Records) -> Found {
+    let rows = records.idle.iter().flat_map(|record| &record.rows);
+    let row = rows
+        .filter(|row| row.subject == "superpoll-keep-alive" && row.arrival == "one-by-one")
+        .max_by_key(|row| row.connections)?;
+    let bytes = row.user_bytes_per_connection.median + row.slab_bytes_per_connection.median;
+    let fit = (1u64 << 30) as f64 / bytes;
+    Some((
+        at_least(fit, 80_000.0, 30_000.0),
+        format!(
+            "an idle connection takes {bytes:.0} bytes, those of the kernel at both of its ends included: {:.0} thousand \
+             in a GiB",
+            fit / 1e3
+        ),
+    ))
 }
 
 fn joins_queues(records: &Records) -> Found {

@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              “Generator” is the share of its own processor that the load generator needs. Calls are those \
              that strace sees in another run, in which the server is slower.",
     quick: "files --quick --seconds 12 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio",
-    full: "files --seconds 90",
+    full: "files --paced --seconds 90",
     origin: origin!(files),
     part,
     figures,

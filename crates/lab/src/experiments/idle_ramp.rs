@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              it has less available than at the start, clients and others included. The last step of each \
              says what ended it.",
     quick: "idle --ramp --quick --seconds 10",
-    full: "idle --ramp --seconds 180",
+    full: "idle --ramp --seconds 120",
     origin: origin!(idle_ramp),
     part,
     figures,

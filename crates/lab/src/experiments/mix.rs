@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     method: "Cost per round (waiting, reading, upkeep and what the writers pay) against the best pure \
              poller of the same run; the floor knows what is ready and only reads.",
     quick: "mix --quick --size 50/950,200/9600 --load mixed --repetitions 7 --seconds 20",
-    full: "mix --kind all --seconds 240",
+    full: "mix --kind all --paced --seconds 240",
     origin: origin!(mix),
     part,
     figures,

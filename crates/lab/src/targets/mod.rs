@@ -7,6 +7,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::document::Records;
+use crate::record::Record;
 use crate::table::Table;
 
 mod atr;
@@ -72,6 +74,30 @@ fn worst(
 ) -> Option<Target> {
     let (measured, at) = measured.max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(Target { name: name.into(), bound, measured, at })
+}
+
+/// All targets that some records tell of.
+pub fn of(records: &Records) -> Vec<Target> {
+    fn each<R>(record: Option<&Record<R>>, of: fn(&[R]) -> Vec<Target>) -> Vec<Target> {
+        record.map(|record| of(&record.rows)).unwrap_or_default()
+    }
+    [
+        each(records.atr.as_ref(), of_atr),
+        each(records.mix.as_ref(), of_mix),
+        each(records.wake.as_ref(), of_wake),
+        each(records.registrations.as_ref(), of_registrations),
+        each(records.ring.as_ref(), of_ring),
+        each(records.herd.as_ref(), of_herd),
+        each(records.echo.as_ref(), of_echo),
+        each(records.http.as_ref(), of_http),
+        each(records.files.as_ref(), of_files),
+        each(records.relay.as_ref(), of_relay),
+        each(records.timers.as_ref(), of_timers),
+        each(records.zombies.as_ref(), of_zombies),
+        each(records.idle.as_ref(), of_idle),
+        each(records.sit.as_ref(), of_sit),
+    ]
+    .concat()
 }
 
 /// The targets of a run, each with what was measured.

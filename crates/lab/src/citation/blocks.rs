@@ -1,0 +1,430 @@
+//! What documents cite, block by block: each makes Markdown of a report, or nothing where its experiment was not run.
+
+use std::fmt::Write as _;
+
+use crate::claims::{self, Verdict};
+use crate::document::Document;
+use crate::echo::Ratio;
+use crate::experiments;
+use crate::grouping;
+use crate::record::Figures;
+use crate::targets::{self, Target};
+use crate::{atr, echo, models, ring, statistics, threads, timers};
+
+/// What makes a block.
+pub type Block = fn(&Document) -> Option<String>;
+
+/// All blocks, by name.
+pub const BLOCKS: [(&str, Block); 17] = [
+    ("origin", origin),
+    ("follows", follows),
+    ("targets", all_targets),
+    ("claims", all_claims),
+    ("advice", advice),
+    ("atr", active_of_total),
+    ("mix", mixed),
+    ("models", four_models),
+    ("threads", threads_and_events),
+    ("registrations", coming_and_going),
+    ("ring", rings),
+    ("echo", echoes),
+    ("timers", sleeps),
+    ("servers", servers),
+    ("zombies", silent),
+    ("idle", idle),
+    ("herd", herds),
+];
+
+/// A table as Markdown has it.
+fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
+    if rows.is_empty() {
+        return None;
+    }
+    let mut text = format!("| {} |\n|{}\n", heading.join(" | "), "---|".repeat(N));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    Some(text)
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    crate::table::ratio(ratio)
+}
+
+fn spread(ratio: Option<Ratio>) -> String {
+    ratio.map_or_else(String::new, |ratio| {
+        format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high)
+    })
+}
+
+/// The middle of some ratios, with the least and the most of them.
+fn range(ratios: &[f64]) -> Option<String> {
+    let (least, most) = (statistics::minimum(ratios), statistics::maximum(ratios));
+    let middle = statistics::median(ratios);
+    (!ratios.is_empty()).then(|| format!("{middle:.2} ({least:.2} to {most:.2})"))
+}
+
+/// Descriptors of a kind, as a sentence has them.
+fn many(kind: &str) -> &str {
+    match kind {
+        "pipe" => "pipes",
+        "unix" => "Unix sockets",
+        "tcp" => "TCP",
+        other => other,
+    }
+}
+
+/// What the README says of why, in a point of its list.
+fn follows(document: &Document) -> Option<String> {
+    let records = &document.records;
+    let sweep = records.atr.iter().flat_map(|record| &record.rows).filter(|row| {
+        (&*row.subject, &*row.kind, row.total, &*row.placement) == ("adaptive", "pipe", 1000, "end")
+    });
+    let costs = |low: f64, high: f64| -> Vec<f64> {
+        let within = sweep.clone().filter(|row| (low..=high).contains(&row.atr()));
+        within.filter_map(|row| row.figures.cost_ratio).collect()
+    };
+    let mixed = records
+        .mix
+        .iter()
+        .flat_map(|record| &record.rows)
+        .filter(|row| (&*row.family, &*row.subject) == ("mixed", "adaptive"));
+    let mut kinds = Vec::new();
+    for name in grouping::distinct(mixed.clone().map(|row| row.kind.as_str())) {
+        let own = mixed.clone().filter(|row| row.kind == name);
+        let own: Vec<f64> = own.filter_map(|row| row.figures.cost_ratio).collect();
+        kinds.push(format!("{} on {}", range(&own)?, many(name)));
+    }
+    Some(format!(
+        "* **It follows the load.** With 1,000 pipes it costs {} of the better of `poll` and `epoll`\n  where 1 to 60 % of \
+         them are active, {} beyond: the middle of the points, and the range.\n  With busy and idle ones together: {}, \
+         the best pure poller being 1.\n  See below for where it does not pay.",
+        range(&costs(0.01, 0.6))?,
+        range(&costs(0.61, 1.0))?,
+        kinds.join(", "),
+    ))
+}
+
+fn all_targets(document: &Document) -> Option<String> {
+    let row = |target: Target| {
+        let kept = if target.is_kept() { "yes" } else { "**no**" };
+        [
+            target.name.clone(),
+            target.at.clone(),
+            format!("{:.2}", target.bound),
+            format!("{:.2}", target.measured),
+            kept.to_owned(),
+        ]
+    };
+    let rows: Vec<[String; 5]> = targets::of(&document.records).into_iter().map(row).collect();
+    table(["what", "worst at", "we aim at", "measured", "reached"], &rows)
+}
+
+/// Loops of a kind of model over a thousand pipes, with one, with some and with all of them active.
+fn four_models(document: &Document) -> Option<String> {
+    let rows = &document.records.models.as_ref()?.rows;
+    let own = rows
+        .iter()
+        .filter(|row| (&*row.kind, &*row.placement) == ("pipe", "end") && row.model != "none");
+    let total = own.clone().map(|row| row.total).max()?;
+    let own: Vec<&models::Row> = own.filter(|row| row.total == total).collect();
+    let at = |subject: &str, share: f64| -> Option<f64> {
+        let active = ((total as f64 * share) as usize).max(1);
+        let row = own.iter().find(|row| row.subject == subject && row.active == active)?;
+        row.figures.cost_ratio.or(row.figures.loop_ratio)
+    };
+    let rows: Vec<[String; 6]> = grouping::distinct(own.iter().map(|row| row.subject.as_str()))
+        .into_iter()
+        .filter_map(|subject| {
+            let row = own.iter().find(|row| row.subject == subject)?;
+            let share = row.quiet_processor_share;
+            Some([
+                row.model.clone(),
+                subject.to_owned(),
+                ratio(at(subject, 0.0)),
+                ratio(at(subject, 0.1)),
+                ratio(at(subject, 1.0)),
+                share.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share)),
+            ])
+        })
+        .collect();
+    let one = format!("1 of {total} active");
+    table(["model", "loop", &one, "a tenth", "all", "processor while quiet"], &rows)
+}
+
+fn threads_and_events(document: &Document) -> Option<String> {
+    let rows = &document.records.threads.as_ref()?.rows;
+    let own = rows.iter().filter(|row| row.family == "threads" && row.kind == "pipe");
+    let of = |[low, middle, high]: [Option<f64>; 3]| {
+        let all = low.zip(middle).zip(high);
+        all.map_or_else(String::new, |((low, middle), high)| {
+            format!("{middle:.2} ({low:.2} to {high:.2})")
+        })
+    };
+    let [clock, cost] = threads::table::ACCOUNTS;
+    let rows: Vec<[String; 4]> = own
+        .map(|row| {
+            [
+                row.processors.clone(),
+                format!("{} of {}", row.active, row.total),
+                of((clock.ratios)(row)),
+                of((cost.ratios)(row)),
+            ]
+        })
+        .collect();
+    table(["processors", "active", "threads / best loop, by the clock", "processor time"], &rows)
+}
+
+fn coming_and_going(document: &Document) -> Option<String> {
+    let rows = &document.records.registrations.as_ref()?.rows;
+    let own = rows.iter().filter(|row| row.kind == "pipe" && row.ratio.is_some());
+    let rows: Vec<[String; 4]> = own
+        .map(|row| {
+            [
+                row.subject.clone(),
+                row.batch.to_string(),
+                spread(
+                    row.ratio
+                        .zip(row.ratio_low)
+                        .zip(row.ratio_high)
+                        .map(|((median, low), high)| Ratio { median, low, high }),
+                ),
+                format!("{:.2}", row.calls),
+            ]
+        })
+        .collect();
+    table(["way to watch", "at a time", "/ `epoll_ctl`", "system calls"], &rows)
+}
+
+/// Servers that echo, over the kind with the most in common with real ones and the most connections.
+fn echoes(document: &Document) -> Option<String> {
+    let rows = &document.records.echo.as_ref()?.rows;
+    let own = rows.iter().filter(|row| row.kind == "tcp");
+    let most = own.clone().map(|row| row.connections).max()?;
+    let mut own: Vec<&echo::Row> = own.filter(|row| row.connections == most).collect();
+    own.sort_by(|a, b| a.cpu_ns_per_request_median.total_cmp(&b.cpu_ns_per_request_median));
+    let rows: Vec<[String; 4]> = own
+        .iter()
+        .map(|row| {
+            [
+                row.subject.clone(),
+                crate::table::time(row.cpu_ns_per_request_median),
+                spread(row.raw_epoll_ratio),
+                spread(row.tokio_ratio),
+            ]
+        })
+        .collect();
+    let processor = format!("processor time, {most} connections");
+    table(["server", &processor, "/ a loop on epoll", "/ tokio"], &rows)
+}
+
+fn sleeps(document: &Document) -> Option<String> {
+    let rows = &document.records.timers.as_ref()?.rows;
+    let late = |row: &timers::Row| {
+        let each = [row.late_ns_p50, row.late_ns_p99];
+        let each: Vec<String> = each.into_iter().flatten().map(crate::table::time).collect();
+        each.join(", ")
+    };
+    let rows: Vec<[String; 6]> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.load.clone(),
+                row.timers.to_string(),
+                row.subject.clone(),
+                crate::table::time(row.timer_ns_median),
+                ratio(row.tokio_ratio),
+                late(row),
+            ]
+        })
+        .collect();
+    table(
+        ["load", "timers", "runtime", "processor time of each", "/ tokio", "late, p50 and p99"],
+        &rows,
+    )
+}
+
+fn silent(document: &Document) -> Option<String> {
+    let rows = &document.records.zombies.as_ref()?.rows;
+    let rows: Vec<[String; 5]> = rows
+        .iter()
+        .filter(|row| row.none_ratio.is_some())
+        .map(|row| {
+            [
+                row.zombies.to_string(),
+                row.workers.max(1).to_string(),
+                row.subject.clone(),
+                crate::table::time(row.cpu_ns_per_request_median),
+                spread(row.none_ratio),
+            ]
+        })
+        .collect();
+    let heading =
+        ["silent ones", "processes", "server", "processor time of a request", "/ with none"];
+    table(heading, &rows)
+}
+
+fn origin(document: &Document) -> Option<String> {
+    let origin = experiments::ALL.iter().find_map(|one| (one.origin)(&document.records))?;
+    let here = origin.environment;
+    let run = document.run.as_ref().map_or_else(String::new, |run| match run.extent {
+        crate::journal::Extent::Quick => ", `lab all --quick`".to_owned(),
+        crate::journal::Extent::Full => ", `lab all`".to_owned(),
+    });
+    let commit = here.commit.as_deref().map_or_else(String::new, |id| format!(", commit {id}"));
+    Some(format!("Measured on {} on {}{commit}{run}.", here.summary(), here.date))
+}
+
+fn all_claims(document: &Document) -> Option<String> {
+    let mut text = format!("{}.\n", claims::tally(&document.claims));
+    for source in claims::SOURCES {
+        let own = document.claims.iter().filter(|one| one.text == source.text);
+        let rows: Vec<[String; 3]> = own
+            .map(|one| [one.claim.clone(), one.verdict.to_string(), one.reason.clone()])
+            .collect();
+        let heading = ["claim", "here", "measured"];
+        let _ = write!(text, "\n**{}**\n\n{}", source.title, table(heading, &rows)?);
+    }
+    let judged = document.claims.iter().any(|one| one.verdict != Verdict::NotMeasured);
+    judged.then_some(text)
+}
+
+fn advice(document: &Document) -> Option<String> {
+    let lines = claims::advice(&document.claims);
+    (!lines.is_empty()).then(|| lines.iter().map(|line| format!("* {line}\n")).collect())
+}
+
+fn active_of_total(document: &Document) -> Option<String> {
+    let rows = &document.records.atr.as_ref()?.rows;
+    let own: Vec<&atr::Row> = rows
+        .iter()
+        .filter(|row| (&*row.kind, row.total, &*row.placement) == ("pipe", 1000, "end"))
+        .collect();
+    let at = |active, subject: &str| -> Option<&Figures> {
+        let row = own.iter().find(|row| row.active == active && row.subject == subject)?;
+        Some(&row.figures)
+    };
+    let time = |figures: &Figures| crate::table::time(figures.ns_per_round_median);
+    let mut points: Vec<usize> = own.iter().map(|row| row.active).collect();
+    points.sort_unstable();
+    points.dedup();
+    let row = |active: usize| -> Option<[String; 6]> {
+        let adaptive = at(active, "adaptive")?;
+        Some([
+            format!("{}", active as f64 / 1000.0),
+            time(at(active, "poll")?),
+            time(at(active, "epoll-lt")?),
+            time(adaptive),
+            ratio(adaptive.loop_ratio),
+            ratio(adaptive.cost_ratio),
+        ])
+    };
+    let rows: Vec<[String; 6]> = points.into_iter().filter_map(row).collect();
+    table(["active/total", "poll", "epoll", "adaptive", "adaptive / best", "cost / best"], &rows)
+}
+
+fn mixed(document: &Document) -> Option<String> {
+    let rows = &document.records.mix.as_ref()?.rows;
+    let own = rows.iter().filter(|row| row.family == "mixed" && row.subject == "adaptive");
+    let rows: Vec<[String; 4]> = own
+        .map(|row| {
+            let of = |subject: &str| {
+                let same = |other: &&crate::mix::Row| {
+                    (&other.kind, &other.load, &*other.subject) == (&row.kind, &row.load, subject)
+                };
+                rows.iter().find(same).and_then(|row| row.figures.cost_ratio)
+            };
+            [
+                format!("{}, {}/{}", row.kind, row.hot, row.cold),
+                ratio(row.figures.cost_ratio),
+                ratio(of("adaptive-uring")),
+                ratio(of("mio")),
+            ]
+        })
+        .collect();
+    table(["busy/idle", "`adaptive`", "`BatchReader` on `uring`", "mio"], &rows)
+}
+
+fn rings(document: &Document) -> Option<String> {
+    let rows = &document.records.ring.as_ref()?.rows;
+    let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
+    let mut own: Vec<&ring::Row> =
+        rows.iter().filter(|row| row.in_flight == 1 && row.total == most).collect();
+    own.sort_by(|a, b| a.ns_per_hop_median.total_cmp(&b.ns_per_hop_median));
+    let rows: Vec<[String; 4]> = own
+        .iter()
+        .map(|row| {
+            [
+                row.subject.clone(),
+                format!("{:.0}", row.ns_per_hop_median),
+                ratio(row.tokio_ratio),
+                row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}")),
+            ]
+        })
+        .collect();
+    table(["runtime", "ns per pipe", "/ tokio", "system calls"], &rows)
+}
+
+fn servers(document: &Document) -> Option<String> {
+    let beside = |ratio: Option<Ratio>, peer: &str| {
+        ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
+    };
+    let mut rows: Vec<[String; 4]> = Vec::new();
+    let ours = ["superpoll-epoll", "superpoll-adaptive"];
+    for row in document.records.files.iter().flat_map(|record| &record.rows) {
+        if ours.contains(&&*row.subject) {
+            rows.push([
+                format!("a file of {} bytes, {} connections", row.bytes, row.connections),
+                row.subject.clone(),
+                beside(row.nginx_ratio, "nginx"),
+                beside(row.hyper_ratio, "hyper on tokio"),
+            ]);
+        }
+    }
+    for row in document.records.relay.iter().flat_map(|record| &record.rows) {
+        if ours.contains(&&*row.subject) {
+            rows.push([
+                format!("relay, {}, {} connections", row.load, row.connections),
+                row.subject.clone(),
+                beside(row.haproxy_ratio, "haproxy"),
+                beside(row.nginx_ratio, "nginx"),
+            ]);
+        }
+    }
+    rows.retain(|row| !row[2].is_empty() || !row[3].is_empty());
+    table(["work", "server", "processor time", ""], &rows)
+}
+
+fn idle(document: &Document) -> Option<String> {
+    let rows = &document.records.idle.as_ref()?.rows;
+    let rows: Vec<[String; 3]> = rows
+        .iter()
+        .filter(|row| row.arrival == "one-by-one")
+        .map(|row| {
+            [
+                row.subject.clone(),
+                row.kind.clone(),
+                format!("{:.0}", row.user_bytes_per_connection.median),
+            ]
+        })
+        .collect();
+    table(["server", "connection", "bytes of its memory"], &rows)
+}
+
+fn herds(document: &Document) -> Option<String> {
+    let rows = &document.records.herd.as_ref()?.rows;
+    let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
+    let own = rows.iter().filter(|row| row.processes == most && row.dups == 0);
+    let rows: Vec<[String; 4]> = own
+        .map(|row| {
+            [
+                row.subject.clone(),
+                crate::table::time(row.connect_ns_median),
+                format!("{:.1}", row.woken_per_connect),
+                format!("{:.2}", row.jain),
+            ]
+        })
+        .collect();
+    let connect = format!("`connect()` with {most} that wait");
+    table(["way to wait", &connect, "woken", "fairness (Jain)"], &rows)
+}

@@ -1,0 +1,160 @@
+//! `lab cite`: the numbers and pictures of the documentation, taken from a report.
+//!
+//! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, each of which is made here from the
+//! report that is kept in `docs/measured`. So no number of theirs is copied by hand, all of them are from one run on one
+//! machine, and a test fails if a document says what that report does not.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use crate::citation::blocks::BLOCKS;
+use crate::document::{self, Document};
+use crate::error::{Error, Result};
+use crate::record;
+
+mod blocks;
+
+/// Options of `lab cite`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The folder of the report to take them from
+    #[arg(value_name = "FOLDER", default_value = "superpoll-report")]
+    pub report: PathBuf,
+    /// The checkout whose documents are written anew
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub into: PathBuf,
+}
+
+/// The documents that cite, from the root of a checkout.
+pub const DOCUMENTS: [&str; 2] = ["README.md", "GUIDE.md"];
+
+/// Where the report that is cited lies, from the root of a checkout.
+pub const MEASURED: &str = "docs/measured";
+
+/// Plots of the report that documents show.
+pub const PICTURES: [&str; 5] =
+    ["atr-pipe-1000-end.svg", "mix.svg", "ring.svg", "idle.svg", "zombies-echo.svg"];
+
+/// Writes a report's numbers into the documents of a checkout, and keeps the report there.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if a document asks for what is no block or was not measured, or a picture was not drawn;
+/// [`Error::System`] if a file cannot be read or written. Nothing is written then.
+pub fn run(options: &Options) -> Result<()> {
+    let document = Document::read(&options.report.join(document::FILE))?;
+    let read = |path: PathBuf| {
+        std::fs::read_to_string(&path)
+            .map_err(|e| Error::system(format!("reading {}", path.display()), e))
+    };
+    let kept = options.into.join(MEASURED);
+    let mut files = vec![(kept.join(document::FILE), document.to_json()?)];
+    for name in PICTURES {
+        files.push((kept.join(name), read(options.report.join(name))?));
+    }
+    for name in DOCUMENTS {
+        let path = options.into.join(name);
+        let text = cite(&read(path.clone())?, &document)
+            .map_err(|why| Error::usage(format!("{}: {why}", path.display())))?;
+        files.push((path, text));
+    }
+    std::fs::create_dir_all(&kept)
+        .map_err(|e| Error::system(format!("creating the folder {}", kept.display()), e))?;
+    for (path, text) in files {
+        record::write(&path, &text)?;
+        crate::say!("{}", path.display())?;
+    }
+    Ok(())
+}
+
+const BEGIN: &str = "<!-- measured: ";
+const END: &str = "<!-- end -->";
+
+/// A text with its blocks made anew, or the first that cannot be made.
+fn cite(text: &str, document: &Document) -> Result<String, String> {
+    let mut cited = String::with_capacity(text.len());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let _ = writeln!(cited, "{line}");
+        let Some(name) = line.strip_prefix(BEGIN) else { continue };
+        let name = name.trim_end_matches("-->").trim();
+        let (_, block) = BLOCKS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(|| format!("{name:?} is no block"))?;
+        let made = block(document).ok_or_else(|| format!("{name:?} was not measured"))?;
+        let _ = write!(cited, "{}\n{END}\n", made.trim_end());
+        if !lines.by_ref().any(|line| line == END) {
+            return Err(format!("the block {name:?} does not end with {END}"));
+        }
+    }
+    Ok(cited)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::document::Records;
+    use crate::environment::Environment;
+    use crate::idle::Spread;
+    use crate::record::{Record, SCHEMA};
+
+    fn document() -> Document {
+        let row = crate::idle::Row {
+            subject: "superpoll-tls".to_owned(),
+            kind: "tls".to_owned(),
+            arrival: "one-by-one".to_owned(),
+            user_bytes_per_connection: Spread { median: 300.4, ..Spread::default() },
+            ..crate::idle::Row::default()
+        };
+        let record = Record::new("idle", Environment::here(), [], vec![row]);
+        Document {
+            schema: SCHEMA,
+            run: None,
+            claims: Vec::new(),
+            records: Records { idle: Some(record), ..Records::default() },
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_block_is_made_anew_and_the_rest_stays() {
+        let text = "before\n<!-- measured: idle -->\nold\n<!-- end -->\nafter\n";
+        let cited = cite(text, &document()).unwrap();
+        assert!(cited.contains("| superpoll-tls | tls | 300 |") && !cited.contains("old"));
+        assert!(cited.starts_with("before\n<!-- measured: idle -->\n| server |"), "{cited}");
+        assert!(cited.ends_with("|\n<!-- end -->\nafter\n"), "{cited}");
+        assert_eq!(cite(&cited, &document()).unwrap(), cited);
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        for (text, part) in [
+            ("<!-- measured: nothing -->\n<!-- end -->", "\"nothing\" is no block"),
+            ("<!-- measured: ring -->\n<!-- end -->", "\"ring\" was not measured"),
+            ("<!-- measured: idle -->\n", "does not end with"),
+        ] {
+            let error = cite(text, &document()).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_documents_say_what_the_report_that_they_cite_says() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for name in DOCUMENTS {
+            let text = std::fs::read_to_string(root.join(name)).unwrap();
+            if !text.contains(BEGIN) {
+                continue;
+            }
+            let document = Document::read(&root.join(MEASURED).join(document::FILE)).unwrap();
+            let cited = cite(&text, &document).unwrap_or_else(|why| panic!("{name}: {why}"));
+            assert!(
+                cited == text,
+                "{name} is not what {MEASURED} says: superpoll lab cite {MEASURED}"
+            );
+        }
+    }
+}
