@@ -177,7 +177,10 @@ fn threads_and_events(document: &Document) -> Option<String> {
 
 fn coming_and_going(document: &Document) -> Option<String> {
     let rows = &document.records.registrations.as_ref()?.rows;
-    let own = rows.iter().filter(|row| row.kind == "pipe" && row.ratio.is_some());
+    let most = rows.iter().map(|row| row.batch).max()?;
+    let own = rows.iter().filter(|row| {
+        row.kind == "pipe" && row.subject != "raw-epoll" && [1, 16, most].contains(&row.batch)
+    });
     let rows: Vec<[String; 4]> = own
         .map(|row| {
             [
@@ -244,24 +247,24 @@ fn sleeps(document: &Document) -> Option<String> {
     )
 }
 
+/// Of each server in one process the row with the most silent ones.
 fn silent(document: &Document) -> Option<String> {
     let rows = &document.records.zombies.as_ref()?.rows;
-    let rows: Vec<[String; 5]> = rows
-        .iter()
-        .filter(|row| row.none_ratio.is_some())
-        .map(|row| {
-            [
+    let alone = || rows.iter().filter(|row| row.workers <= 1 && row.zombies > 0);
+    let rows: Vec<[String; 4]> = grouping::distinct(alone().map(|row| row.subject.as_str()))
+        .into_iter()
+        .filter_map(|subject| {
+            let own = alone().filter(|row| row.subject == subject);
+            let row = own.max_by_key(|row| row.zombies)?;
+            Some([
+                subject.to_owned(),
                 row.zombies.to_string(),
-                row.workers.max(1).to_string(),
-                row.subject.clone(),
                 crate::table::time(row.cpu_ns_per_request_median),
                 spread(row.none_ratio),
-            ]
+            ])
         })
         .collect();
-    let heading =
-        ["silent ones", "processes", "server", "processor time of a request", "/ with none"];
-    table(heading, &rows)
+    table(["server", "silent ones", "processor time of a request", "/ with none"], &rows)
 }
 
 fn origin(document: &Document) -> Option<String> {

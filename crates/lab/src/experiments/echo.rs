@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              “Generator” is the share of its own processor that the load generator needs: at 100 % the \
              server has to wait for it, finds fewer requests at a time, and sleeps in between.",
     quick: "echo --quick --seconds 14",
-    full: "echo --sweep --kind all --paced --seconds 150",
+    full: "echo --sweep --kind all --paced --seconds 120",
     origin: origin!(echo),
     part,
     figures,

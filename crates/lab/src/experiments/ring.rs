@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              process of its own, and all take turns. “read+write” knows where the bytes are and never \
              waits.",
     quick: "ring --quick --seconds 20",
-    full: "ring --sweep --seconds 240",
+    full: "ring --sweep --seconds 180",
     origin: origin!(ring),
     part,
     figures,

@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              for all requests; “/ none” is the ratio to the same server, in as many processes, without \
              zombies, round by round. More zombies than one process may have are shared by several.",
     quick: "zombies --quick --seconds 20",
-    full: "zombies --seconds 180",
+    full: "zombies --seconds 150",
     origin: origin!(zombies),
     part,
     figures,
