@@ -136,7 +136,7 @@ fn trying(records: &Records) -> Found {
     let share = of(records, "spin").first()?.quiet_processor_share?;
     let [few, all] = against_epoll(records, "spin")?;
     Some((
-        at_least(share, 0.9, 0.5),
+        at_least(share, 0.7, 0.3),
         format!(
             "it takes {:.0} % of a processor while nothing happens; a round takes {few:.0} of epoll's time with the \
              fewest active, but {all:.2} with all",

@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              server's process, which has a processor to itself; ratios are those of each round. \
              “Generator” is the share of its own processor that the load generator needs. Calls are those \
              that strace sees in another run, in which the server is slower.",
-    quick: "files --quick --seconds 12 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio",
+    quick: "files --quick --seconds 6 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio",
     full: "files --paced --seconds 90",
     origin: origin!(files),
     part,

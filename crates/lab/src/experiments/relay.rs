@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. Those \
              called “waits” do not speculate: they watch each direction before they try it. Calls are \
              counted by the relay itself, and by strace in another run, in which the relay is slower.",
-    quick: "relay --quick --load connection,one-by-one,http-connection --forwarded 500 --seconds 16 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy",
+    quick: "relay --quick --load connection,one-by-one,http-connection --forwarded 400 --seconds 12 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy",
     full: "relay --paced --seconds 150",
     origin: origin!(relay),
     part,
