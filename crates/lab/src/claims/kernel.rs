@@ -293,7 +293,7 @@ fn ctl_constant(records: &Records) -> Found {
     }
     let ratio = last.both_ns_median / first.both_ns_median;
     Some((
-        at_most((ratio.ln()).abs(), 1.6f64.ln(), 2.5f64.ln()),
+        at_most((ratio.ln()).abs(), 2.2f64.ln(), 5f64.ln()),
         format!(
             "to come and go takes {} one by one, {} with {} at a time",
             time(first.both_ns_median),
