@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              wait. “Woken” counts how often they went back to sleep. Jain's index is 1 if all got the \
              same number of connections; “best” is what it could be with so few.",
     quick: "herd --quick --processes 1,64 --seconds 20 --subjects select,poll,epoll,epoll-alone,epoll-exclusive,accept,reuseport,superpoll-rt-exclusive",
-    full: "herd --seconds 150",
+    full: "herd --processes 1,1024,16384 --seconds 150",
     origin: origin!(herd),
     part,
     figures,
