@@ -329,7 +329,7 @@ fn active_of_total(document: &Document) -> Option<String> {
 fn mixed(document: &Document) -> Option<String> {
     let rows = &document.records.mix.as_ref()?.rows;
     let own = rows.iter().filter(|row| row.family == "mixed" && row.subject == "adaptive");
-    let rows: Vec<[String; 4]> = own
+    let rows: Vec<[String; 3]> = own
         .map(|row| {
             let of = |subject: &str| {
                 let same = |other: &&crate::mix::Row| {
@@ -341,11 +341,10 @@ fn mixed(document: &Document) -> Option<String> {
                 format!("{}, {}/{}", row.kind, row.hot, row.cold),
                 ratio(row.figures.cost_ratio),
                 ratio(of("adaptive-uring")),
-                ratio(of("mio")),
             ]
         })
         .collect();
-    table(["busy/idle", "`adaptive`", "`BatchReader` on `uring`", "mio"], &rows)
+    table(["busy/idle", "`adaptive`", "`BatchReader` on `uring`"], &rows)
 }
 
 fn rings(document: &Document) -> Option<String> {

@@ -94,8 +94,8 @@ fn faster(records: &Records) -> Found {
     Some((
         at_most(ratio.median, 0.8, 1.2),
         format!(
-            "with speculation a request takes {} of the processor time without (0.8 to 1.2 is partly: the gain that was claimed is below what \
-             this can tell)",
+            "with speculation a request takes {} of the processor time without (0.8 to 1.2 is partly: the gain that was \
+             claimed is below what this can tell)",
             spread(ratio)
         ),
     ))

@@ -140,12 +140,15 @@ pub fn judge(records: &Records) -> Vec<Finding> {
 pub fn tally(findings: &[Finding]) -> String {
     let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
     format!(
-        "Of {} claims {} hold, {} hold partly, {} do not hold here, {} were not measured",
+        "Of {} claims {} hold, {} hold partly, {} do not hold here, {} not measured",
         findings.len(),
         count(Verdict::Holds),
         count(Verdict::Partly),
         count(Verdict::DoesNotHold),
-        count(Verdict::NotMeasured),
+        match count(Verdict::NotMeasured) {
+            1 => "1 was".to_owned(),
+            more => format!("{more} were"),
+        },
     )
 }
 
