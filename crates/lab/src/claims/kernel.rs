@@ -202,11 +202,15 @@ fn no_gain(records: &Records) -> Found {
 
 fn few_active(records: &Records) -> Found {
     let sweep = sweeps_at_the_end(records).pop()?;
-    let (atr, ratio) = *sweep.curve("raw-poll", "raw-epoll-lt").first()?;
-    (atr <= 0.02).then(|| {
+    let (share, ratio) = *sweep.curve("raw-poll", "raw-epoll-lt").first()?;
+    let active = share * sweep.total as f64;
+    (share <= 0.02).then(|| {
         (
             at_least(ratio, 5.0, 1.5),
-            format!("with {atr} of {} active poll takes {ratio:.0} times as long", sweep.total),
+            format!(
+                "with {active:.0} of {} active poll takes {ratio:.0} times as long",
+                sweep.total
+            ),
         )
     })
 }

@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              cost more than to descriptors that nobody watches: epoll makes the writer pay for the \
              wake-up. “Pure” is the best of poll and both triggers of epoll, raw or ours.",
     quick: "atr --quick --total 1000,4000 --placement end,spread --no-mix --seconds 24 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,adaptive,mio",
-    full: "atr --total 1000,10000 --placement end,spread --kind all --paced --seconds 300 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive,uring,mio",
+    full: "atr --total 1000,10000 --placement end,spread --kind pipe,tcp --paced --seconds 300 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive,uring,mio",
     origin: origin!(atr),
     part,
     figures,

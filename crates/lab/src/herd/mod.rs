@@ -86,8 +86,11 @@ const MOST_ENGINES: usize = 256;
 /// Connections to a herd in one block, at least and at most, unless a number was asked for.
 const CONNECTS: (usize, usize) = (40, 500);
 
-/// Beyond so many processes, of which each must be found asleep between two connections, there are fewer at least.
-const LARGE: (usize, usize) = (4096, 10);
+/// In one block of a large herd, at least: each waiter must be found asleep between two connections.
+const CONNECTS_OF_LARGE: usize = 10;
+
+/// A herd of more processes than this is large, as is one that waits in more places than that.
+const LARGE: (usize, usize) = (4096, 500_000);
 
 /// What a process and a descriptor that it waits for take of memory, in bytes, at most: the kernel's and,
 /// with our runtime, a task for each.
@@ -154,6 +157,13 @@ struct Point {
     processes: usize,
     dups: usize,
     of_pipe: bool,
+}
+
+impl Point {
+    /// Gathering such a herd takes longer than measuring it.
+    fn is_large(&self) -> bool {
+        self.processes > LARGE.0 || self.processes * (self.dups + 1) > LARGE.1
+    }
 }
 
 /// The herds to measure, and what is measured otherwise than was asked for.
@@ -264,15 +274,20 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     let repetitions =
         options.output.repetitions.unwrap_or(if options.output.quick { 2 } else { 3 });
+    let wanted = |point: &Point| {
+        let once = point.is_large() && options.output.repetitions.is_none();
+        if once { 1 } else { repetitions }
+    };
+    let herds: usize = points.iter().map(wanted).sum::<usize>() * ways.len();
     let budget = options.output.budget(15.0, 90.0);
-    let progress = Progress::new("herd", points.len() * ways.len() * repetitions);
+    let progress = Progress::new("herd", herds);
     let environment = Environment::here();
     let promised = options.output.seconds.is_none();
     let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
-    let slot = budget * 1e9 / (points.len() * ways.len() * repetitions) as f64;
+    let slot = budget * 1e9 / herds as f64;
     let (mut rows, mut left_out) = (Vec::new(), 0);
     for &point in &points {
-        let Some(repetitions) = pace.next(repetitions) else {
+        let Some(repetitions) = pace.next(wanted(&point)) else {
             left_out += 1;
             continue;
         };
@@ -344,7 +359,7 @@ fn measure(
         drop(client);
     }
     let before = (crowd.sleeps()?, crowd.accepts());
-    let least = if point.processes > LARGE.0 { LARGE.1 } else { CONNECTS.0 };
+    let least = if point.is_large() { CONNECTS_OF_LARGE } else { CONNECTS.0 };
     let (least, most) = connects.map_or((least, CONNECTS.1), |connects| (connects, connects));
     let mut made = 0;
     while made < most && (made < least || ((process::now() - start) as f64) < slot_ns) {
@@ -438,6 +453,13 @@ mod tests {
         assert_eq!((jain(&[0, 0]), jain(&[])), (1.0, 1.0));
         assert!((jain(&[1, 2, 3]) - 36.0 / 42.0).abs() < 1e-12);
         assert_eq!((jain_best(100, 10), jain_best(5, 10), jain_best(0, 10)), (1.0, 0.5, 1.0));
+    }
+
+    #[test]
+    fn a_herd_is_large_by_its_processes_or_by_the_places_where_they_wait() {
+        let large = |processes, dups| Point { processes, dups, of_pipe: false }.is_large();
+        assert!(!large(4096, 0) && large(4097, 0));
+        assert!(!large(256, 1019) && large(1024, 1019));
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! measures one, `remote.rs` gives it a process of its own. All are set up once per point and then asked
 //! for some laps in turn, round by round, so that drift hits all alike.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -377,12 +379,11 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         rows.extend(point);
     }
     drop(progress);
-    for refusal in &refusals {
-        output::note(&format!(
-            "{} takes no part with {} pipes: {}",
-            refusal.subject, refusal.total, refusal.reason
-        ));
-    }
+    let said: BTreeSet<String> = refusals
+        .iter()
+        .map(|r| format!("{} takes no part with {} pipes: {}", r.subject, r.total, r.reason))
+        .collect();
+    said.iter().for_each(|note| output::note(note));
     if let (true, Some(refusal)) = (rows.is_empty(), refusals.first()) {
         return Err(Error::usage(&refusal.reason));
     }
