@@ -51,9 +51,11 @@ fn ratio(ratio: Option<f64>) -> String {
     crate::table::ratio(ratio)
 }
 
+/// Without a range where there was one round, or the subject is what all are held against.
 fn spread(ratio: Option<Ratio>) -> String {
-    ratio.map_or_else(String::new, |ratio| {
-        format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high)
+    ratio.map_or_else(String::new, |Ratio { median, low, high }| {
+        let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
+        format!("{median:.2}{range}")
     })
 }
 
@@ -423,10 +425,10 @@ fn herds(document: &Document) -> Option<String> {
                 row.subject.clone(),
                 crate::table::time(row.connect_ns_median),
                 format!("{:.1}", row.woken_per_connect),
-                format!("{:.2}", row.jain),
+                format!("{:.2}", row.jain / row.jain_best.max(f64::MIN_POSITIVE)),
             ]
         })
         .collect();
     let connect = format!("`connect()` with {most} that wait");
-    table(["way to wait", &connect, "woken", "fairness (Jain)"], &rows)
+    table(["way to wait", &connect, "woken", "fairness (Jain) / best possible"], &rows)
 }
