@@ -277,7 +277,13 @@ fn origin(document: &Document) -> Option<String> {
         crate::journal::Extent::Full => ", `lab all`".to_owned(),
     });
     let commit = here.commit.as_deref().map_or_else(String::new, |id| format!(", commit {id}"));
-    Some(format!("Measured on {} on {}{commit}{run}.", here.summary(), here.date))
+    let elsewhere = experiments::ALL.iter().filter_map(|one| {
+        let own = (one.origin)(&document.records)?.environment.commit.as_deref();
+        (own != here.commit.as_deref())
+            .then(|| format!("; {} at {}", one.name, own.unwrap_or("an unknown commit")))
+    });
+    let elsewhere = elsewhere.collect::<String>();
+    Some(format!("Measured on {} on {}{commit}{run}{elsewhere}.", here.summary(), here.date))
 }
 
 fn all_claims(document: &Document) -> Option<String> {

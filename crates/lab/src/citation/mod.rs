@@ -130,6 +130,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_at_another_commit_is_named() {
+        let mut document = document();
+        let at =
+            |commit: &str| Environment { commit: Some(commit.to_owned()), ..Environment::here() };
+        let idle = document.records.idle.take().map_or_else(Vec::new, |record| record.rows);
+        document.records.idle = Some(Record::new("idle", at("first"), [], idle));
+        let text = "<!-- measured: origin -->\n<!-- end -->";
+        assert!(cite(text, &document).unwrap().contains("commit first.\n"));
+        document.records.sit = Some(Record::new("sit", at("second"), [], Vec::new()));
+        assert!(cite(text, &document).unwrap().contains("commit first; sit at second.\n"));
+    }
+
+    #[test]
     fn what_is_not_there_is_refused() {
         for (text, part) in [
             ("<!-- measured: nothing -->\n<!-- end -->", "\"nothing\" is no block"),
