@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              processor time during a wait in which nothing happens. The floor knows what is ready and \
              only reads.",
     quick: "models --quick --seconds 16",
-    full: "models --kind all --placement end,spread --paced --seconds 180",
+    full: "models --kind pipe,tcp --placement end,spread --paced --seconds 180",
     origin: origin!(models),
     part,
     figures,

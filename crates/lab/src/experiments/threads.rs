@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              bytes are there when a subject first looks; on all, threads run side by side. “Best” is the best loop \
              at that ratio; ratios are those of blocks of the same turn.",
     quick: "threads --quick --total 1000 --active 1,100,500,700,1000 --seconds 12",
-    full: "threads --kind all --paced --seconds 180",
+    full: "threads --kind pipe,tcp --paced --seconds 180",
     origin: origin!(threads),
     part,
     figures,
