@@ -123,8 +123,12 @@ impl Row {
 }
 
 /// The rounds a subject does before those that are measured. One that adapts has its placement
-/// after about forty; the others need caches and branch predictors warm.
+/// after about forty, and has settled what stays there some time later; the others need caches and branch predictors
+/// warm, which fewer do where many are active.
 const WARM_UP: (usize, usize) = (96, 8);
+
+/// Caches and branch predictors are warm after so many events, and two rounds.
+const WARM_EVENTS: usize = 4096;
 
 /// How many descriptors there are unless something else is asked for.
 const TOTAL: &str = "1000";
@@ -215,7 +219,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                     let load = Load::constant(placement.choose(total, active));
                     let rounds = Rounds {
                         warm_up_adaptive: WARM_UP.0,
-                        warm_up: WARM_UP.1,
+                        warm_up: WARM_EVENTS.div_ceil(active).clamp(2, WARM_UP.1),
                         measured: measure::rounds_in(&pairs, &load, slot)?,
                     };
                     let outcomes = measure::interleave(
@@ -256,6 +260,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("repetitions", json!(plan.repetitions)),
         ("warm_up_rounds_adaptive", json!(WARM_UP.0)),
         ("warm_up_rounds", json!(WARM_UP.1)),
+        ("warm_up_events", json!(WARM_EVENTS)),
         ("seconds", json!(plan.budget)),
         ("quick", json!(options.output.quick)),
         ("second_thread", json!(options.output.second_thread)),

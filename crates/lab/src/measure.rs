@@ -268,8 +268,9 @@ pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let figures = outcomes[0].figures(Sample::Round);
     let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
     let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
-    // What building, warming up and taking down cost comes on top of the slot.
-    Ok(((slot * 1e9 / round) as usize).clamp(8, 1000))
+    // What building, warming up and taking down cost comes on top of the slot. Where few rounds fit, each has
+    // thousands of events, and is a mean by itself.
+    Ok(((slot * 1e9 / round) as usize).clamp(4, 1000))
 }
 
 impl Outcome {
