@@ -33,7 +33,7 @@ use crate::{options, output, report, sys};
 /// Options of `lab all`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Five minutes instead of an hour
+    /// Five minutes instead of an hour and a half
     #[arg(long)]
     pub quick: bool,
     /// Only these experiments, with commas
