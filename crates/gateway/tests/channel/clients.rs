@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use superpoll_gateway::Address;
+use superpoll_gateway::config::Channel;
 use superpoll_rt::BackendKind;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::handshake::client::Response;
@@ -37,6 +38,16 @@ pub fn until_subscribers(stage: &Stage, count: usize) {
     let end = Instant::now() + PATIENCE;
     while channel.subscribers() != count {
         assert!(Instant::now() < end, "{} are not {count}", channel.subscribers());
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until the channel is what a changed configuration says.
+pub fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
+    let channel = stage.channel.as_ref().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while !changed(&channel.options()) {
+        assert!(Instant::now() < end, "{:?}", channel.options());
         std::thread::yield_now();
     }
 }
