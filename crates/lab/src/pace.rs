@@ -7,6 +7,9 @@
 //! It never gives up all but one, however late it is: subjects that have one turn each do not take turns,
 //! and a machine that is slower for a second makes one of them look slower for good. So a run may last
 //! longer than it should, and only a quick one, whose end is firm, leaves out points.
+//!
+//! Where a round is as long as the time of a point allows, fewer rounds would end no sooner: there all of
+//! them stay and are shorter.
 
 use std::time::Instant;
 
@@ -25,6 +28,8 @@ pub struct Pace {
     started: Instant,
     points: usize,
     done: usize,
+    /// Seconds that measuring should take.
+    budget: f64,
     /// Seconds in which all points should be done, if that was promised.
     limit: Option<f64>,
     firm: bool,
@@ -46,6 +51,7 @@ impl Pace {
             started: Instant::now(),
             points,
             done: 0,
+            budget,
             limit,
             firm: quick,
             longest: 0.0,
@@ -59,6 +65,25 @@ impl Pace {
     }
 
     fn turn(&mut self, wanted: usize, now: f64) -> Option<usize> {
+        let least = if self.firm { LEAST_QUICK } else { LEAST };
+        let late = self.begin(now)?;
+        Some(if late { wanted.min(least) } else { wanted })
+    }
+
+    /// How many nanoseconds the rounds of the next point may take together, where a round can be of any
+    /// length. None: there is no time for it.
+    pub fn time(&mut self) -> Option<f64> {
+        self.share(self.started.elapsed().as_secs_f64())
+    }
+
+    fn share(&mut self, now: f64) -> Option<f64> {
+        let late = self.begin(now)?;
+        let share = self.budget * 1e9 / self.points.max(1) as f64;
+        Some(if late { share / 2.0 } else { share })
+    }
+
+    /// Begins the next point, and says whether the run has fallen behind. None: there is no time for it.
+    fn begin(&mut self, now: f64) -> Option<bool> {
         if self.done > 0 {
             self.longest = self.longest.max(now - self.point_started);
         }
@@ -68,12 +93,7 @@ impl Pace {
         }
         let share = self.done as f64 / self.points.max(1) as f64;
         self.done += 1;
-        match self.limit {
-            Some(limit) if now > limit * share && self.done > 1 => {
-                Some(wanted.min(if self.firm { LEAST_QUICK } else { LEAST }))
-            }
-            _ => Some(wanted),
-        }
+        Some(self.limit.is_some_and(|limit| now > limit * share && self.done > 1))
     }
 }
 
@@ -102,6 +122,17 @@ mod tests {
         assert_eq!((late.turn(1, 0.1), late.turn(1, 99.0)), (Some(1), Some(1)));
         let mut pace = Pace::new(4, 10.0, false, false);
         assert!([0.0, 50.0, 5000.0].iter().all(|&now| pace.turn(5, now) == Some(5)));
+    }
+
+    #[test]
+    fn rounds_of_any_length_are_shorter_in_a_run_that_falls_behind() {
+        let mut pace = Pace::new(4, 10.0, true, false);
+        assert_eq!(pace.share(0.1), Some(2.5e9));
+        assert_eq!(pace.share(2.0), Some(2.5e9));
+        assert_eq!(pace.share(9.0), Some(1.25e9));
+        assert_eq!(pace.share(9.5), Some(2.5e9));
+        let mut pace = Pace::new(10, 10.0, true, true);
+        assert_eq!([0.0, 20.0, 56.0].map(|now| pace.share(now)), [Some(1e9), Some(5e8), None]);
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn measure(
     let place = Place { processor, second_thread: options.output.second_thread };
     let (mut rows, mut left_out) = (Vec::new(), 0);
     for &point in points {
-        let Some(count) = pace.next(repetitions) else {
+        let Some(time) = pace.time() else {
             left_out += 1;
             continue;
         };
@@ -141,10 +141,10 @@ fn measure(
                 runners.extend(lost.keep(entry.name, begun)?);
             }
             let share = group.len() as f64 / members as f64;
-            let budget_ns = budget * 1e9 * share / points.len() as f64;
-            let requests = turns::take_turns(&mut runners, count, budget_ns, lost, |server| {
-                progress.step(format!("{server} {name}"));
-            })?;
+            let requests =
+                turns::take_turns(&mut runners, repetitions, time * share, lost, |server| {
+                    progress.step(format!("{server} {name}"));
+                })?;
             let (mut own, runners) = turns::rows(runners, lost, |_, runner| {
                 row(runner, point, options.bytes, requests)
             })?;

@@ -121,7 +121,7 @@ fn measure(
     let place = Place { processor, second_thread: options.output.second_thread };
     let (mut rows, mut left_out) = (Vec::new(), 0);
     for &point in points {
-        let Some(count) = pace.next(repetitions) else {
+        let Some(time) = pace.time() else {
             left_out += 1;
             continue;
         };
@@ -147,8 +147,7 @@ fn measure(
                 folders.push(folder);
             }
         }
-        let budget_ns = budget * 1e9 / points.len() as f64;
-        let requests = turns::take_turns(&mut runners, count, budget_ns, lost, |server| {
+        let requests = turns::take_turns(&mut runners, repetitions, time, lost, |server| {
             progress.step(format!("{server}: {name}"));
         })?;
         let (mut together, runners) = turns::rows(runners, lost, |place, runner| {

@@ -59,7 +59,7 @@ fn measure(
     let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
     let (mut rows, mut left_out, mut lost) = (Vec::new(), 0, Lost::default());
     for &connections in points {
-        let Some(count) = pace.next(repetitions) else {
+        let Some(time) = pace.time() else {
             left_out += 1;
             continue;
         };
@@ -73,8 +73,7 @@ fn measure(
             let begun = set_up(entry, connections, Place { processor: server, second_thread });
             runners.extend(lost.keep(entry.name, begun)?);
         }
-        let budget_ns = budget * 1e9 / points.len() as f64;
-        let requests = turns::take_turns(&mut runners, count, budget_ns, &mut lost, |server| {
+        let requests = turns::take_turns(&mut runners, repetitions, time, &mut lost, |server| {
             progress.step(format!("{server} {connections} connections"));
         })?;
         let (mut point, _runners) =

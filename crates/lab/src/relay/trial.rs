@@ -160,7 +160,7 @@ fn measure(
     let place = Place { processor, second_thread: options.output.second_thread };
     let (mut rows, mut left_out) = (Vec::new(), 0);
     for &point in points {
-        let Some(count) = pace.next(repetitions) else {
+        let Some(time) = pace.time() else {
             left_out += 1;
             continue;
         };
@@ -174,9 +174,8 @@ fn measure(
             runners.extend(lost.keep(entry.name, set_up(entry, point, place))?);
         }
         let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
-        let budget_ns = budget * 1e9 / points.len() as f64;
-        let requests = rounds::share(&request_ns, count, budget_ns).max(point.connections as u64);
-        for round in 0..count {
+        let requests = rounds::share(&request_ns, repetitions, time).max(point.connections as u64);
+        for round in 0..repetitions {
             for turn in 0..runners.len() {
                 // Each round starts elsewhere, so that nobody goes first every time.
                 let begins = (turn + round) % runners.len();
