@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::Record;
 use crate::relay::peers::Folder;
-use crate::relay::strace::Trace;
+use crate::relay::strace::{self, Trace};
 use crate::rivals::{self, Lost};
 use crate::server::generator::check_connections;
 use crate::server::processors::Processors;
@@ -29,9 +29,6 @@ use crate::server::{Place, Server, program};
 
 /// The longest file: one server holds it in memory, and so does the generator.
 const LONGEST: usize = 64 << 20;
-
-/// A traced process is slow: not more requests than this are traced.
-const TRACED: u64 = 2_000;
 
 /// A file and how many ask for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,7 +149,7 @@ fn measure(
         })?;
         let (mut together, runners) = turns::rows(runners, lost, |place, runner| {
             progress.step(format!("{}: {name}: calls", runner.name()));
-            row(runner, &folders[place], point, requests)
+            row(runner, &folders[place], point, requests, options.output.quick)
         })?;
         relate(&mut together, &runners);
         rows.extend(together);
@@ -195,6 +192,7 @@ fn row(
     folder: &Folder,
     point: Point,
     requests: u64,
+    quick: bool,
 ) -> Result<Row> {
     let figures = runner.figures(requests)?;
     let counted = runner.count(requests)?;
@@ -215,10 +213,11 @@ fn row(
         ..Row::default()
     };
     if let Some(trace) = Trace::begin(runner.pid(), folder) {
-        runner.ask(TRACED)?;
+        let traced = strace::most(quick);
+        runner.ask(traced)?;
         if let Some(calls) = trace.end() {
-            let each = |count: u64| count as f64 / TRACED as f64;
-            row.traced = TRACED;
+            let each = |count: u64| count as f64 / traced as f64;
+            row.traced = traced;
             row.strace_calls_per_request = Some(each(calls.values().sum()));
             row.strace_calls = calls.into_iter().map(|(name, count)| (name, each(count))).collect();
         }

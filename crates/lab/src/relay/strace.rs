@@ -7,9 +7,15 @@ use std::time::{Duration, Instant};
 
 use crate::programs;
 use crate::relay::peers::Folder;
+use crate::sys::process;
 
 /// Who has not attached by then is not going to.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A traced process is slow: not more requests than this are traced.
+pub fn most(quick: bool) -> u64 {
+    if quick { 500 } else { 2_000 }
+}
 
 /// A trace of a process and its threads, until it is asked for.
 #[derive(Debug)]
@@ -37,6 +43,9 @@ impl Trace {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             if is_traced(pid) {
+                // Each call stops twice until the tracer has run, and waking it on another processor, which
+                // sleeps, takes ten times as long on some virtual machines. Where it cannot be moved, counting takes longer.
+                let _ = i32::try_from(trace.strace.id()).map(|id| process::follow(id, pid));
                 return Some(trace);
             }
             if trace.strace.try_wait().is_ok_and(|ended| ended.is_some()) {

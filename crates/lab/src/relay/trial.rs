@@ -17,7 +17,7 @@ use crate::record::Record;
 use crate::relay::load::{Kind, Load, Point};
 use crate::relay::ours::{self, Calls, Counted, Setting};
 use crate::relay::peers::{self, Folder};
-use crate::relay::strace::Trace;
+use crate::relay::strace::{self, Trace};
 use crate::relay::subject::{self, Entry};
 use crate::relay::{Options, Row};
 use crate::rivals::{self, Lost};
@@ -33,8 +33,7 @@ const BULK_CONNECTIONS: usize = 4;
 /// How long a relay is asked before its pace is believed.
 const PILOT_NS: u64 = 50_000_000;
 
-/// A traced process is slow: not more requests than this are traced, and in bulk not more than a few.
-const TRACED: u64 = 2_000;
+/// A counted or traced process is slow: in bulk not more than a few.
 const COUNTED_IN_BULK: u64 = 16;
 
 fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
@@ -299,7 +298,7 @@ fn row(runner: &mut Runner, point: Point, requests: u64, options: &Options) -> R
         (row.calls, row.calls_per_request) = by_request(calls, counted);
     }
     if let Some(trace) = Trace::begin(runner.server.pid(), &runner.folder) {
-        let traced = counted.min(TRACED);
+        let traced = counted.min(strace::most(options.output.quick));
         let own = runner.count(traced)?;
         if let Some(calls) = trace.end() {
             row.traced = traced;

@@ -46,6 +46,20 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Lets a process run only where another may.
+pub fn follow(pid: i32, other: i32) -> io::Result<()> {
+    // SAFETY: all zeros is the empty set; the kernel writes and reads at most the size of the set, which
+    // outlives both calls.
+    let returned = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        match libc::sched_getaffinity(other, size_of::<libc::cpu_set_t>(), &raw mut set) {
+            0 => libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set),
+            failed => failed,
+        }
+    };
+    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// This thread's timer slack in nanoseconds, if the kernel says.
 pub fn timer_slack() -> Option<u64> {
     // SAFETY: this option takes no argument and returns a number.
