@@ -26,8 +26,10 @@ use crate::sys::process;
 /// Descriptors that a server needs beside its connections.
 pub(super) const RESERVE: usize = 64;
 
-/// Until a silent connection is parked, where that is done.
-pub(super) const PARKING_NS: u64 = 2_500_000_000;
+/// Until silent connections are parked, where that is done, and what they had is given back: ours parks after a second, looks
+/// after its memory once a second, and waits for another second if there is little to give. Less than this, and the memory of
+/// the first half may be read before it is given back, which shows as a negative size.
+pub(super) const PARKING_NS: u64 = 4_000_000_000;
 
 /// Until others have done what they do with a connection that has fallen silent.
 pub(super) const SETTLING_NS: u64 = 200_000_000;
