@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::record::{Field, check_record, json, positive};
+use crate::record::{Field, check_record, json, not_negative, positive};
 use crate::start::{SMALL, refused, succeed};
 
 #[test]
@@ -20,8 +20,8 @@ fn lab_echo_measures_every_server_that_is_there() {
         ("connections", |v| v == 1 || v == 10),
         ("bytes", |v| v == 64),
         ("requests", positive),
-        ("cpu_ns_per_request_min", positive),
-        ("cpu_ns_per_request_median", positive),
+        ("cpu_ns_per_request_min", not_negative),
+        ("cpu_ns_per_request_median", not_negative),
         ("cpu_spread", Value::is_number),
         ("requests_per_second", positive),
         ("generator_busy", positive),
@@ -31,12 +31,21 @@ fn lab_echo_measures_every_server_that_is_there() {
     let subjects = record["parameters"]["subjects"].as_array().unwrap();
     let rows = record["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4 * subjects.len());
+    // So little work may be lost in the time that a virtual machine was not run.
+    let told = |name: &str, point: &Value| {
+        rows.iter().any(|row| {
+            row["subject"] == name
+                && (&row["kind"], &row["connections"]) == (&point["kind"], &point["connections"])
+                && positive(&row["cpu_ns_per_request_median"])
+        })
+    };
     for row in rows {
         let ours = row["subject"].as_str().unwrap().starts_with("superpoll");
         let waits = row["waits_per_request"].as_f64();
         assert_eq!(waits.is_some_and(|waits| waits > 0.0), ours, "{row}");
-        assert!(row["raw_epoll_ratio"]["median"].as_f64().is_some_and(|ratio| ratio > 0.0));
-        assert_eq!(row["tokio_ratio"].is_object(), subjects.iter().any(|name| name == "tokio"));
+        for (name, ratio) in [("raw-epoll", "raw_epoll_ratio"), ("tokio", "tokio_ratio")] {
+            assert_eq!(not_negative(&row[ratio]["median"]), told(name, row), "{row}");
+        }
     }
     let report = folder.path().join("superpoll-report");
     let csv = std::fs::read_to_string(report.join("echo.csv")).unwrap();

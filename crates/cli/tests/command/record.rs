@@ -36,6 +36,11 @@ pub fn positive(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
 
+/// Whether it is a number that is zero or above.
+pub fn not_negative(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number >= 0.0)
+}
+
 /// The document in a file.
 pub fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

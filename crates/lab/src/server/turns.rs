@@ -7,6 +7,9 @@ use crate::server::rounds::{self, Slice};
 use crate::server::{Counts, Server};
 use crate::statistics;
 
+/// Not fewer requests in a round, however short the time: a virtual machine may account no processor time for a few.
+const LEAST: u64 = 100;
+
 /// A server, who asks it, and what it did.
 pub struct Runner<C: Connection> {
     // Before the server, so that its connections are reset and not closed by the other side.
@@ -172,7 +175,8 @@ pub fn take_turns<C: Connection>(
 ) -> Result<u64> {
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
     let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
-    let requests = rounds::share(&request_ns, rounds, budget_ns).max(connections as u64);
+    let requests = rounds::share(&request_ns, rounds, budget_ns);
+    let requests = requests.max(connections as u64).max(LEAST);
     let same = vec![requests; runners.len()];
     in_turn(runners, rounds, &same, lost, &mut begins)?;
     Ok(requests)
