@@ -71,7 +71,9 @@ pub(crate) fn limit(doing: &'static str, error: io::Error) -> io::Error {
         return error;
     }
     let (soft, hard) = superpoll::limits::descriptors();
-    superpoll::Error::DescriptorLimit { doing, soft, hard, source: error }.into()
+    let kind = error.kind();
+    // The text with the way out rather than the number alone, which is its source.
+    io::Error::new(kind, superpoll::Error::DescriptorLimit { doing, soft, hard, source: error })
 }
 
 impl From<superpoll::Error> for Error {
@@ -84,6 +86,15 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         match error {
             Error::Thread(source) => source,
+            // What keeps a runtime from starting is read by people: the text with the way out, and the
+            // kernel's error as its source.
+            Error::Poller(
+                error @ (superpoll::Error::DescriptorLimit { .. }
+                | superpoll::Error::BackendUnavailable { .. }),
+            ) => {
+                let kind = io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0)).kind();
+                io::Error::new(kind, error)
+            }
             Error::Poller(source) => source.into(),
             other => io::Error::other(other.to_string()),
         }

@@ -242,9 +242,29 @@ impl std::error::Error for Error {
     }
 }
 
+impl Error {
+    /// The kernel's error number, where a system call failed (see `errno(3)`).
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Error::BackendUnavailable { source, .. }
+            | Error::DescriptorLimit { source, .. }
+            | Error::System { source, .. } => source.raw_os_error(),
+            Error::BadDescriptor { .. } => Some(libc::EBADF),
+            Error::WatchLimit { .. } => Some(libc::ENOSPC),
+            _ => None,
+        }
+    }
+}
+
 impl From<Error> for io::Error {
-    /// Keeps the kernel's error number where there is one, for callers that speak `io::Result`.
+    /// Keeps the kernel's error number where there is [one](Error::raw_os_error), for callers that
+    /// use `io::Result`. An `io::Error` has either a number or a text of ours: one with a number says
+    /// what the kernel says, without the descriptor and the way out that this error names. Without a
+    /// number, the error is inside the `io::Error` ([`io::Error::get_ref`]).
     fn from(error: Error) -> io::Error {
+        if let Some(number) = error.raw_os_error() {
+            return io::Error::from_raw_os_error(number);
+        }
         let kind = match &error {
             Error::BackendUnavailable { source, .. }
             | Error::DescriptorLimit { source, .. }
@@ -252,7 +272,6 @@ impl From<Error> for io::Error {
             Error::Unsupported { .. } => io::ErrorKind::Unsupported,
             Error::AlreadyRegistered { .. } => io::ErrorKind::AlreadyExists,
             Error::StaleKey { .. } => io::ErrorKind::NotFound,
-            Error::WatchLimit { .. } => io::ErrorKind::StorageFull,
             _ => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, error)
@@ -309,7 +328,11 @@ mod tests {
                 &["uring", "denied", "kernel.io_uring_disabled", "seccomp", "or auto"],
                 denied,
             ),
-            (Error::BadDescriptor { fd: -1 }, &["-1", "not open"], invalid),
+            (
+                Error::BadDescriptor { fd: -1 },
+                &["-1", "not open"],
+                io::Error::from_raw_os_error(libc::EBADF).kind(),
+            ),
             (
                 Error::AlreadyRegistered { fd: 9, key },
                 &["9", "Key(3#4)", "modify"],
@@ -374,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn conversion_keeps_kind_source_and_message() {
+    fn conversion_keeps_the_number_or_else_the_message() {
         for (error, _, kind) in each() {
             let has_source = matches!(
                 error,
@@ -383,10 +406,30 @@ mod tests {
                     | Error::System { .. }
             );
             assert_eq!(error.source().is_some(), has_source, "{error}");
-            let message = error.to_string();
+            let (message, number) = (error.to_string(), error.raw_os_error());
+            assert!(number.is_some() || !has_source);
             let converted = io::Error::from(error);
-            assert_eq!(converted.kind(), kind, "{message}");
-            assert_eq!(converted.to_string(), message);
+            assert_eq!((converted.kind(), converted.raw_os_error()), (kind, number), "{message}");
+            if number.is_none() {
+                assert_eq!(converted.to_string(), message);
+            }
         }
+    }
+
+    #[test]
+    fn each_number_of_the_kernel_survives_the_conversion() {
+        for number in [libc::EMFILE, libc::EBADF, libc::ENOSPC, libc::EPERM, libc::EIO] {
+            for fd in [None, Some(7)] {
+                let converted = io::Error::from(system(number, fd));
+                assert_eq!(converted.raw_os_error(), Some(number), "{converted}");
+            }
+        }
+        let without = Error::BackendUnavailable {
+            backend: "uring",
+            source: io::Error::new(io::ErrorKind::Unsupported, "too old"),
+        };
+        let converted = io::Error::from(without);
+        assert_eq!(converted.kind(), io::ErrorKind::Unsupported);
+        assert!(converted.to_string().contains("too old"));
     }
 }
