@@ -264,7 +264,28 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize 
     unsafe { call_with(pairs(), number, arguments) }
 }
 
+/// A directive for the unwind tables. Code that is compiled to abort on a panic may have none
+/// (`-C force-unwind-tables=no`), where the assembler refuses directives for them.
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", panic = "unwind"))]
+macro_rules! unwind {
+    ($directive:literal) => {
+        $directive
+    };
+}
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(panic = "unwind")))]
+macro_rules! unwind {
+    ($directive:literal) => {
+        ""
+    };
+}
+
 /// As [`call`], with so many pairs of entries for the return stack.
+///
+/// While return addresses are on the stack, a debugger or profiler could not find the caller by the
+/// unwind rules of this function, which count from the stack pointer in most functions and from the
+/// frame pointer in others. So the tables describe the few instructions between the first `call` and
+/// the `add` as a function of their own: its return address is the one that the first `call` pushed,
+/// and it has changed no register. A backtrace taken there shows this function twice.
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64"))]
 #[inline(always)]
 unsafe fn call_with(pairs: u32, number: libc::c_long, arguments: [usize; 6]) -> isize {
@@ -272,7 +293,9 @@ unsafe fn call_with(pairs: u32, number: libc::c_long, arguments: [usize; 6]) -> 
     let answer: isize;
     // SAFETY: the kernel's calling convention; what the arguments point to is the caller's promise.
     // The calls after it enter nothing: each puts its return address, at which there is only a trap,
-    // on the processor's return stack and on ours, from which it is dropped.
+    // on the processor's return stack and on ours, from which it is dropped. The answer is written
+    // before the number of pairs is read, so the two must not share a register even where the
+    // compiler knows that number and pairs are equal: `inout`, not `inlateout`.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -283,15 +306,26 @@ unsafe fn call_with(pairs: u32, number: libc::c_long, arguments: [usize; 6]) -> 
             "call 3f",
             "int3",
             "3:",
+            unwind!(".cfi_remember_state"),
+            unwind!(".cfi_def_cfa rsp, 8"),
+            unwind!(".cfi_offset rip, -8"),
+            unwind!(".cfi_same_value rbx"),
+            unwind!(".cfi_same_value rbp"),
+            unwind!(".cfi_same_value r12"),
+            unwind!(".cfi_same_value r13"),
+            unwind!(".cfi_same_value r14"),
+            unwind!(".cfi_same_value r15"),
             "call 4f",
             "int3",
             "4:",
+            unwind!(".cfi_def_cfa_offset 16"),
             "add rsp, 16",
+            unwind!(".cfi_restore_state"),
             "dec ecx",
             "jnz 2b",
             "5:",
             pairs = in(reg) pairs,
-            inlateout("rax") number as isize => answer,
+            inout("rax") number as isize => answer,
             in("rdi") one, in("rsi") two, in("rdx") three,
             in("r10") four, in("r8") five, in("r9") six,
             out("rcx") _, out("r11") _,

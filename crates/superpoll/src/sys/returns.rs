@@ -126,4 +126,71 @@ mod tests {
         assert!(pairs() == 0 || pairs() == ALL);
         assert_eq!(refills_returns(), pairs() > 0);
     }
+
+    /// A read with refilled returns, for the debugger to stop in.
+    #[inline(never)]
+    #[unsafe(export_name = "superpoll_refilled_read")]
+    extern "C" fn refilled_read() -> bool {
+        let counter = EventFd::new(&mut Calls::default()).unwrap();
+        let mut bytes = [0; 8];
+        std::hint::black_box(call::read_with(2, &counter, &mut bytes)).is_err()
+    }
+
+    const STEPPED: &str = "SUPERPOLL_TEST_STEPPED";
+
+    /// Stops at the three instructions before which the stack pointer is moved, in each round.
+    const SCRIPT: &str = "
+import gdb
+gdb.execute('set pagination off')
+gdb.execute('break superpoll_refilled_read')
+gdb.execute('run')
+frame = gdb.newest_frame()
+start = frame.pc()
+code = frame.architecture().disassemble(start, count=600)
+traps = [i for i, line in enumerate(code) if line['asm'].strip() == 'int3'][:2]
+stops = [code[traps[0] + 1], code[traps[1] + 1], code[traps[1] + 2]]
+for stop in stops:
+    gdb.Breakpoint('*%d' % stop['addr'])
+lost = found = 0
+for _ in range(6):
+    gdb.execute('continue')
+    frame, names = gdb.newest_frame(), []
+    while frame is not None and len(names) < 20:
+        names.append(frame.name() or '?')
+        frame = frame.older()
+    names = [name for name in names if name != 'superpoll_refilled_read']
+    if 'unwinding_finds' in names[0]:
+        found += 1
+    else:
+        print('LOST', stops, names)
+print('FOUND', found)
+";
+
+    // Without unwinding there are no directives.
+    #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", panic = "unwind"))]
+    #[test]
+    fn unwinding_finds_the_caller_of_a_refill() {
+        use std::process::Command;
+        if std::env::var_os(STEPPED).is_some() {
+            assert!(refilled_read());
+            return;
+        }
+        let script = format!("/tmp/superpoll-test-{}-refill.py", std::process::id());
+        std::fs::write(&script, SCRIPT).unwrap();
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-q", "-nx", "-batch", "-x", &script, "--args"]);
+        gdb.arg(std::env::current_exe().unwrap());
+        gdb.args(["--exact", "sys::returns::tests::unwinding_finds_the_caller_of_a_refill"]);
+        let outcome = gdb.env(STEPPED, "1").env_remove("DEBUGINFOD_URLS").output();
+        std::fs::remove_file(&script).unwrap();
+        let said = match outcome {
+            Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+            Err(error) => return eprintln!("skipped: gdb cannot be started: {error}"),
+        };
+        assert!(!said.contains("LOST"), "{said}");
+        if !said.contains("FOUND 6") {
+            // It has no Python, or may not trace.
+            eprintln!("skipped: gdb does not step here: {said}");
+        }
+    }
 }
