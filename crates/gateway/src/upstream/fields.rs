@@ -12,7 +12,10 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue};
 
@@ -35,6 +38,8 @@ enum About {
     Asker,
     /// What the message is.
     Message,
+    /// The cookies, which HTTP/2 may split into several fields.
+    Cookie,
     /// Anything else.
     Other,
 }
@@ -49,6 +54,7 @@ fn about(name: &str) -> About {
         | "x-forwarded-server" | "x-forwarded-prefix" | "x-forwarded-scheme" | "x-real-ip"
         | "forwarded" => About::Asker,
         "host" | "content-length" | "trailer" => About::Message,
+        "cookie" => About::Cookie,
         _ => About::Other,
     }
 }
@@ -56,12 +62,17 @@ fn about(name: &str) -> About {
 /// Leaves out what is not to be passed on.
 fn strip(headers: &mut HeaderMap, trusts: bool) {
     let mut gone: Vec<HeaderName> = Vec::new();
+    let mut has_cookies = false;
     for name in headers.keys() {
         let text = name.as_str();
         let leave = match about(text) {
             About::Connection => true,
             About::Asker => !trusts,
             About::Message => false,
+            About::Cookie => {
+                has_cookies = true;
+                false
+            }
             About::Other => text.contains('_') && about(&text.replace('_', "-")) != About::Other,
         };
         if leave {
@@ -77,11 +88,34 @@ fn strip(headers: &mut HeaderMap, trusts: bool) {
             };
             let tokens = tokens.map(<[u8]>::trim_ascii).filter(|token| !is_common(token));
             let names = tokens.filter_map(|token| HeaderName::from_bytes(token).ok());
-            gone.extend(names.filter(|name| about(name.as_str()) == About::Other));
+            gone.extend(
+                names.filter(|name| matches!(about(name.as_str()), About::Other | About::Cookie)),
+            );
         }
     }
     for name in gone {
         headers.remove(name);
+    }
+    if has_cookies {
+        join_cookies(headers);
+    }
+}
+
+/// Joins several `cookie` fields with `; ` (RFC 9113, section 8.2.3).
+///
+/// HTTP/2 clients send each cookie in a field of its own, so that it compresses better. Servers of HTTP/1.1 read one
+/// field, or join several with a comma, which no cookie survives.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut fields = headers.get_all(COOKIE).into_iter();
+    let (Some(first), Some(second)) = (fields.next(), fields.next()) else { return };
+    let mut whole = first.as_bytes().to_vec();
+    for field in std::iter::once(second).chain(fields) {
+        whole.extend_from_slice(b"; ");
+        whole.extend_from_slice(field.as_bytes());
+    }
+    // Values that are fine one by one are so when joined.
+    if let Ok(whole) = HeaderValue::from_maybe_shared(Bytes::from(whole)) {
+        headers.insert(COOKIE, whole);
     }
 }
 
@@ -261,6 +295,28 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!(headers["te"], "trailers");
         assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+    }
+
+    #[test]
+    fn cookies_are_joined_as_servers_read_them() {
+        for (fields, joined) in [
+            (&["a=1"][..], Some("a=1")),
+            (&["a=1", "b=2", "c=3"], Some("a=1; b=2; c=3")),
+            (&["a=1; b=2", "c=\"x,y\""], Some("a=1; b=2; c=\"x,y\"")),
+            (&[], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append("accept", HeaderValue::from_static("a"));
+            headers.append("accept", HeaderValue::from_static("b"));
+            for field in fields {
+                headers.append(COOKIE, HeaderValue::from_static(field));
+            }
+            request(&mut headers, asker(false));
+            let found: Vec<_> = headers.get_all(COOKIE).iter().collect();
+            assert_eq!(found, joined.into_iter().collect::<Vec<_>>(), "{fields:?}");
+            // What other lists are made of stays apart.
+            assert_eq!(headers.get_all("accept").iter().count(), 2);
+        }
     }
 
     #[test]
