@@ -3,6 +3,7 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod address;
+mod authority;
 mod body;
 pub mod channel;
 pub mod config;

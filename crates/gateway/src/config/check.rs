@@ -527,5 +527,5 @@ fn host_name(name: &str) -> Result<(), &'static str> {
 }
 
 fn is_authority(text: &str) -> bool {
-    text.parse::<http::uri::Authority>().is_ok() && !text.contains('@')
+    crate::authority::Authority::parse(text.as_bytes()).is_some()
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
+use crate::authority::Authority;
+
 /// The sites, beside the server's own, whose pages may use a channel in a browser. Clones are cheap.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Origins(Arc<[String]>);
@@ -27,10 +29,7 @@ impl fmt::Debug for Origins {
 /// Whether it is `*`, or what browsers send: a scheme, a host and perhaps a port.
 fn is_origin(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let is_authority = |rest: &str| {
-        let authority = rest.parse::<http::uri::Authority>();
-        authority.is_ok_and(|authority| !authority.as_str().contains('@'))
-    };
+    let is_authority = |rest: &str| Authority::parse(rest.as_bytes()).is_some();
     text == "*" || rest.is_some_and(is_authority)
 }
 

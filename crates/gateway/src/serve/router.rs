@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::{HOST, LOCATION};
-use http::uri::Authority;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::header::LOCATION;
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
+use crate::authority;
 use crate::body::Body;
 use crate::channel::{Desk, Registry};
 use crate::config::{self, Config};
@@ -157,33 +157,6 @@ pub(super) fn open(config: &Config) -> Result<Vec<Folder>, String> {
     Ok(folders)
 }
 
-/// The host that a request is for; the empty name where it does not say. RFC 9112, section 3.2, has it refused where
-/// that is not clear.
-fn host<B>(request: &Request<B>) -> Result<Option<Authority>, StatusCode> {
-    let field = host_field(request)?;
-    // The target's comes first, which is how HTTP/2 tells it and what requests to a proxy have.
-    if let Some(authority) = request.uri().authority() {
-        return Ok(Some(authority.clone()));
-    }
-    match field.map(HeaderValue::as_bytes) {
-        None | Some(b"") => Ok(None),
-        Some(bytes) => match Authority::try_from(bytes) {
-            Ok(authority) if !authority.as_str().contains('@') => Ok(Some(authority)),
-            _ => Err(StatusCode::BAD_REQUEST),
-        },
-    }
-}
-
-/// The one Host field, which HTTP/1.1 must have.
-fn host_field<B>(request: &Request<B>) -> Result<Option<&HeaderValue>, StatusCode> {
-    let mut fields = request.headers().get_all(HOST).into_iter();
-    let field = fields.next();
-    if fields.next().is_some() || (field.is_none() && request.version() == Version::HTTP_11) {
-        return Err(StatusCode::BAD_REQUEST);
-    }
-    Ok(field)
-}
-
 /// A response, or what becomes one. Most are of the first kind, and cost no future.
 pub(super) enum Reply {
     Now(Response<Body>),
@@ -232,15 +205,19 @@ impl Router {
     }
 
     /// The routes of the host that a request is for, of which the last one is remembered.
-    fn routes_for<B>(&self, request: &Request<B>) -> Result<Routes, StatusCode> {
-        let field = if request.uri().authority().is_none() { host_field(request)? } else { None };
+    fn routes_for<B>(&self, request: &Request<B>, peer: &Peer) -> Result<Routes, StatusCode> {
+        let is_origin_form = request.uri().authority().is_none();
+        let field = match is_origin_form {
+            true => authority::field(request.headers(), request.version())?,
+            false => None,
+        };
         if let (Some(field), Some((last, routes))) = (field, &*self.last.borrow())
             && field == last
         {
             return Ok(routes.clone());
         }
-        let host = host(request)?;
-        let found = self.routes(host.as_ref().map_or("", Authority::host)).cloned();
+        let host = authority::of_request(request, peer.is_encrypted)?;
+        let found = self.routes(host.map_or("", |host| host.host)).cloned();
         let routes = found.ok_or(StatusCode::MISDIRECTED_REQUEST)?;
         if let Some(field) = field {
             self.last.replace(Some((field.clone(), routes.clone())));
@@ -255,7 +232,7 @@ impl Router {
         peer: &Peer,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
-        let routes = match self.routes_for(&request) {
+        let routes = match self.routes_for(&request, peer) {
             Ok(routes) => routes,
             Err(status) => return status.into(),
         };

@@ -95,7 +95,21 @@ const CASES: &[Case] = &[
     Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nX-A: b\rX-B: c\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET / HTTP/1.1\r\n\r\n", outcome: Err(400) },
+    // Hosts, wherever they are written.
     Case { sent: "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost:\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a:99999\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a:x\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET http://u@b/ HTTP/1.1\r\nHost: b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET http://u:p@b:80/ HTTP/1.1\r\nHost: b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET http://b:99999/ HTTP/1.1\r\nHost: b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET http://b:x/ HTTP/1.1\r\nHost: b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET http://b/ HTTP/1.1\r\nHost: u@a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET ftp://b/ HTTP/1.1\r\nHost: b\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET https://b/ HTTP/1.1\r\nHost: b\r\n\r\n", outcome: Err(421) },
+    Case { sent: "GET / HTTP/1.0\r\nHost: u@a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", outcome: Ok(&[""]) },
     Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nExpect: more\r\n\r\n", outcome: Err(417) },
     // Chunks.
     Case {

@@ -296,10 +296,19 @@ fn clients_may_speak_http2() {
                     .await
                     .unwrap();
             spawn(async { drop(connection.await) }).detach();
+            for authority in ["u@a.example", "u:p@a.example", "a.example:x", "a.example:99999"] {
+                let uri = format!("https://{authority}/");
+                let request = Request::get(uri).body(Full::default()).unwrap();
+                let response = sender.send_request(request).await.unwrap();
+                assert_eq!(response.status(), 400, "{authority}");
+            }
             for body in ["", "some"] {
                 let request = Request::post("https://a.example/x?y")
                     .header("host", "b.example")
                     .header("te", "trailers")
+                    .header("cookie", "sid=abc")
+                    .header("cookie", "theme=dark")
+                    .header("cookie", "csrf=\"a,b\"")
                     .body(Full::new(Bytes::from(body)))
                     .unwrap();
                 let response = sender.send_request(request).await.unwrap();
@@ -316,6 +325,8 @@ fn clients_may_speak_http2() {
             // What the request is for counts, not what a field says beside it.
             assert_eq!(seen.field("host").unwrap(), "a.example");
             assert_eq!(seen.field("x-forwarded-proto").unwrap(), "https");
+            // One field, as HTTP/1.1 has it.
+            assert_eq!(seen.field("cookie").unwrap(), "sid=abc; theme=dark; csrf=\"a,b\"");
         }
     }
 }

@@ -1,0 +1,223 @@
+//! The host and port that a request is for, or that an operator has written: one parser for all of them.
+//!
+//! An authority comes from the `Host` field, from a target in absolute form, from the `:authority` of HTTP/2, from
+//! `CONNECT`, and from the configuration. Each of them chooses what is served and reaches the servers that requests
+//! are forwarded to, so that each is read by the same rules: `host [ ":" port ]` (RFC 9110, section 7.2). User
+//! information (`user:password@`) is refused wherever it stands, since one reader takes what is before the `@` for
+//! the host and another what is behind it (RFC 9110, section 4.2.4).
+
+use std::net::Ipv6Addr;
+
+use http::header::HOST;
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
+
+/// A host and perhaps a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Authority<'a> {
+    /// A name, or an IP address without brackets; never empty.
+    pub host: &'a str,
+    /// The port, where it is given.
+    pub port: Option<u16>,
+}
+
+impl<'a> Authority<'a> {
+    /// Reads an authority; none if it is malformed.
+    pub fn parse(bytes: &'a [u8]) -> Option<Authority<'a>> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest.split_once(']')?;
+            host.parse::<Ipv6Addr>().ok()?;
+            return Some(Authority { host, port: port(rest)? });
+        }
+        let end = text.find(':').unwrap_or(text.len());
+        let (host, rest) = text.split_at(end);
+        let is_name = !host.is_empty() && host.bytes().all(is_of_name);
+        let port = port(rest)?;
+        is_name.then_some(Authority { host, port })
+    }
+}
+
+/// What follows a host: nothing, or a colon and a port, which may be empty (RFC 3986, section 3.2.3).
+fn port(rest: &str) -> Option<Option<u16>> {
+    let Some(digits) = rest.strip_prefix(':') else {
+        return rest.is_empty().then_some(None);
+    };
+    if digits.is_empty() {
+        return Some(None);
+    }
+    // `parse` would take a sign.
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number).map(Some)
+}
+
+/// Whether a registered name may have that byte (RFC 3986, section 3.2.2). No name that can be looked up has an escape
+/// or a comma; an escape would be another way to write the same name, and `X-Forwarded-Host` is a list to many readers.
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(&byte)
+}
+
+/// The authority of a request; none for a request of HTTP/1.0 that names no host.
+///
+/// That of the target comes first: HTTP/2 tells it there, and requests to a proxy have it (RFC 9112, section 3.2.2).
+///
+/// # Errors
+///
+/// 400 if the host is missing, malformed, or told by several fields (RFC 9112, section 3.2); 421 if the target is one
+/// of `https` and `is_encrypted` is not set (RFC 9110, section 7.4).
+pub(crate) fn of_request<B>(
+    request: &Request<B>,
+    is_encrypted: bool,
+) -> Result<Option<Authority<'_>>, StatusCode> {
+    let field = field(request.headers(), request.version())?;
+    let parsed = field.map(|field| Authority::parse(field.as_bytes()));
+    let field = parsed.map(|parsed| parsed.ok_or(StatusCode::BAD_REQUEST)).transpose()?;
+    let target = of_target(request.uri(), is_encrypted)?;
+    match target.or(field) {
+        None if request.version() >= Version::HTTP_2 => Err(StatusCode::BAD_REQUEST),
+        authority => Ok(authority),
+    }
+}
+
+/// The authority of a request's target, if that has one.
+fn of_target(uri: &Uri, is_encrypted: bool) -> Result<Option<Authority<'_>>, StatusCode> {
+    if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if uri.scheme() == Some(&Scheme::HTTPS) && !is_encrypted {
+        return Err(StatusCode::MISDIRECTED_REQUEST);
+    }
+    let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
+    match authority.map(Authority::parse) {
+        None => Ok(None),
+        Some(None) => Err(StatusCode::BAD_REQUEST),
+        Some(authority) => Ok(authority),
+    }
+}
+
+/// The one `Host` field, which HTTP/1.1 must have.
+pub(crate) fn field(
+    headers: &HeaderMap,
+    version: Version,
+) -> Result<Option<&HeaderValue>, StatusCode> {
+    let mut fields = headers.get_all(HOST).into_iter();
+    let field = fields.next();
+    if fields.next().is_some() || (field.is_none() && version == Version::HTTP_11) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    Ok(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports_are_read() {
+        for (text, host, port) in [
+            ("a", "a", None),
+            ("a.example", "a.example", None),
+            ("A.example.:80", "A.example.", Some(80)),
+            ("a_b:", "a_b", None),
+            ("a:0", "a", Some(0)),
+            ("a:00080", "a", Some(80)),
+            ("127.0.0.1:65535", "127.0.0.1", Some(65535)),
+            ("[::1]", "::1", None),
+            ("[::ffff:127.0.0.1]:80", "::ffff:127.0.0.1", Some(80)),
+        ] {
+            assert_eq!(Authority::parse(text.as_bytes()), Some(Authority { host, port }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_two_readers_may_read_differently_is_refused() {
+        for text in [
+            "",
+            ":80",
+            "a:b",
+            "a:+1",
+            "a:-1",
+            "a: 1",
+            "a:65536",
+            "a:99999",
+            "a:1:2",
+            "::1",
+            "a:1x",
+            "u@a",
+            "u:p@a",
+            "u:p@a:80",
+            "a@",
+            "@a",
+            "a:1@b",
+            "[::1",
+            "::1]",
+            "[::1]a",
+            "[::1]:",
+            "[a]",
+            "[::1%25lo]",
+            "[v1.a]",
+            "[]",
+            "a/b",
+            "a?b",
+            "a#b",
+            "a\\b",
+            "a b",
+            " a",
+            "a\t",
+            "a,b",
+            "%61",
+            "a%00",
+            "a\"",
+            "<a>",
+            "é",
+        ] {
+            let expected = text == "[::1]:";
+            assert_eq!(Authority::parse(text.as_bytes()).is_some(), expected, "{text:?}");
+        }
+        assert_eq!(Authority::parse(b"a\xff"), None);
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let of = |version, uri: &str, fields: &[&str], is_encrypted| {
+            let mut request = Request::new(());
+            *request.version_mut() = version;
+            *request.uri_mut() = uri.parse().unwrap();
+            for field in fields {
+                request.headers_mut().append(HOST, field.parse().unwrap());
+            }
+            of_request(&request, is_encrypted)
+                .map(|authority| authority.map(|authority| authority.host.to_owned()))
+                .map_err(|status| status.as_u16())
+        };
+        let (old, new, h2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
+        for (version, uri, fields, is_encrypted, expected) in [
+            (new, "/", &["a"][..], false, Ok(Some("a"))),
+            (new, "/", &[], false, Err(400)),
+            (new, "/", &[""], false, Err(400)),
+            (new, "/", &["a", "a"], false, Err(400)),
+            (new, "http://b/", &["a"], false, Ok(Some("b"))),
+            (new, "http://b/", &["u@a"], false, Err(400)),
+            (new, "http://b/", &["a", "b"], false, Err(400)),
+            (new, "http://u@b/", &["b"], false, Err(400)),
+            (new, "http://b:99999/", &["b"], false, Err(400)),
+            (new, "https://b/", &["b"], false, Err(421)),
+            (new, "https://b/", &["b"], true, Ok(Some("b"))),
+            (new, "ftp://b/", &["b"], true, Err(400)),
+            (new, "u@b:80", &["b"], false, Err(400)),
+            (old, "/", &[], false, Ok(None)),
+            (old, "/", &[""], false, Err(400)),
+            (old, "http://b/", &[], false, Ok(Some("b"))),
+            (h2, "https://b/", &[], true, Ok(Some("b"))),
+            (h2, "https://b/", &["a"], true, Ok(Some("b"))),
+            (h2, "https://u:p@b/", &[], true, Err(400)),
+            (h2, "https://b:99999/", &[], true, Err(400)),
+            (h2, "/", &["a"], true, Ok(Some("a"))),
+            (h2, "/", &[], true, Err(400)),
+        ] {
+            let found = of(version, uri, fields, is_encrypted);
+            let found = found.as_ref().map(|host| host.as_deref()).map_err(|status| *status);
+            assert_eq!(found, expected, "{version:?} {uri} {fields:?}");
+        }
+    }
+}
