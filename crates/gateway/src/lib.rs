@@ -2,6 +2,7 @@
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+mod accept;
 mod address;
 mod authority;
 mod body;

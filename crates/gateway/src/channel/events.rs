@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use data_encoding::BASE64;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use superpoll_rt::time::{Sleep, sleep};
@@ -17,6 +17,7 @@ use super::cursor::{Asked, Cursor};
 use super::desk::{At, Desk, Member};
 use super::hub::Message;
 use super::mailbox::Mailbox;
+use crate::accept;
 use crate::body::Body;
 use crate::reply;
 
@@ -31,12 +32,7 @@ const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Whether a client takes a stream of events.
 pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
-    let fields = headers.get_all(ACCEPT).into_iter();
-    let mut kinds = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
-    kinds.any(|kind| {
-        let kind = kind.split(';').next().unwrap_or("").trim();
-        kind.eq_ignore_ascii_case("text/event-stream")
-    })
+    accept::weight_of(headers, "text/event-stream").is_some_and(|weight| weight > 0)
 }
 
 impl Desk {
@@ -162,12 +158,13 @@ mod tests {
     fn the_kind_is_found_among_others() {
         let asked = |accept: &'static str| {
             let mut headers = HeaderMap::new();
-            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));
             are_asked_for(&headers)
         };
         assert!(asked("text/event-stream"));
         assert!(asked("text/html, Text/Event-Stream;q=0.5"));
         assert!(!asked("text/event-streams, */*"));
+        assert!(!asked("text/event-stream;q=0, */*"));
         assert!(!are_asked_for(&HeaderMap::new()));
     }
 }

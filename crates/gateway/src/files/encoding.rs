@@ -7,6 +7,8 @@
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
 
+use crate::accept;
+
 /// How a file is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Coding {
@@ -53,12 +55,7 @@ impl Accepted {
                 else {
                     continue;
                 };
-                let said = parts
-                    .find_map(|part| part.strip_prefix(['q', 'Q'])?.trim_start().strip_prefix('='));
-                given[place] = Some(match said {
-                    Some(text) => weight(text.trim()).unwrap_or(0),
-                    None => 1000,
-                });
+                given[place] = Some(accept::said(parts));
             }
         }
         let [brotli, gzip, identity, any] = given;
@@ -70,19 +67,6 @@ impl Accepted {
     pub(super) fn weight(self, coding: Coding) -> u16 {
         self.0[coding as usize]
     }
-}
-
-/// A weight in thousandths; none where it is malformed.
-fn weight(text: &str) -> Option<u16> {
-    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
-    if !matches!(whole, "0" | "1") || rest.len() > 3 {
-        return None;
-    }
-    let mut value = u16::from(whole == "1") * 1000;
-    for (digit, worth) in rest.bytes().zip([100, 10, 1]) {
-        value += u16::from((digit as char).to_digit(10)? as u8) * worth;
-    }
-    (value <= 1000).then_some(value)
 }
 
 #[cfg(test)]
