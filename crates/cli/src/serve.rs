@@ -119,7 +119,16 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut config = options.read(&addresses)?;
     if options.check {
         Server::check(&config)?;
-        writeln!(stdout(), "superpoll: the configuration is right")?;
+        let mut output = stdout().lock();
+        writeln!(output, "superpoll: the configuration is right")?;
+        if let Some(metrics) = config.metrics.as_ref().filter(|metrics| !metrics.public) {
+            let path = &metrics.path;
+            writeln!(
+                output,
+                "superpoll: note: {path} answers only programs on this machine; \
+                 public = true in [metrics] opens it to all clients"
+            )?;
+        }
         return Ok(());
     }
     if let Some(socket) = &options.sit {

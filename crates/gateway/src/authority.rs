@@ -6,7 +6,7 @@
 //! information (`user:password@`) is refused wherever it stands, since one reader takes what is before the `@` for
 //! the host and another what is behind it (RFC 9110, section 4.2.4).
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use http::header::HOST;
 use http::uri::Scheme;
@@ -36,6 +36,25 @@ impl<'a> Authority<'a> {
         let port = port(rest)?;
         is_name.then_some(Authority { host, port })
     }
+
+    /// The address that the host is, if it is no name.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+
+    /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name below it (RFC 6761,
+    /// section 6.3) or a loopback address.
+    pub fn is_loopback(&self) -> bool {
+        let name = self.host.strip_suffix('.').unwrap_or(self.host);
+        let ends_so = |end: &str| {
+            let at = name.len().checked_sub(end.len());
+            let rest = at.and_then(|at| name.as_bytes().get(at..));
+            rest.is_some_and(|rest| rest.eq_ignore_ascii_case(end.as_bytes()))
+        };
+        name.eq_ignore_ascii_case("localhost")
+            || ends_so(".localhost")
+            || self.address().is_some_and(|address| address.to_canonical().is_loopback())
+    }
 }
 
 /// What follows a host: nothing, or a colon and a port, which may be empty (RFC 3986, section 3.2.3).
@@ -64,15 +83,16 @@ fn is_of_name(byte: u8) -> bool {
 /// # Errors
 ///
 /// 400 if the host is missing, malformed, or told by several fields (RFC 9112, section 3.2); 421 if the target is one
-/// of `https` and `is_encrypted` is not set (RFC 9110, section 7.4).
+/// of `https` and `is_secured` is not set (RFC 9110, section 7.4): the client's connection is neither encrypted nor
+/// that of a proxy that may have decrypted it.
 pub(crate) fn of_request<B>(
     request: &Request<B>,
-    is_encrypted: bool,
+    is_secured: bool,
 ) -> Result<Option<Authority<'_>>, StatusCode> {
     let field = field(request.headers(), request.version())?;
     let parsed = field.map(|field| Authority::parse(field.as_bytes()));
     let field = parsed.map(|parsed| parsed.ok_or(StatusCode::BAD_REQUEST)).transpose()?;
-    let target = of_target(request.uri(), is_encrypted)?;
+    let target = of_target(request.uri(), is_secured)?;
     match target.or(field) {
         None if request.version() >= Version::HTTP_2 => Err(StatusCode::BAD_REQUEST),
         authority => Ok(authority),
@@ -80,11 +100,11 @@ pub(crate) fn of_request<B>(
 }
 
 /// The authority of a request's target, if that has one.
-fn of_target(uri: &Uri, is_encrypted: bool) -> Result<Option<Authority<'_>>, StatusCode> {
+fn of_target(uri: &Uri, is_secured: bool) -> Result<Option<Authority<'_>>, StatusCode> {
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(StatusCode::BAD_REQUEST);
     }
-    if uri.scheme() == Some(&Scheme::HTTPS) && !is_encrypted {
+    if uri.scheme() == Some(&Scheme::HTTPS) && !is_secured {
         return Err(StatusCode::MISDIRECTED_REQUEST);
     }
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
@@ -175,6 +195,38 @@ mod tests {
             assert_eq!(Authority::parse(text.as_bytes()).is_some(), expected, "{text:?}");
         }
         assert_eq!(Authority::parse(b"a\xff"), None);
+    }
+
+    #[test]
+    fn the_machine_itself_has_few_names() {
+        let is = |text: &str| Authority::parse(text.as_bytes()).unwrap().is_loopback();
+        for text in [
+            "localhost",
+            "LocalHost:80",
+            "localhost.",
+            "a.localhost",
+            "127.0.0.1",
+            "127.9.9.9:1",
+            "[::1]:80",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(is(text), "{text}");
+        }
+        for text in [
+            "a.example",
+            "localhost.example",
+            "alocalhost",
+            "127.0.0.1.example",
+            "127.1",
+            "0.0.0.0",
+            "[::]",
+            "[::ffff:10.0.0.1]",
+            "10.0.0.1",
+            "2130706433",
+            "localhost.localdomain",
+        ] {
+            assert!(!is(text), "{text}");
+        }
     }
 
     #[test]

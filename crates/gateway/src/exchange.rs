@@ -27,6 +27,8 @@ pub struct Peer {
     pub local: Option<SocketAddr>,
     /// Whether the connection is encrypted.
     pub is_encrypted: bool,
+    /// Whether a proxy connects for the client and says so by the PROXY protocol.
+    pub is_proxied: bool,
     /// Its place among the connections that there may be.
     pub(crate) seat: Option<Seat>,
 }

@@ -4,17 +4,28 @@
 //! that from the server's own pages. Programs that are no browsers do not send it.
 
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 /// The origin of a request if it is that of another site than the one that is asked.
-pub(crate) fn of_another_site<'a>(headers: &'a HeaderMap, uri: &Uri) -> Option<&'a HeaderValue> {
-    let origin = headers.get(ORIGIN)?;
+///
+/// # Errors
+///
+/// 400 if there are several fields, of which another reader may take another one.
+pub(crate) fn of_another_site<'a>(
+    headers: &'a HeaderMap,
+    uri: &Uri,
+) -> Result<Option<&'a HeaderValue>, StatusCode> {
+    let mut fields = headers.get_all(ORIGIN).into_iter();
+    let Some(origin) = fields.next() else { return Ok(None) };
+    if fields.next().is_some() {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     // A proxy before this server may have taken the encryption off, so that the scheme is not compared.
     let site = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let asked = uri.authority().map(|authority| authority.as_str()).or(host);
     let is_own = site.zip(asked).is_some_and(|((_, site), asked)| site.eq_ignore_ascii_case(asked));
-    (!is_own).then_some(origin)
+    Ok((!is_own).then_some(origin))
 }
 
 #[cfg(test)]
@@ -30,7 +41,7 @@ mod tests {
                     headers.insert(name, value.parse().unwrap());
                 }
             }
-            of_another_site(&headers, &uri.parse().unwrap()).is_some()
+            of_another_site(&headers, &uri.parse().unwrap()).unwrap().is_some()
         };
         assert!(!asks("", "a", "/"));
         assert!(!asks("http://a", "a", "/") && !asks("https://A:81", "a:81", "/"));
@@ -38,5 +49,11 @@ mod tests {
         assert!(asks("https://b", "a", "/") && asks("http://a:81", "a:80", "/"));
         assert!(asks("null", "null", "/") && asks("http://a", "", "/"));
         assert!(asks("https://b", "b", "https://a/"));
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(HOST, "a"), (ORIGIN, "http://a"), (ORIGIN, "http://b")] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let several = of_another_site(&headers, &Uri::from_static("/"));
+        assert_eq!(several, Err(StatusCode::BAD_REQUEST));
     }
 }

@@ -145,10 +145,11 @@ impl Desk {
         request: Request<Upload>,
         exchange: &Exchange,
     ) -> Response<Body> {
-        let foreign = origin::of_another_site(request.headers(), request.uri()).cloned();
-        let mut response = match foreign {
-            None => self.respond(request, exchange).await,
-            Some(origin) => self.respond_to(origin, request, exchange).await,
+        let foreign = origin::of_another_site(request.headers(), request.uri());
+        let mut response = match foreign.map(Option::<&HeaderValue>::cloned) {
+            Ok(None) => self.respond(request, exchange).await,
+            Ok(Some(origin)) => self.respond_to(origin, request, exchange).await,
+            Err(status) => reply::status(status),
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response

@@ -79,7 +79,7 @@ pub struct Process {
     /// `SUPERPOLL_BACKEND` says, else the best there is.
     #[serde(deserialize_with = "scalar::some_backend")]
     pub backend: Option<BackendKind>,
-    /// Whether the live page is at `/_superpoll/`. Default: for who connects from this machine.
+    /// Whether the live page is at `/_superpoll/`. Default: for programs on this machine, without a proxy between.
     pub page: Option<bool>,
     /// Where statistics are told to programs of the same user. Default: in a folder of the user's.
     pub stats: statistics::Place,
@@ -518,10 +518,12 @@ impl Default for AccessLog {
 pub struct Metrics {
     /// The path, the same on each host. Default: `/metrics`.
     pub path: String,
+    /// Whether they are told to all clients. Default: no, only to programs on this machine.
+    pub public: bool,
 }
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        Metrics { path: "/metrics".to_owned() }
+        Metrics { path: "/metrics".to_owned(), public: false }
     }
 }

@@ -102,7 +102,8 @@ impl Accepting {
             return self.refused("there are as many as the limits allow, of all or of one client");
         };
         let local = self.local.or_else(|| plain.local_address());
-        let peer = Peer { client, local, is_encrypted: false, seat: Some(seat) };
+        let is_proxied = self.home.is_behind_proxy();
+        let peer = Peer { client, local, is_encrypted: false, is_proxied, seat: Some(seat) };
         spawn(self.home.clone().begin(plain, peer)).detach();
     }
 }

@@ -260,7 +260,9 @@ impl Local {
         let home = self.home(address)?;
         let seat = seats.take(left.client.map(|client| client.ip())).ok()?;
         let (client, local) = (left.client, left.local);
-        let peer = Rc::new(Peer { client, local, is_encrypted: false, seat: Some(seat) });
+        let is_proxied = home.is_behind_proxy();
+        let peer = Peer { client, local, is_encrypted: false, is_proxied, seat: Some(seat) };
+        let peer = Rc::new(peer);
         let mut parked = Parked { socket: Socket::Tcp(stream), peer, token: 0, resume: None };
         let limit = Duration::from_secs(left.seconds.into());
         match left.activity {

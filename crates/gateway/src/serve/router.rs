@@ -17,7 +17,7 @@ use crate::exchange::{Exchange, LocalFuture, Peer};
 use crate::files::{Embedded, Folder, Site};
 use crate::park::Lot;
 use crate::reply;
-use crate::status::{Overview, PAGE};
+use crate::status::{Overview, PAGE, guard};
 use crate::upload::Upload;
 use crate::upstream::{Forwarder, Group};
 
@@ -30,6 +30,10 @@ pub(super) struct Blueprint {
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
 }
+
+/// The answer to those that the metrics are not for.
+const METRICS_ARE_LOCAL: &str = "403 Forbidden: these metrics are for programs on this machine, \
+                                 without a proxy between; public = true in [metrics] opens them\n";
 
 /// Who answers below a path.
 enum Handler {
@@ -59,8 +63,8 @@ pub(super) struct Router {
     desks: Vec<Rc<Desk>>,
     overview: Arc<Overview>,
     /// Where the figures are told, if they are.
-    metrics: Option<String>,
-    /// Whether all may see the live page, or nobody; none: those on this machine.
+    metrics: Option<config::Metrics>,
+    /// Whether all may see the live page, or nobody; none: programs on this machine.
     page: Option<bool>,
 }
 
@@ -87,7 +91,7 @@ impl Blueprint {
             last: RefCell::default(),
             desks: Vec::new(),
             overview: self.overview,
-            metrics: self.config.metrics.as_ref().map(|metrics| metrics.path.clone()),
+            metrics: self.config.metrics.clone(),
             page: self.config.server.page,
         };
         for host in &self.config.hosts {
@@ -216,7 +220,7 @@ impl Router {
         {
             return Ok(routes.clone());
         }
-        let host = authority::of_request(request, peer.is_encrypted)?;
+        let host = authority::of_request(request, peer.is_encrypted || peer.is_proxied)?;
         let found = self.routes(host.map_or("", |host| host.host)).cloned();
         let routes = found.ok_or(StatusCode::MISDIRECTED_REQUEST)?;
         if let Some(field) = field {
@@ -232,20 +236,29 @@ impl Router {
         peer: &Peer,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
+        let path = request.uri().path();
+        let metrics = self.metrics.as_ref().filter(|metrics| metrics.path == path);
+        let is_page = path.starts_with(PAGE) && self.page != Some(false);
+        // A program on this machine sees them by any name of the machine, whether or not that is a host's.
+        let is_local = (metrics.is_some() || is_page) && guard::is_local(&request, peer);
         let routes = match self.routes_for(&request, peer) {
-            Ok(routes) => routes,
+            Ok(routes) => Some(routes),
+            Err(_) if is_local => None,
             Err(status) => return status.into(),
         };
-        let path = request.uri().path();
-        if self.metrics.as_deref() == Some(path) {
-            let overview = self.overview.clone();
-            return Reply::Later(Box::pin(async move { overview.figures().await }));
+        if let Some(metrics) = metrics {
+            if !metrics.public && !is_local {
+                return Reply::Now(reply::text(StatusCode::FORBIDDEN, METRICS_ARE_LOCAL));
+            }
+            let figures = self.overview.figures(request.method(), request.headers());
+            return figures.map_or_else(Reply::Now, Reply::Later);
         }
-        if path.starts_with(PAGE) && self.page.unwrap_or_else(|| Overview::may_see(peer)) {
+        if is_page && (self.page == Some(true) || is_local) {
             let overview = self.overview.clone();
             let (request, exchange) = prepare(request);
             return Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }));
         }
+        let Some(routes) = routes else { return StatusCode::MISDIRECTED_REQUEST.into() };
         let fits = |route: &Route| {
             let rest = path.strip_prefix(route.path.as_str());
             rest.is_some_and(|rest| {

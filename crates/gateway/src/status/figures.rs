@@ -1,9 +1,10 @@
-//! The figures in the text format of OpenMetrics, which Prometheus reads.
+//! The figures in the two text formats that Prometheus reads: the older one (version 0.0.4), which all collectors and
+//! `promtool` know, and OpenMetrics for those that prefer it.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -11,10 +12,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{EngineState, SetState, Snapshot};
+use crate::accept;
 use crate::body::Body;
 use crate::reply;
 
-const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A figure of an engine that only grows.
 type Counter = (&'static str, &'static str, fn(&EngineState) -> u64);
@@ -157,18 +161,87 @@ impl Collector for Figures {
     }
 }
 
+/// Whether a client would rather have OpenMetrics.
+pub(super) fn wants_open_metrics(headers: &HeaderMap) -> bool {
+    let open = accept::weight_of(headers, "application/openmetrics-text").unwrap_or(0);
+    open > 0 && accept::weight_of(headers, "text/plain").is_none_or(|plain| plain <= open)
+}
+
+/// Figures of OpenMetrics in the older format, in which a counter is called as its samples are.
+fn as_text(open: &str) -> String {
+    let mut text = String::with_capacity(open.len() + open.len() / 8);
+    let mut help = "";
+    for line in open.lines() {
+        let comment = line.strip_prefix("# ").and_then(|rest| rest.split_once(' '));
+        match comment {
+            Some(("HELP", rest)) => help = rest,
+            Some(("TYPE", rest)) => {
+                let (name, kind) = rest.split_once(' ').unwrap_or((rest, "untyped"));
+                let end = if kind == "counter" { "_total" } else { "" };
+                let help = help.strip_prefix(name).unwrap_or("").trim_start();
+                // A string takes everything.
+                let _ = writeln!(text, "# HELP {name}{end} {help}\n# TYPE {name}{end} {kind}");
+            }
+            Some(_) => {}
+            None if line.starts_with('#') => {}
+            None => text.extend([line, "\n"]),
+        }
+    }
+    text
+}
+
 /// The figures of one look.
-pub(super) fn response(snapshot: Snapshot) -> Response<Body> {
+pub(super) fn response(snapshot: Snapshot, is_open: bool) -> Response<Body> {
     let mut registry = Registry::with_prefix("superpoll");
     registry.register_collector(Box::new(Figures(snapshot)));
     let mut text = String::new();
     if encode(&mut text, &registry).is_err() {
         return reply::status(StatusCode::INTERNAL_SERVER_ERROR);
     }
+    if !is_open {
+        text = as_text(&text);
+    }
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(KIND));
+    let kind = if is_open { OPEN_METRICS } else { TEXT };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(VARY, HeaderValue::from_static("accept"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
     response.map(|_| Body::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_format_calls_counters_as_their_samples() {
+        let open = "# HELP a_b Things.\n# TYPE a_b counter\na_b_total{e=\"0\"} 1\n\
+                    # HELP c_seconds Time.\n# TYPE c_seconds gauge\n# UNIT c_seconds seconds\n\
+                    c_seconds 2\n# EOF\n";
+        let text = "# HELP a_b_total Things.\n# TYPE a_b_total counter\na_b_total{e=\"0\"} 1\n\
+                    # HELP c_seconds Time.\n# TYPE c_seconds gauge\nc_seconds 2\n";
+        assert_eq!(as_text(open), text);
+    }
+
+    #[test]
+    fn who_prefers_openmetrics_gets_it() {
+        for (accept, expected) in [
+            (None, false),
+            (Some("*/*"), false),
+            (Some("text/plain"), false),
+            (Some("application/openmetrics-text;version=1.0.0"), true),
+            (Some("application/openmetrics-text;q=0"), false),
+            (
+                Some("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3,*/*;q=0.2"),
+                true,
+            ),
+            (Some("application/openmetrics-text;q=0.3,text/plain;version=0.0.4;q=0.5"), false),
+        ] {
+            let accept =
+                accept.map(|accept| (http::header::ACCEPT, HeaderValue::from_static(accept)));
+            assert_eq!(wants_open_metrics(&accept.into_iter().collect()), expected);
+        }
+    }
 }

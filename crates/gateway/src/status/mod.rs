@@ -4,20 +4,23 @@
 //! every engine one task and nobody a lock.
 
 mod figures;
+pub(crate) mod guard;
 mod page;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-use http::{Request, Response};
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use serde::Serialize;
 use superpoll::costs::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
 use crate::body::Body;
-use crate::exchange::{Exchange, Peer};
+use crate::exchange::{Exchange, LocalFuture};
 use crate::metrics::Engine;
+use crate::reply;
 use crate::seats::Seats;
 use crate::upload::Upload;
 
@@ -195,11 +198,6 @@ impl Overview {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody may see the page, where the configuration does not say so.
-    pub(crate) fn may_see(peer: &Peer) -> bool {
-        page::is_local(peer)
-    }
-
     /// Asks all engines.
     async fn look(&self) -> Snapshot {
         let mut asked = Vec::new();
@@ -228,9 +226,19 @@ impl Overview {
         }
     }
 
-    /// Answers with the figures for Prometheus.
-    pub(crate) async fn figures(&self) -> Response<Body> {
-        figures::response(self.look().await)
+    /// Answers a request for the figures.
+    pub(crate) fn figures(
+        self: &Arc<Self>,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<LocalFuture<Response<Body>>, Response<Body>> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let mut response = reply::status(StatusCode::METHOD_NOT_ALLOWED);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return Err(response);
+        }
+        let (overview, is_open) = (self.clone(), figures::wants_open_metrics(headers));
+        Ok(Box::pin(async move { figures::response(overview.look().await, is_open) }))
     }
 
     /// Answers what is asked below [`PAGE`].

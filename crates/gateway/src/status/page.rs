@@ -1,10 +1,9 @@
 //! The live page: what the engines are doing, once a second, by a WebSocket of its own.
 //!
-//! The page is one document without any other asset. It shows what goes on inside, so only those are served who are
-//! on this machine, unless the configuration says otherwise. The figures are the counters as they are; rates and
+//! The page is one document without any other asset. It shows what goes on inside, so that only programs on this
+//! machine see it, unless the configuration says otherwise (see [`guard`](super::guard)). The figures are the counters as they are; rates and
 //! ratios are made of two looks by the page.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,14 +38,6 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// Whether somebody is on this machine.
-pub(super) fn is_local(peer: &Peer) -> bool {
-    peer.client
-        .as_ref()
-        .map(SocketAddr::ip)
-        .is_none_or(|address| address.to_canonical().is_loopback())
-}
-
 /// Answers what is asked below the page's path.
 pub(super) async fn respond(
     overview: Arc<Overview>,
@@ -80,8 +71,10 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
         response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return response;
     }
-    if origin::of_another_site(request.headers(), request.uri()).is_some() {
-        return reply::status(StatusCode::FORBIDDEN);
+    match origin::of_another_site(request.headers(), request.uri()) {
+        Ok(None) => {}
+        Ok(Some(_)) => return reply::status(StatusCode::FORBIDDEN),
+        Err(status) => return reply::status(status),
     }
     let Ok(response) = create_response_with_body(&request, Body::empty) else {
         return reply::status(StatusCode::BAD_REQUEST);

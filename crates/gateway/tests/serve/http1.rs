@@ -74,7 +74,9 @@ fn hosts_are_told_apart_and_bad_ones_refused() {
         ("host: user@one.test\r\n", 400),
         ("host: wild.test\r\n", 421),
         ("host: three.test\r\n", 421),
-        ("host:\r\n", 421),
+        ("host:\r\n", 400),
+        ("host: u:p@two.test\r\n", 400),
+        ("host: two.test:99999\r\n", 400),
     ] {
         assert_eq!(ask("/small.txt", fields).status, status, "{fields:?}");
     }

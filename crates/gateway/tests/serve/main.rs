@@ -2,6 +2,7 @@
 
 mod babysitter;
 mod ending;
+mod guarded;
 mod http1;
 mod http2;
 mod limits;
