@@ -25,6 +25,7 @@ use superpoll::operation::{Action, Completion};
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
 use crate::fetch::AT_MOST;
+use crate::late::{LATE, Late, Look};
 use crate::operations::Operations;
 use crate::remote::{Message, Remote};
 use crate::sources::{NOBODY, Source, Sources};
@@ -110,6 +111,7 @@ pub(crate) struct Engine {
     stopped: Cell<bool>,
     spin: RefCell<Spin>,
     timers: RefCell<Wheel>,
+    late: RefCell<Late>,
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
     due: Cell<Vec<Waker>>,
@@ -144,6 +146,7 @@ impl Engine {
             stopped: Cell::new(false),
             spin: RefCell::new(Spin::new(settings.spin)),
             timers: RefCell::new(Wheel::new(Instant::now())),
+            late: RefCell::default(),
             messages: Cell::default(),
             due: Cell::default(),
             fetches,
@@ -437,20 +440,34 @@ impl Engine {
         self.timers.borrow().next().map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// Fires the timers that are due.
+    /// Fires the timers that are due. After a pause, what has arrived goes first; see [`late`](crate::late).
     fn fire_timers(&self) {
         let next = self.timers.borrow().next();
-        if next.is_none_or(time::is_far) {
+        let Some(next) = next.filter(|next| !time::is_far(*next)) else { return };
+        let now = Instant::now();
+        if now.saturating_duration_since(next) > LATE && !self.late_timers_may_fire() {
             return;
         }
         let mut due = self.due.take();
-        self.timers.borrow_mut().advance(Instant::now(), &mut due);
+        self.timers.borrow_mut().advance(now, &mut due);
         let ended = &self.counters.timers_ended;
         ended.set(ended.get() + due.len() as u64);
         for waker in due.drain(..) {
             waker.wake();
         }
         self.due.set(due);
+    }
+
+    #[cold]
+    fn late_timers_may_fire(&self) -> bool {
+        let found = self.counters.found.get();
+        self.late.borrow_mut().may_fire(Look {
+            turn: self.counters.turns.get(),
+            has_more: found >= EVENTS_PER_TURN as u64 || !self.fetchable.borrow().is_empty(),
+            polls: self.counters.polls.get(),
+            queued: self.queue.borrow().len(),
+            sources: self.sources.borrow().len(),
+        })
     }
 
     /// A turn: messages, tasks, the poller, timers.

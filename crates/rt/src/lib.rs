@@ -72,6 +72,7 @@ mod fetch;
 mod handle;
 mod inbox;
 mod io;
+mod late;
 mod link;
 pub mod net;
 mod operations;

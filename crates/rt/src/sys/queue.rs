@@ -36,6 +36,10 @@ impl RunQueue {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 impl Drop for RunQueue {

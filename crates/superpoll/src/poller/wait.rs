@@ -149,12 +149,11 @@ impl Poller {
             }
             self.delivery.end_collection(events, &mut self.table);
             let signals = self.signals();
-            match outcome {
-                Some(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
-                    return Err(error);
-                }
-                _ => {}
-            }
+            let interrupted = match outcome {
+                Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => true,
+                Some(Err(error)) => return Err(error),
+                _ => false,
+            };
             merge(&mut events.list, told);
             if !(self.delivery.invalid.is_empty() && self.delivery.unwatched.is_empty()) {
                 self.refuse_invalid();
@@ -168,7 +167,9 @@ impl Poller {
                 || !events.list.is_empty()
                 || events.is_completed()
                 || !self.refusals.is_empty()
-                || (deadline.is_over() && !signals.kicked)
+                // An interrupted call says nothing of what is ready. The process may have been stopped in it
+                // (SIGSTOP) for longer than the timeout, and much may have come since.
+                || (deadline.is_over() && !signals.kicked && !interrupted)
             {
                 return Ok(signals.woken);
             }

@@ -1,0 +1,146 @@
+//! Timers that are late after a pause.
+//!
+//! A thread can be stopped at any moment: by `SIGSTOP`, with its virtual machine, or because a task has computed for
+//! long. When it runs again, timers are due *and* bytes have come that those timers were to limit the wait for. Firing
+//! the timers first would throw away what has arrived: a wait that was interrupted has reported nothing, a wait
+//! reports only so many events, and what a task has read may still have to pass through other tasks.
+//!
+//! So a timer that is late is held back until the loop has caught up: until a wait which began after that was noticed
+//! has reported all that is ready, and the tasks that were due then have run. That is done twice, for tasks that are
+//! woken by tasks. Everything here is bounded, so that a loop that never comes to rest fires its timers too: the number
+//! of waits by the number of descriptors, and the tasks by how many were due.
+
+use std::time::Duration;
+
+/// A timer that fires so long after its deadline is late. Less is usual on a machine that is busy.
+pub(crate) const LATE: Duration = Duration::from_millis(10);
+
+/// How many times the tasks that are due run before late timers fire.
+const PASSES: u8 = 2;
+
+/// How many waits may find as much as a wait can report, and one for so many descriptors.
+const LOOKS: usize = 64;
+const SOURCES_PER_LOOK: usize = 32;
+
+/// The state of a loop after one of its waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// The number of the turn.
+    pub turn: u64,
+    /// There may be more to report, or to read, than the wait has brought.
+    pub has_more: bool,
+    /// How many times a task has been run so far.
+    pub polls: u64,
+    /// How many tasks are due.
+    pub queued: usize,
+    /// How many descriptors are registered.
+    pub sources: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Step {
+    /// Waits until a wait has reported everything.
+    Look { left: usize },
+    /// Waits until tasks have been run so many times.
+    Run { until: u64 },
+    #[default]
+    Fire,
+}
+
+/// Whether late timers may fire.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    step: Step,
+    passes: u8,
+    /// The turn of the last look.
+    turn: u64,
+}
+
+impl Late {
+    /// Returns whether timers that are late may fire now, after a turn's wait. Ask in each turn, as long as any are.
+    pub fn may_fire(&mut self, look: Look) -> bool {
+        let goes_on = look.turn == self.turn + 1 && !matches!(self.step, Step::Fire);
+        self.turn = look.turn;
+        if !goes_on {
+            // The wait that has just ended may have done so before the pause.
+            self.step = Step::Look { left: LOOKS + look.sources / SOURCES_PER_LOOK };
+            self.passes = PASSES;
+            return false;
+        }
+        if let Step::Run { until } = self.step
+            && look.polls < until
+        {
+            return false;
+        }
+        match &mut self.step {
+            Step::Look { left } if look.has_more && *left > 0 => *left -= 1,
+            _ if self.passes > 0 && look.queued > 0 => {
+                self.passes -= 1;
+                self.step = Step::Run { until: look.polls + look.queued as u64 };
+            }
+            _ => self.step = Step::Fire,
+        }
+        matches!(self.step, Step::Fire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop that is asked in each of its turns. Returns how many turns it took.
+    fn turns(late: &mut Late, from: u64, mut look: impl FnMut(u64, &mut Look)) -> u64 {
+        for nth in 0.. {
+            let mut now =
+                Look { turn: from + nth, has_more: false, polls: 0, queued: 0, sources: 0 };
+            look(nth, &mut now);
+            if late.may_fire(now) {
+                return nth;
+            }
+            assert!(nth < 10_000, "late timers fire after all");
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn with_nothing_to_do_one_more_wait_is_enough() {
+        let mut late = Late::default();
+        assert_eq!(turns(&mut late, 7, |_, _| {}), 1);
+        assert_eq!(turns(&mut late, 9, |_, _| {}), 1, "each pause has a wait of its own");
+    }
+
+    #[test]
+    fn tasks_run_that_a_wait_has_woken_and_those_that_they_wake() {
+        // 300 tasks at 128 a turn, each of which wakes another one.
+        let (mut polls, mut queued) = (0, 300);
+        let took = turns(&mut Late::default(), 1, |nth, look| {
+            if nth > 0 {
+                let ran = queued.min(128);
+                polls += ran;
+                queued += if polls <= 300 { 0 } else { ran };
+                queued -= ran;
+            }
+            (look.polls, look.queued) = (polls, queued as usize);
+        });
+        assert!(polls >= 300 && took >= 3, "{polls} in {took}");
+    }
+
+    #[test]
+    fn a_loop_that_never_rests_fires_its_timers() {
+        let mut polls = 0;
+        let took = turns(&mut Late::default(), 1, |_, look| {
+            polls += 128;
+            *look = Look { has_more: true, polls, queued: 128, sources: 3200, ..*look };
+        });
+        assert!(took <= (LOOKS + 3200 / SOURCES_PER_LOOK) as u64 + 4, "{took}");
+    }
+
+    #[test]
+    fn a_pause_that_was_over_without_a_timer_is_forgotten() {
+        let mut late = Late::default();
+        let look = |turn| Look { turn, has_more: false, polls: 0, queued: 0, sources: 1 };
+        assert!(!late.may_fire(look(3)));
+        assert!(!late.may_fire(look(20)), "another pause, with a wait of its own");
+        assert!(late.may_fire(look(21)));
+    }
+}
