@@ -89,6 +89,18 @@ fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
+/// Sends one byte of urgent data (`MSG_OOB`).
+///
+/// # Errors
+///
+/// What `send(2)` says.
+pub fn send_urgent(socket: impl AsFd) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads one byte, which outlives the call.
+    let sent = unsafe { libc::send(fd, b"u".as_ptr().cast(), 1, libc::MSG_OOB) };
+    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Shuts down a direction of a socket (`SHUT_RD`, `SHUT_WR` or `SHUT_RDWR`).
 ///
 /// # Errors

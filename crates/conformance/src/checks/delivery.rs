@@ -1,6 +1,8 @@
 //! Which events come, and how often: the modes.
 
+use std::fs::File;
 use std::io::{Read, Write, pipe};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use superpoll::{Interest, Mode, Readiness, Watch};
@@ -221,22 +223,54 @@ pub fn regular_files_are_always_ready(bench: &Bench) -> Outcome {
 }
 
 pub fn regular_files_obey_their_mode(bench: &Bench) -> Outcome {
+    obeys_its_mode(bench, &sys::regular_file()?)
+}
+
+pub fn devices_that_cannot_be_waited_for_are_as_files(bench: &Bench) -> Outcome {
+    let device = File::open("/dev/null")?;
+    obeys_its_mode(bench, &device)?;
+    let (reader, mut writer) = pipe()?;
+    let mut alone = vec![];
+    if bench.capabilities().read_closed_alone {
+        alone.extend([Interest::PRIORITY, Interest::READ_CLOSED]);
+    }
+    // There is nothing of that to tell, and that is no reason to refuse it.
+    for interest in alone {
+        let mut rig = bench.rig();
+        let key = rig.register(&device, interest)?;
+        let other = rig.register(&reader, Interest::READABLE)?;
+        expect(&mut rig, &[], &format!("{interest:?} of a device"))?;
+        rig.modify(key, Interest::READABLE)?;
+        expect(&mut rig, &[(key, IN)], "a device is readable")?;
+        rig.modify(key, interest)?;
+        writer.write_all(b"x")?;
+        let batch = rig.wait(8, None)?;
+        ensure!(batch == [(other, IN)], "a device hides others: {batch:?}");
+        sys::read(reader.as_raw_fd(), 8).map_err(std::io::Error::from_raw_os_error)?;
+    }
+    Ok(())
+}
+
+/// What is always ready is reported in each wait, once for each change, or once for each arming.
+fn obeys_its_mode(bench: &Bench, file: &File) -> Outcome {
     let caps = bench.capabilities();
-    let mut modes = vec![Mode::OneShot, Mode::Auto];
+    let mut modes = vec![Mode::Level, Mode::OneShot, Mode::Auto];
     modes.extend(caps.edge.then_some(Mode::Edge));
     modes.extend(caps.exclusive.then_some(Mode::Exclusive));
     for mode in modes {
         let mut rig = bench.rig();
-        let file = sys::regular_file()?;
-        let key = rig.register(&file, watch(mode))?;
+        let key = rig.register(file, watch(mode))?;
         expect(&mut rig, &[(key, IN)], &format!("a file, {mode:?}"))?;
-        let again = now(&mut rig)?;
-        let right = match mode {
-            Mode::Auto => again.is_empty() || again == [(key, IN)],
-            Mode::Exclusive => again == [(key, IN)],
-            _ => again.is_empty(),
-        };
-        ensure!(right, "a file, {mode:?}, second wait: {again:?}");
+        for _ in 0..3 {
+            let again = now(&mut rig)?;
+            let right = match mode {
+                // What is in a poll array is watched as a level.
+                Mode::Auto if !caps.reports_arrivals => again.is_empty() || again == [(key, IN)],
+                Mode::Level | Mode::Exclusive => again == [(key, IN)],
+                _ => again.is_empty(),
+            };
+            ensure!(right, "a file, {mode:?}, one more wait: {again:?}");
+        }
         rig.modify(key, Interest::WRITABLE)?;
         expect(&mut rig, &[(key, OUT)], &format!("a file, {mode:?}, modified"))?;
         rig.deregister(key)?;

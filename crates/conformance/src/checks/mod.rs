@@ -136,6 +136,7 @@ checks! {
         a_wait_replaces_the_events if always;
         regular_files_are_always_ready if always;
         regular_files_obey_their_mode if always;
+        devices_that_cannot_be_waited_for_are_as_files if always;
         told_readiness_is_delivered if always;
     }
     trouble {
@@ -146,6 +147,7 @@ checks! {
         error_rings_while_armed_and_only_then if always;
         read_closed_is_reported_if_asked_for if always;
         read_closed_needs_no_readable if |caps| caps.read_closed_alone;
+        priority_needs_no_readable if |caps| caps.read_closed_alone;
     }
     refusals {
         zero_limit_is_refused if always;

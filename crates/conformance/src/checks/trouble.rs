@@ -1,13 +1,15 @@
 //! Hang-ups, errors and half-closed streams.
 
 use std::io::{Write, pipe};
-use std::net::Shutdown;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use superpoll::{Interest, Mode, Readiness, Watch};
 
 use super::{Outcome, ensure, expect, now};
 use crate::bench::Bench;
+use crate::sys;
 
 const IN: Readiness = Readiness::READABLE;
 const HUP: Readiness = Readiness::HANG_UP;
@@ -127,6 +129,60 @@ pub fn read_closed_is_reported_if_asked_for(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, both), (other_key, IN)], "the peers will write no more")?;
     rig.modify(key, Interest::READABLE)?;
     expect(&mut rig, &[(key, IN), (other_key, IN)], "no longer asked for")
+}
+
+pub fn priority_needs_no_readable(bench: &Bench) -> Outcome {
+    let modes = [Mode::Level, Mode::OneShot, Mode::Auto, Mode::Edge];
+    let edge = bench.capabilities().edge;
+    for mode in modes.into_iter().filter(|&mode| edge || mode != Mode::Edge) {
+        for more in [Interest::NONE, Interest::READ_CLOSED, Interest::READABLE] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let stream = TcpStream::connect(listener.local_addr()?)?;
+            let (mut peer, _) = listener.accept()?;
+            let mut rig = bench.rig();
+            let watch = Watch::new(Interest::PRIORITY | more).mode(mode);
+            let key = rig.register(&stream, watch)?;
+            expect(&mut rig, &[], "nothing has arrived")?;
+            let asks_for_data = more == Interest::READABLE;
+            if asks_for_data {
+                // Most likely while the wait blocks, but that makes no difference.
+                let told = std::thread::scope(|scope| {
+                    scope.spawn(|| peer.write_all(b"x"));
+                    rig.wait(8, Some(bench.patience()))
+                })?;
+                ensure!(told == [(key, IN)], "a byte that is not urgent, {mode:?}: {told:?}");
+                rig.modify(key, watch.interest)?;
+            }
+            let told = std::thread::scope(|scope| {
+                let sending = scope.spawn(|| {
+                    if !asks_for_data {
+                        peer.write_all(b"x")?;
+                        let fd = stream.as_raw_fd();
+                        sys::poll(
+                            &mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }],
+                            -1,
+                        )?;
+                    }
+                    sys::send_urgent(&peer)
+                });
+                // A level that was read for is reported in the meantime.
+                let told = loop {
+                    let told = rig.wait(8, Some(bench.patience()))?;
+                    if told != [(key, IN)] {
+                        break told;
+                    }
+                    if mode == Mode::OneShot {
+                        rig.modify(key, watch.interest)?;
+                    }
+                };
+                sending.join().expect("it does not panic")?;
+                Ok::<_, super::Problem>(told)
+            })?;
+            let urgent = Readiness::PRIORITY | if asks_for_data { IN } else { Readiness::NONE };
+            ensure!(told == [(key, urgent)], "urgent data, {mode:?} and {more:?}: {told:?}");
+        }
+    }
+    Ok(())
 }
 
 pub fn read_closed_needs_no_readable(bench: &Bench) -> Outcome {

@@ -17,6 +17,11 @@
 //! should have stayed but ended, because the kernel found no place for a completion, is armed again, and that
 //! looks at the state; nothing is lost, but an edge may be told twice.
 //!
+//! The numbers of armings tell in which order polls were armed, too. A name has room for 31 bits of them, which a
+//! busy poller uses up within the hour. When they begin anew, each registration whose poll is armed is marked as
+//! armed in an earlier round (`begin_round`), which makes the order as good as that of a counter of 64 bits
+//! and takes one bit for a registration.
+//!
 //! A poll holds the open file. A descriptor that is closed while it is watched stays open for its peer until
 //! the poll is removed, so a removal is not left for the next wait ([`Backend::holds_files`]).
 
@@ -25,7 +30,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Synced};
 use crate::error::{Error, Result};
-use crate::interest::{Interest, Mode, Watch};
+use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::operation::{Operation, Progress, Ticket};
 use crate::sys::batch::{self, Batch};
@@ -33,17 +38,19 @@ use crate::sys::lasting::{self, Lasting};
 use crate::sys::poll::Slot;
 use crate::sys::uring::{Completion, Ring};
 
+mod arming;
 mod operations;
 mod outer;
 mod polls;
 
+use arming::unless_it_passes;
 use outer::Outer;
 use polls::Found;
 
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
 
-/// Armings come round here: what follows are names of operations, and no slot has it for a place that is none.
+/// Armings begin anew here: what follows are names of operations, and no slot has it for a place that is none.
 const ARMINGS: u32 = lasting::MARK;
 
 /// A wait does not go on fetching when it has so much more than there are polls.
@@ -55,8 +62,12 @@ pub struct Uring {
     ring: Ring,
     armings: u32,
     waits: u32,
-    /// Indices whose poll has ended and is to be armed again.
+    /// Indices whose poll has ended and is to be armed again, or that the ring has not taken yet.
     again: Vec<u32>,
+    /// Names of polls that are to be removed, and whose removal the ring has not taken yet.
+    leaving: Vec<u64>,
+    /// Whether the waker's poll has ended and the ring has not taken another one yet.
+    is_waker_due: bool,
     armed: usize,
     waker: Option<RawFd>,
     /// Reports of armings up to this one may be of a state that is over.
@@ -74,11 +85,6 @@ pub struct Uring {
 
 fn name(index: u32, arming: u32) -> u64 {
     u64::from(index) << 32 | u64::from(arming)
-}
-
-fn bits(interest: Interest, mode: Mode) -> u32 {
-    let flags = if mode == Mode::Exclusive { libc::EPOLLEXCLUSIVE as u32 } else { 0 };
-    u32::from(interest.poll_bits() as u16) | flags
 }
 
 /// In an account's events: the peer has closed one direction, which ends each poll for one report at once,
@@ -105,6 +111,8 @@ impl Uring {
             armings: 0,
             waits: 0,
             again: Vec::new(),
+            leaving: Vec::new(),
+            is_waker_due: false,
             armed: 0,
             waker: None,
             doubted: None,
@@ -118,59 +126,6 @@ impl Uring {
         })
     }
 
-    fn next_arming(&mut self) -> u32 {
-        self.armings = (self.armings + 1) % ARMINGS;
-        self.armings
-    }
-
-    fn arm(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        (interest, mode): (Interest, Mode),
-    ) -> io::Result<()> {
-        let arming = self.next_arming();
-        let slot = cx.table.slot_mut(index);
-        let (fd, again) = (slot.fd(), stays(mode) || slot.account_mut().events == HALF_CLOSED);
-        let calls = &mut cx.stats.calls;
-        self.ring.arm(calls, fd, bits(interest, mode), again, name(index, arming))?;
-        cx.table.slot_mut(index).set_place(Some(arming as usize));
-        self.armed += 1;
-        Ok(())
-    }
-
-    fn disarm(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<bool> {
-        let Some(arming) = cx.table.slot(index).place() else { return Ok(false) };
-        let name = name(index, arming as u32);
-        match self.outer {
-            // What another loop is told of stays to be fetched: a refusal would not be seen in time.
-            Some(_) => self.ring.cancel(&mut cx.stats.calls, name)?,
-            None => self.ring.remove(&mut cx.stats.calls, name)?,
-        }
-        self.is_removing = true;
-        self.ended(cx, index);
-        Ok(true)
-    }
-
-    fn ended(&mut self, cx: &mut Context<'_>, index: u32) {
-        cx.table.slot_mut(index).set_place(None);
-        self.armed -= 1;
-    }
-
-    /// Arms what has to be armed again and is still wanted.
-    fn arm_again(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        while let Some(&index) = self.again.last() {
-            let slot = cx.table.slot(index);
-            let due = slot.is_live() && slot.place().is_none();
-            let told = slot.told().filter(|(interest, _)| due && !interest.is_empty());
-            if let Some(watch) = told {
-                self.arm(cx, index, watch)?;
-            }
-            self.again.pop();
-        }
-        Ok(())
-    }
-
     /// Whether there are events to report, and nothing to tell or to ask first.
     fn knows_all(&mut self) -> bool {
         self.ring.has_completions() && !self.ring.has_changes() && !self.ring.has_more()
@@ -179,18 +134,19 @@ impl Uring {
     /// Which armings are of this wait, so that what they report is true now; from when on is noted
     /// before something is armed again. With nothing there already, all else is told as it happens.
     fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.ring.is_elsewhere() {
+        if self.ring.is_elsewhere() || self.ring.has_lost() {
             self.move_here(cx)?;
         }
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
         self.doubted = if nothing { None } else { Some(self.armings) };
-        self.arm_again(cx)?;
+        self.catch_up_with_ring(cx)?;
         if self.batch.is_waiting() {
             self.begin_actions(cx)?;
         }
         if !self.lasting.is_idle() {
-            self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
+            let told = self.lasting.tell(&mut cx.stats.calls, &mut self.ring);
             self.lasting.take_done(&mut cx.events.progress);
+            return unless_it_passes(told);
         }
         Ok(())
     }
@@ -206,9 +162,11 @@ impl Uring {
             let told = self.ring.submit(&mut cx.stats.calls);
             let fetched = self.fetch(cx);
             self.repeated |= !self.found.is_empty();
-            told?;
+            if told.is_err() {
+                return unless_it_passes(told);
+            }
             if !fetched && self.ring.has_changes() {
-                return Err(io::Error::other("the ring does not take more changes"));
+                return Ok(());
             }
         }
         Ok(())
@@ -238,32 +196,36 @@ impl Uring {
         self.batch.keep(&mut cx.events.completions);
     }
 
-    /// Has a ring of this thread's watch everything. An edge may be told a second time.
+    /// Has another ring, of this thread's, watch everything. An edge may be told a second time.
     #[cold]
     fn move_here(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.start_anew(cx)?;
-        self.arm_waker(cx)?;
+        self.is_waker_due = self.waker.is_some();
         for index in cx.table.indices() {
             let slot = cx.table.slot(index);
             if slot.is_live() && slot.told().is_some_and(|(interest, _)| !interest.is_empty()) {
                 self.again.push(index);
             }
         }
-        self.arm_again(cx)
+        self.catch_up_with_ring(cx)
     }
 
     /// A new ring, in which nothing is armed.
     fn start_anew(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let ring = Ring::new(&mut cx.stats.calls)?;
-        self.lasting.give_up(&mut cx.stats.calls, &mut self.ring);
+        // What is repeated after `ECANCELED` was not done; of what was lost that is not known.
+        let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
+        self.lasting.give_up(&mut cx.stats.calls, &mut self.ring, reason);
         self.ring = ring;
-        self.batch.give_up();
+        self.batch.give_up(reason);
         for index in cx.table.indices() {
             if cx.table.slot(index).fd() >= 0 {
                 cx.table.slot_mut(index).set_place(None);
             }
         }
         self.again.clear();
+        self.leaving.clear();
+        self.is_waker_due = false;
         self.found.clear();
         self.armed = 0;
         match &self.outer {
@@ -280,7 +242,7 @@ impl Uring {
     ) -> io::Result<Question<'a>> {
         let known = !self.found.is_empty() || cx.events.is_completed();
         let idle = !self.ring.has_completions() && !known;
-        let blocks = deadline != Deadline::Now && idle && cx.may_block();
+        let blocks = deadline != Deadline::Now && idle && !self.is_behind() && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
         self.ring.ask(&mut cx.stats.calls, 1, left)
     }
@@ -302,7 +264,9 @@ impl Uring {
             let number = answer.as_ref().err().and_then(io::Error::raw_os_error);
             match number {
                 // The time is over; or what is there has to be fetched before more can be told.
-                None | Some(libc::ETIME | libc::EBUSY | libc::EAGAIN) => {}
+                None | Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::ENOMEM) => {}
+                // The next wait begins with another ring.
+                Some(libc::EBADR) => self.ring.lose(),
                 Some(_) if self.ring.has_completions() => {}
                 Some(_) => {
                     self.keep_found();
@@ -344,14 +308,6 @@ impl Uring {
             cx.events.completions.push(done);
         }
     }
-
-    fn arm_waker(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(fd) = self.waker else { return Ok(()) };
-        let arming = self.next_arming();
-        // Each write to the counter is an arrival, so it never has to be read.
-        let events = libc::POLLIN as u32;
-        self.ring.arm(&mut cx.stats.calls, fd, events, true, name(WAKER, arming))
-    }
 }
 
 impl Backend for Uring {
@@ -365,12 +321,10 @@ impl Backend for Uring {
 
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
         let slot = cx.table.slot(index);
-        let failed =
-            |fd| move |source| Error::system("watching it with io_uring", Some(fd), source);
-        let (fd, watch) = (slot.fd(), slot.watch());
+        let watch = slot.watch();
         if !slot.is_live() {
             self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
-            let told = self.disarm(cx, index).map_err(failed(fd))?;
+            let told = self.disarm(cx, index);
             cx.table.slot_mut(index).set_told(None);
             return Ok(if told { Synced::Told } else { Synced::Saved });
         }
@@ -378,14 +332,17 @@ impl Backend for Uring {
         if slot.told() == Some(wanted) && !slot.is_renamed() {
             return Ok(Synced::Saved);
         }
-        let had = self.disarm(cx, index).map_err(failed(fd))?;
+        let had = self.disarm(cx, index);
         let slot = cx.table.slot_mut(index);
         slot.set_told(Some(wanted));
         slot.account_mut().events = 0;
         if watch.interest.is_empty() {
             return Ok(if had { Synced::Told } else { Synced::Saved });
         }
-        self.arm(cx, index, wanted).map_err(failed(fd))?;
+        if self.arm(cx, index, wanted).is_err() {
+            // That is the ring's affair and not the descriptor's. If it does not pass, the wait tells it.
+            self.again.push(index);
+        }
         Ok(Synced::Told)
     }
 
@@ -423,7 +380,9 @@ impl Backend for Uring {
                 .watch(&mut cx.stats.calls, fd)
                 .map_err(|source| Error::system("watching the waker", Some(fd), source))?;
         }
-        self.arm_waker(cx).map_err(|source| Error::system("watching the waker", Some(fd), source))
+        // The next wait tries again, and tells what does not pass.
+        let _ = self.arm_waker(cx);
+        Ok(())
     }
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
@@ -489,11 +448,12 @@ impl Backend for Uring {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
         }
+        self.tell_removals(cx)?;
         if let Some(outer) = &self.outer {
             if self.lasting.has_done() {
                 outer.announce()?;
             }
-            self.arm_again(cx)?;
+            self.catch_up_with_ring(cx)?;
             self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
         }
         self.ring.submit(&mut cx.stats.calls)?;
@@ -518,6 +478,7 @@ impl Backend for Uring {
 
     fn memory(&self) -> Memory {
         let own = self.again.capacity() * size_of::<u32>()
+            + self.leaving.capacity() * size_of::<u64>()
             + self.found.capacity() * size_of::<Found>()
             + self.batch.memory()
             + self.lasting.memory();

@@ -173,11 +173,11 @@ impl Batch {
         completion
     }
 
-    /// Gives up what has not been completed: its ring is gone.
-    pub fn give_up(&mut self) {
+    /// Gives up what has not been completed, with this error: its ring is gone.
+    pub fn give_up(&mut self, error: i32) {
         for mut entry in self.entries.drain(..) {
             if entry.owner != NOBODY {
-                self.kept.push((entry.owner, entry.end(-libc::ECANCELED as isize)));
+                self.kept.push((entry.owner, entry.end(-error as isize)));
             }
         }
         (self.told, self.under_way) = (0, 0);

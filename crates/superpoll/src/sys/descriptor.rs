@@ -2,12 +2,13 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use crate::costs::Kind;
 use crate::error::{Error, Result};
 use crate::stats::Calls;
+use crate::sys::epoll;
 use crate::sys::poll::{self, Slot};
 
 /// Whether the number is an open descriptor (`fcntl(F_GETFD)`).
@@ -24,10 +25,22 @@ pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Whether the descriptor can be waited for: files, directories and block devices are always ready.
+/// Whether the descriptor can be waited for: files, directories, block devices and devices as `/dev/null` are always
+/// ready. Not each file is: those of `/proc` and `/sys` that tell of a change can be waited for. So the kernel is asked
+/// for what is neither a socket nor a pipe, in the only way there is: epoll refuses what is always ready (`EPERM`).
 pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
-    let always = [libc::S_IFREG, libc::S_IFDIR, libc::S_IFBLK];
-    mode(calls, fd).is_none_or(|mode| !always.contains(&(mode & libc::S_IFMT)))
+    let Some(mode) = mode(calls, fd).map(|mode| mode & libc::S_IFMT) else { return true };
+    if matches!(mode, libc::S_IFSOCK | libc::S_IFIFO) {
+        return true;
+    }
+    match epoll::create(calls) {
+        Ok(set) => {
+            let added = epoll::control(calls, set.as_fd(), epoll::Operation::Add, fd, 0, 0);
+            !added.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
+        }
+        // Without a descriptor to ask with, the type has to do.
+        Err(_) => !matches!(mode, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK),
+    }
 }
 
 /// The type and permissions of the open file (`fstat(2)`).
@@ -149,7 +162,6 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-    use std::os::fd::AsFd;
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
     #[test]

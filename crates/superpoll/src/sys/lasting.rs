@@ -119,6 +119,11 @@ impl Lasting {
         self.live == 0 && self.waiting.is_empty() && self.done.is_empty()
     }
 
+    /// Whether something is to be told to the kernel.
+    pub fn is_untold(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether there is something to take that was done.
     pub fn has_done(&self) -> bool {
         !self.done.is_empty()
@@ -421,8 +426,10 @@ impl Lasting {
         live.map(|(number, place)| Ticket::new(number as u32, place.generation)).collect()
     }
 
-    /// Ends everything, because its ring is about to be given up. What was done is told, the rest is cancelled.
-    pub fn give_up(&mut self, calls: &mut Calls, ring: &mut Ring) {
+    /// Ends everything, because its ring is about to be given up. What was done is told, and of the rest that it has
+    /// ended with this error.
+    pub fn give_up(&mut self, calls: &mut Calls, ring: &mut Ring, error: i32) {
+        let ended = || io::Error::from_raw_os_error(error);
         self.waiting.clear();
         self.starved.clear();
         if self.live > 0 && !ring.is_forked() {
@@ -432,7 +439,7 @@ impl Lasting {
         for ticket in self.all() {
             let under_way = self.find(ticket).is_some_and(|entry| entry.due > 0);
             if !under_way {
-                self.end(ticket, Err(canceled()));
+                self.end(ticket, Err(ended()));
                 continue;
             }
             let Some(entry) = self.take_out(ticket) else { continue };
@@ -443,7 +450,7 @@ impl Lasting {
                 // The kernel may still use its memory, and nobody will learn when it is done.
                 let _ = ManuallyDrop::new(entry);
             }
-            let outcome = Err(canceled());
+            let outcome = Err(ended());
             self.done.push((ticket, Progress { token, last: true, outcome, memory: None }));
         }
         match self.buffers.take() {

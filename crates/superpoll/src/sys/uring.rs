@@ -127,6 +127,11 @@ pub struct Ring {
     files: Files,
     /// Whether removals that succeed need no answer (Linux 5.17).
     quiet_removals: bool,
+    /// Whether the kernel has dropped completions, for which it had no memory.
+    has_lost: bool,
+    /// For tests: the error of so many of the next calls that only tell changes.
+    #[cfg(test)]
+    pub failing: (i32, u32),
 }
 
 impl std::fmt::Debug for Ring {
@@ -178,7 +183,18 @@ impl Ring {
         }
         let quiet_removals = parameters.is_feature_skip_cqe_on_success();
         let name = (ring.as_raw_fd(), 0);
-        Ok(Ring { ring, owner, name, left: None, forks, files: Files::default(), quiet_removals })
+        Ok(Ring {
+            ring,
+            owner,
+            name,
+            left: None,
+            forks,
+            files: Files::default(),
+            quiet_removals,
+            has_lost: false,
+            #[cfg(test)]
+            failing: (0, 0),
+        })
     }
 
     /// A ring for so many changes and completions, and who owns it.
@@ -237,7 +253,7 @@ impl Ring {
         if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() }
     }
 
-    /// Notes what is to be told with the next call.
+    /// Notes what is to be told with the next call. The error is `EBUSY` if completions have to be fetched first.
     ///
     /// # Safety
     ///
@@ -253,7 +269,7 @@ impl Ring {
         }
         // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry) }
-            .map_err(|_| io::Error::other("the ring does not take more changes"))
+            .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
     }
 
     /// Notes as many entries as there is room for. The next one is asked for only when it can be taken.
@@ -347,8 +363,7 @@ impl Ring {
         let mut progress = true;
         while self.has_changes() || (progress && self.has_more()) {
             let before = self.ring.completion().len();
-            let told = self.ask(calls, 0, Some(Duration::ZERO))?.put();
-            match told {
+            match self.tell(calls) {
                 Ok(0) if self.has_changes() => {
                     return Err(io::Error::other("the kernel takes no changes"));
                 }
@@ -356,11 +371,37 @@ impl Ring {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Completions have to be fetched first.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(()),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.has_lost |= error.raw_os_error() == Some(libc::EBADR);
+                    return Err(error);
+                }
             }
             progress = self.ring.completion().len() != before;
         }
         Ok(())
+    }
+
+    /// The call that tells changes and waits for nothing.
+    fn tell(&mut self, calls: &mut Calls) -> io::Result<usize> {
+        #[cfg(test)]
+        if self.failing.1 > 0 {
+            self.failing.1 -= 1;
+            return Err(io::Error::from_raw_os_error(self.failing.0));
+        }
+        self.ask(calls, 0, Some(Duration::ZERO))?.put()
+    }
+
+    /// The kernel has said that it dropped completions (`EBADR`), which it says once: nobody knows of which polls and
+    /// operations, and nothing that they were will be told by this ring.
+    #[cold]
+    pub fn lose(&mut self) {
+        self.has_lost = true;
+    }
+
+    /// Whether completions were dropped, so that another ring has to watch from now on.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        self.has_lost
     }
 
     /// The call that tells all changes and waits until there are so many completions, or the time is

@@ -22,6 +22,7 @@ pub(super) const QUEUED: u16 = 512;
 pub(super) const PLAIN: u16 = 1024;
 pub(super) const PLACED: u16 = 2048;
 pub(super) const AWAY: u16 = 4096;
+pub(super) const EARLIER: u16 = 8192;
 
 /// One registration, as a back-end sees it.
 #[derive(Debug)]
@@ -92,6 +93,17 @@ impl Slot {
     /// Interest and mode the kernel was last told, if it knows the descriptor.
     pub fn told(&self) -> Option<(Interest, Mode)> {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
+    }
+
+    /// Whether the back-end has begun anew with the numbers of its places since it gave this one.
+    #[inline]
+    pub(crate) fn is_of_earlier_round(&self) -> bool {
+        self.is(EARLIER)
+    }
+
+    #[inline]
+    pub(crate) fn set_of_earlier_round(&mut self, on: bool) {
+        self.put(EARLIER, on);
     }
 
     /// Whether the kernel was last told this mode.

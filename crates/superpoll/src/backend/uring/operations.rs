@@ -54,7 +54,8 @@ impl Uring {
             }
             match self.ring.ask(&mut cx.stats.calls, 1, Some(REAPED))?.put() {
                 Err(error) if !self.ring.has_completions() => match error.raw_os_error() {
-                    Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::EINTR) => {}
+                    Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::ENOMEM | libc::EINTR) => {
+                    }
                     _ => return Err(error),
                 },
                 _ => {}
@@ -68,6 +69,6 @@ impl Uring {
 impl Drop for Uring {
     /// The kernel has to be done with the memory of operations before that is given back.
     fn drop(&mut self) {
-        self.lasting.give_up(&mut Calls::default(), &mut self.ring);
+        self.lasting.give_up(&mut Calls::default(), &mut self.ring, libc::ECANCELED);
     }
 }

@@ -5,7 +5,8 @@
 
 use std::io;
 
-use super::{ARMINGS, HALF_CLOSED, Uring, WAKER, stays};
+use super::arming::passes;
+use super::{HALF_CLOSED, Uring, WAKER, stays};
 use crate::backend::{Context, Deadline, Report};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode};
@@ -24,11 +25,6 @@ pub(super) struct Found {
     sure: bool,
 }
 
-/// Whether one number came after another; they come round.
-fn is_later(arming: u32, than: u32) -> bool {
-    arming != than && (arming + ARMINGS - than) % ARMINGS < ARMINGS / 2
-}
-
 impl Uring {
     /// Notes what the completion of a poll says, of its removal or of an operation.
     #[inline]
@@ -41,9 +37,7 @@ impl Uring {
     ) {
         if arming & REMOVAL != 0 {
             if completion.answer == -libc::EALREADY {
-                // A ring that takes no more changes is of no use any more.
-                let poll = completion.data & !u64::from(REMOVAL);
-                let _ = self.ring.cancel(&mut cx.stats.calls, poll);
+                self.cancel_poll(cx, completion.data & !u64::from(REMOVAL));
             }
             return;
         }
@@ -52,7 +46,7 @@ impl Uring {
         }
         if index == WAKER {
             if !completion.armed {
-                // With a ring that takes no more changes the waker is lost, and so is the poller.
+                // What the ring does not take now is left to the next wait.
                 let _ = self.arm_waker(cx);
             }
             return;
@@ -70,10 +64,7 @@ impl Uring {
         if completion.answer < 0 {
             match -completion.answer {
                 libc::EBADF => self.refuse(cx, index),
-                // It ran into something that passes.
-                libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ECANCELED => {
-                    self.again.push(index);
-                }
+                error if passes(error) => self.again.push(index),
                 // A file that is never what was asked for, and has nothing to wait for.
                 libc::EINVAL if !self.can_wait(cx, index) => {}
                 error => {
@@ -95,11 +86,15 @@ impl Uring {
         let whole = !interest.contains(Interest::READABLE | Interest::WRITABLE);
         // Who takes either trigger finds out by reading, which costs no more than asking.
         let trusting = slot.watch().mode == Mode::Auto;
-        let now = trusting || self.doubted.is_none_or(|last| is_later(arming, last));
+        let is_of_this_round = !slot.is_of_earlier_round();
+        let now = trusting || self.doubted.is_none_or(|last| arming > last && is_of_this_round);
         let last = std::mem::replace(&mut slot.account_mut().since, self.waits);
         self.repeated |= last == self.waits;
+        // A socket that wakes its readers names priority, too, whatever has arrived.
+        let named = readiness.contains(Readiness::PRIORITY);
         let key = cx.table.key(index);
-        self.found.push(Found { key, readiness, sure: now && (whole || !completion.armed) });
+        let sure = now && !named && (whole || !completion.armed);
+        self.found.push(Found { key, readiness, sure });
     }
 
     fn refuse(&mut self, cx: &mut Context<'_>, index: u32) {
@@ -131,14 +126,14 @@ impl Uring {
         }
         let mut active = 0;
         for place in 0..self.found.len() {
-            let Found { key, readiness, .. } = self.found[place];
+            let Found { key, readiness, sure } = self.found[place];
             let index = key.index();
             let slot = cx.table.slot_mut(index);
             let goes_on = stays(slot.watch().mode);
             if !goes_on && readiness.masked(slot.interest()).is_empty() {
                 // It was ready before this wait, or it is not what was asked for. A poll that stays says
                 // that only once.
-                if !readiness.is_empty() {
+                if sure || !readiness.is_empty() {
                     slot.account_mut().events = HALF_CLOSED;
                 }
                 if slot.told().is_some() {
@@ -147,7 +142,7 @@ impl Uring {
                 continue;
             }
             if !goes_on && slot.place().is_some() {
-                self.disarm(cx, index)?;
+                self.disarm(cx, index);
             }
             let slot = cx.table.slot_mut(index);
             slot.account_mut().events = 0;
@@ -194,7 +189,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Whether there is anything to wait for; not for files and directories.
+    /// Whether there is anything to wait for; not with files, directories and some devices.
     fn can_wait(&self, cx: &mut Context<'_>, index: u32) -> bool {
         descriptor::can_wait(&mut cx.stats.calls, cx.table.slot(index).fd())
     }

@@ -1,11 +1,11 @@
 //! What only this back-end can get wrong. Each test is left out where there is no io_uring.
 
 use std::collections::HashMap;
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::{Uring, name};
+use super::{ARMINGS, Uring, name};
 use crate::backend::stage::Stage;
 use crate::backend::{Backend, BackendKind};
 use crate::event::{Events, Readiness};
@@ -273,4 +273,175 @@ fn what_the_kernel_would_not_watch_is_refused_and_what_passes_is_tried_again() {
         assert_eq!(uring.again == [key.index()], again, "{error}");
         assert_eq!((uring.armed, stage.table.slot(key.index()).place()), (0, None));
     }
+}
+
+/// A poller whose back-end was prepared by hand.
+fn poller_on(uring: Uring) -> Poller {
+    Poller::builder().custom(uring).build().unwrap()
+}
+
+#[test]
+fn a_ring_that_takes_no_more_for_now_ends_no_registration() {
+    if poller().is_none() {
+        return;
+    }
+    const COUNT: usize = 600;
+    for error in [libc::EAGAIN, libc::ENOMEM, libc::EBUSY, libc::EINTR, libc::EBADR] {
+        let mut uring = Uring::new().unwrap();
+        // More changes than the queue has room for, which is not worked off at first.
+        uring.ring.failing = (error, 350);
+        let mut poller = poller_on(uring);
+        let waker = poller.waker().unwrap();
+        let (reader, writer) = ready_pipe();
+        let readers: Vec<OwnedFd> =
+            (0..COUNT).map(|_| OwnedFd::from(reader.try_clone().unwrap())).collect();
+        let mut keys: Vec<Key> = readers
+            .iter()
+            .map(|reader| poller.register(reader, Interest::READABLE).unwrap())
+            .collect();
+        let mut told = std::collections::HashSet::new();
+        for _ in 0..8 {
+            told.extend(found(&mut poller).into_iter().map(|(key, _)| key));
+        }
+        assert_eq!(told.len(), COUNT, "{error}");
+        waker.wake().unwrap();
+        let mut events = Events::with_limit(COUNT + 1);
+        poller.wait(&mut events, None).unwrap();
+        assert!(events.woken(), "{error}");
+        // Nor does it keep what it is to let go of.
+        for key in keys.drain(..) {
+            poller.deregister(key).unwrap();
+        }
+        assert_eq!(found(&mut poller), []);
+        drop((readers, reader));
+        let mut writer = writer;
+        while writer.write(b"x").is_ok() {
+            poller.flush();
+        }
+    }
+}
+
+#[test]
+fn a_removal_that_the_ring_does_not_take_is_told_later() {
+    if poller().is_none() {
+        return;
+    }
+    const COUNT: usize = 300;
+    let mut uring = Uring::new().unwrap();
+    let mut stage = Stage::new(COUNT);
+    let pipes: Vec<_> = (0..COUNT).map(|_| pipe().unwrap()).collect();
+    let edge = Watch::new(Interest::READABLE).mode(Mode::Edge);
+    let keys: Vec<Key> =
+        pipes.iter().map(|(reader, _)| stage.add(reader.as_raw_fd(), edge)).collect();
+    for key in &keys {
+        uring.sync(&mut stage.cx(), key.index()).unwrap();
+    }
+    uring.wait(&mut stage.cx(), crate::backend::Deadline::Now).unwrap();
+    uring.ring.failing = (libc::EAGAIN, u32::MAX);
+    for key in &keys {
+        stage.table.end(key.index(), false);
+        uring.sync(&mut stage.cx(), key.index()).unwrap();
+        assert_eq!(stage.table.slot(key.index()).place(), None);
+    }
+    assert!(!uring.leaving.is_empty(), "the queue is larger than this test believes");
+    assert!(uring.is_behind());
+    uring.ring.failing = (0, 0);
+    uring.settle(&mut stage.cx()).unwrap();
+    assert!(!uring.is_behind());
+    for (reader, mut writer) in pipes {
+        drop(reader);
+        assert!(writer.write_all(b"x").is_err(), "the ring holds a reader");
+    }
+}
+
+#[test]
+fn what_the_kernel_has_dropped_is_watched_by_another_ring() {
+    if poller().is_none() {
+        return;
+    }
+    for mode in [Mode::Level, Mode::Edge, Mode::Auto, Mode::OneShot] {
+        let mut uring = Uring::new().unwrap();
+        let mut stage = Stage::new(4);
+        let (reader, _writer) = ready_pipe();
+        let watch = Watch::new(Interest::READABLE).mode(mode);
+        let key = stage.add(reader.as_raw_fd(), watch);
+        uring.sync(&mut stage.cx(), key.index()).unwrap();
+        uring.settle(&mut stage.cx()).unwrap();
+        // Its completion is lost.
+        while uring.ring.fetch().is_some() {}
+        let dropped = io::Error::from_raw_os_error(libc::EBADR);
+        uring.hear(&mut stage.cx(), crate::backend::Deadline::Now, Err(dropped)).unwrap();
+        assert_eq!(stage.delivered(), []);
+        uring.wait(&mut stage.cx(), crate::backend::Deadline::Now).unwrap();
+        assert_eq!(stage.delivered(), [(key, Readiness::READABLE)], "{mode:?}");
+    }
+}
+
+#[test]
+fn the_order_of_armings_outlasts_their_numbers() {
+    if poller().is_none() {
+        return;
+    }
+    let now = crate::backend::Deadline::Now;
+    // The edge is armed here, and a level there: long after, in the next round, right before the numbers begin anew.
+    for (first, second) in [
+        (0, ARMINGS / 2),
+        (0, ARMINGS / 2 + 7),
+        (7, ARMINGS - 40),
+        (ARMINGS - 3, ARMINGS - 1),
+        (ARMINGS - 2, 0),
+        (ARMINGS / 2 + 1, 5),
+        (ARMINGS - 9, ARMINGS / 2 - 40),
+    ] {
+        let mut uring = Uring::new().unwrap();
+        let mut stage = Stage::new(4);
+        let (mut edge, mut edge_writer) = pipe().unwrap();
+        let (mut level, mut level_writer) = pipe().unwrap();
+        uring.armings = first;
+        let watch = Watch::new(Interest::READABLE).mode(Mode::Edge);
+        let key = stage.add(edge.as_raw_fd(), watch);
+        uring.sync(&mut stage.cx(), key.index()).unwrap();
+        if second <= first {
+            uring.armings = ARMINGS - 1;
+            assert!(uring.next_arming(&mut stage.table) == 1);
+        }
+        uring.armings = uring.armings.max(second);
+        let other = stage.add(level.as_raw_fd(), Interest::READABLE);
+        uring.sync(&mut stage.cx(), other.index()).unwrap();
+        let mut told = 0;
+        for _ in 0..20 {
+            // One more arming in each round, and an arrival that is over before the wait.
+            level_writer.write_all(b"x").unwrap();
+            uring.settle(&mut stage.cx()).unwrap();
+            uring.wait(&mut stage.cx(), now).unwrap();
+            level.read_exact(&mut [0]).unwrap();
+            edge_writer.write_all(b"x").unwrap();
+            edge.read_exact(&mut [0]).unwrap();
+            stage.events.empty();
+            uring.wait(&mut stage.cx(), now).unwrap();
+            told += usize::from(stage.delivered().iter().any(|&(told, _)| told == key));
+            stage.events.empty();
+        }
+        assert_eq!(told, 0, "of armings from {first} and {second} on");
+        edge_writer.write_all(b"x").unwrap();
+        uring.wait(&mut stage.cx(), now).unwrap();
+        assert_eq!(stage.delivered(), [(key, Readiness::READABLE)]);
+    }
+}
+
+#[test]
+fn what_cannot_be_waited_for_is_told_from_what_can() {
+    use crate::sys::descriptor::can_wait;
+    let calls = &mut crate::Calls::default();
+    let (reader, _writer) = pipe().unwrap();
+    let can = |path: &str| {
+        std::fs::File::open(path)
+            .map(|file| can_wait(&mut crate::Calls::default(), file.as_raw_fd()))
+    };
+    assert!(can_wait(calls, reader.as_raw_fd()));
+    assert_eq!((calls.fstat, calls.total()), (1, 1));
+    assert_eq!(can("/dev/null").ok(), Some(false));
+    assert_eq!(can("/").ok(), Some(false));
+    assert_eq!(can("/proc/self/exe").ok(), Some(false));
+    assert_eq!(can("/proc/self/mounts").ok(), Some(true), "it tells of each mount");
 }

@@ -162,7 +162,7 @@ mod tests {
 
     impl Drop for Stage {
         fn drop(&mut self) {
-            self.lasting.give_up(&mut self.calls, &mut self.ring);
+            self.lasting.give_up(&mut self.calls, &mut self.ring, libc::ECANCELED);
         }
     }
 

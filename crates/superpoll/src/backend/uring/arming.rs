@@ -1,0 +1,180 @@
+//! Telling the ring what to watch: arming, removing, and what it has not taken.
+//!
+//! A ring that takes no more for now (the kernel has no memory, or completions have to be fetched first) ends no
+//! registration. What it did not take is kept, and a wait does not block before it is told.
+
+use std::io;
+
+use super::{ARMINGS, HALF_CLOSED, Uring, WAKER, name, stays};
+use crate::backend::Context;
+use crate::interest::{Interest, Mode};
+use crate::table::Table;
+
+/// What a poll is asked for. Where the bits of a wake-up are known, io_uring leaves `POLLPRI` out when it compares
+/// them with what a poll is for (`IO_ASYNC_POLL_COMMON` of `io_uring/poll.c`), so that one for priority alone would
+/// sleep through the arrival of urgent data. What wakes for `POLLPRI` wakes for `POLLRDBAND` as well.
+fn bits(interest: Interest, mode: Mode) -> u32 {
+    let flags = if mode == Mode::Exclusive { libc::EPOLLEXCLUSIVE as u32 } else { 0 };
+    let both = Interest::PRIORITY | Interest::READABLE;
+    let band = if interest & both == Interest::PRIORITY { libc::POLLRDBAND as u32 } else { 0 };
+    u32::from(interest.poll_bits() as u16) | band | flags
+}
+
+/// Whether this error of a call, or of a poll's completion, says nothing of the descriptor, and passes.
+pub(super) fn passes(error: i32) -> bool {
+    matches!(
+        error,
+        libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS | libc::EBUSY | libc::ECANCELED
+    )
+}
+
+/// Leaves what a ring has not taken to the next wait, if it may take it then.
+pub(super) fn unless_it_passes(told: io::Result<()>) -> io::Result<()> {
+    match told {
+        Err(error) if !error.raw_os_error().is_some_and(passes) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Uring {
+    pub(super) fn next_arming(&mut self, table: &mut Table) -> u32 {
+        self.armings += 1;
+        if self.armings == ARMINGS {
+            self.begin_round(table);
+        }
+        self.armings
+    }
+
+    /// Begins anew with the numbers of armings: what is armed by now was armed before all that will be.
+    #[cold]
+    fn begin_round(&mut self, table: &mut Table) {
+        self.armings = 1;
+        self.doubted = self.doubted.map(|_| 0);
+        for index in table.indices() {
+            let slot = table.slot_mut(index);
+            if slot.fd() >= 0 && slot.place().is_some() {
+                slot.set_of_earlier_round(true);
+            }
+        }
+    }
+
+    pub(super) fn arm(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        (interest, mode): (Interest, Mode),
+    ) -> io::Result<()> {
+        let arming = self.next_arming(cx.table);
+        let slot = cx.table.slot_mut(index);
+        let (fd, again) = (slot.fd(), stays(mode) || slot.account_mut().events == HALF_CLOSED);
+        let calls = &mut cx.stats.calls;
+        self.ring.arm(calls, fd, bits(interest, mode), again, name(index, arming))?;
+        let slot = cx.table.slot_mut(index);
+        slot.set_of_earlier_round(false);
+        slot.set_place(Some(arming as usize));
+        self.armed += 1;
+        Ok(())
+    }
+
+    pub(super) fn disarm(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        let Some(arming) = cx.table.slot(index).place() else { return false };
+        let name = name(index, arming as u32);
+        let told = match self.outer {
+            // What another loop is told of stays to be fetched: a refusal would not be seen in time.
+            Some(_) => self.ring.cancel(&mut cx.stats.calls, name),
+            None => self.ring.remove(&mut cx.stats.calls, name),
+        };
+        if told.is_err() {
+            self.leaving.push(name);
+        }
+        self.is_removing = true;
+        self.ended(cx, index);
+        true
+    }
+
+    /// Cancels a poll whose removal was refused.
+    pub(super) fn cancel_poll(&mut self, cx: &mut Context<'_>, name: u64) {
+        if self.ring.cancel(&mut cx.stats.calls, name).is_err() {
+            self.leaving.push(name);
+        }
+    }
+
+    pub(super) fn ended(&mut self, cx: &mut Context<'_>, index: u32) {
+        cx.table.slot_mut(index).set_place(None);
+        self.armed -= 1;
+    }
+
+    /// Tells the ring what it has not taken so far, and arms what has to be armed again. What it does not take now,
+    /// for a reason that passes, is left.
+    #[inline]
+    pub(super) fn catch_up_with_ring(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.tell_ring(cx) {
+            Ok(()) => Ok(()),
+            Err(_) => self.make_room_and_tell(cx),
+        }
+    }
+
+    /// The same with a ring whose queue is full, and that may take more once it is rid of its completions.
+    #[cold]
+    fn make_room_and_tell(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.fetch_early(cx);
+        let told = self.tell_ring(cx);
+        if let Some(outer) = &self.outer {
+            // There is something for a wait that the ring does not announce: what was fetched, or left.
+            outer.announce()?;
+        }
+        unless_it_passes(told)
+    }
+
+    #[inline]
+    fn tell_ring(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.tell_removals(cx)?;
+        if self.is_waker_due {
+            self.arm_waker(cx)?;
+        }
+        self.arm_again(cx)
+    }
+
+    /// Tells the ring which polls are to be removed that it has not been told of.
+    pub(super) fn tell_removals(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while let Some(&name) = self.leaving.last() {
+            self.ring.cancel(&mut cx.stats.calls, name)?;
+            self.leaving.pop();
+        }
+        Ok(())
+    }
+
+    /// Whether the ring has not taken everything that a wait has to tell it before it may block.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.again.is_empty()
+            || !self.leaving.is_empty()
+            || self.is_waker_due
+            || self.batch.is_untold()
+            || self.lasting.is_untold()
+    }
+
+    /// Arms what has to be armed again and is still wanted.
+    fn arm_again(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while let Some(&index) = self.again.last() {
+            let slot = cx.table.slot(index);
+            let due = slot.is_live() && slot.place().is_none();
+            let told = slot.told().filter(|(interest, _)| due && !interest.is_empty());
+            if let Some(watch) = told {
+                self.arm(cx, index, watch)?;
+            }
+            self.again.pop();
+        }
+        Ok(())
+    }
+
+    pub(super) fn arm_waker(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(fd) = self.waker else { return Ok(()) };
+        self.is_waker_due = true;
+        let arming = self.next_arming(cx.table);
+        // Each write to the counter is an arrival, so it never has to be read.
+        let events = libc::POLLIN as u32;
+        self.ring.arm(&mut cx.stats.calls, fd, events, true, name(WAKER, arming))?;
+        self.is_waker_due = false;
+        Ok(())
+    }
+}
