@@ -22,7 +22,7 @@ use super::cursor::{Asked, Cursor};
 use super::frames::Frames;
 use super::hub::{self, Hub, Message};
 use super::mailbox::{End, Mailbox};
-use super::{events, poll, socket};
+use super::{events, replay, socket};
 use crate::body::Body;
 use crate::config::Channel;
 use crate::exchange::Exchange;
@@ -83,6 +83,8 @@ pub(super) enum At {
 /// What is on its way to subscribers: some messages, and the forms they are given in, made once.
 struct Letter {
     messages: Vec<Message>,
+    /// What its messages cost.
+    cost: u64,
     options: Channel,
     frames: Option<Frames>,
     /// The answer to long-polls from one of the messages on.
@@ -301,7 +303,7 @@ impl Desk {
                 drop(places);
                 self.leave(index);
                 if let Some(parked) = self.lot.take(key) {
-                    self.answer_poll(parked, letter.answer(first, self));
+                    Desk::answer_poll(parked, letter.answer(first, self));
                 }
             }
             At::Socket(key, _) => {
@@ -355,7 +357,7 @@ impl Letter {
             _ => {
                 let messages = &self.messages[first..];
                 let last = messages.last().map_or(0, |message| message.id);
-                let answer = poll::json(messages, false, desk.cursor(last));
+                let answer = replay::json(messages, false, desk.cursor(last));
                 self.answer = Some((first, answer.clone()));
                 answer
             }
@@ -383,8 +385,9 @@ fn letter(messages: &mut VecDeque<Message>, options: &Channel) -> Letter {
         bytes <= LETTER
     };
     let count = messages.iter().take_while(|message| fits(message)).count().max(1);
-    let messages = messages.drain(..count.min(messages.len())).collect();
-    Letter { messages, options: options.clone(), frames: None, answer: None }
+    let messages: Vec<Message> = messages.drain(..count.min(messages.len())).collect();
+    let cost = messages.iter().map(hub::cost).sum();
+    Letter { messages, cost, options: options.clone(), frames: None, answer: None }
 }
 
 /// Takes what is published to the subscribers of a desk, until it is closed.
@@ -401,6 +404,7 @@ async fn deliver(desk: Weak<Desk>, hub: Arc<Hub>, outlet: usize) {
                 drop(desk);
                 yield_now().await;
             }
+            hub.delivered(outlet, letter.cost);
         }
     }
 }

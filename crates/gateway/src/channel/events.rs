@@ -27,6 +27,9 @@ const RETRY: u32 = 2000;
 /// How much is written in one piece, give or take a message.
 const PIECE: usize = 16 << 10;
 
+/// What an event of one line has next to its message.
+const LINES: usize = 64;
+
 /// What keeps reverse proxies from collecting events.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
@@ -43,12 +46,13 @@ impl Desk {
         }
         let since = self.hub.join(self.outlet, asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
-        let mailbox = Rc::new(Mailbox::new(since.messages));
-        let member = self.enter(since.last, At::Task(mailbox.clone()));
+        let (missed_some, last) = (since.missed, since.last);
+        let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
+        let member = self.enter(last, At::Task(mailbox.clone()));
         // Who loses the connection before the first message knows what to ask for.
         let cursor = self.cursor(start);
         let mut text = format!("retry: {RETRY}\nid: {cursor}\n\n");
-        if since.missed {
+        if missed_some {
             missed(&mut text, cursor);
         }
         let silence = self.hub.silence();
@@ -112,13 +116,15 @@ impl http_body::Body for Events {
         this.mailbox.remember(cx);
         let mut text = std::mem::take(&mut this.text);
         while text.len() < PIECE
-            && let Some(message) = this.mailbox.take()
+            && let Some(message) = this.mailbox.take(&this.member.desk.hub)
         {
             let desk = &this.member.desk;
             if message.id > this.last + 1 {
                 missed(&mut text, desk.cursor(message.id - 1));
             }
             this.last = message.id;
+            // Growing step by step would leave it with twice what it needs.
+            text.reserve_exact(message.data.len() + LINES);
             event(&mut text, &message, desk.cursor(message.id));
         }
         if text.is_empty() && this.mailbox.ended().is_some() {

@@ -25,6 +25,14 @@ pub(super) fn write(message: &Message, to: &mut Vec<u8>) {
     let _ = Frame::message(message.data.clone(), OpCode::Data(kind), true).format(to);
 }
 
+/// Appends the header of a message's frame.
+pub(super) fn write_header(message: &Message, to: &mut Vec<u8>) {
+    let kind = if message.is_text { Data::Text } else { Data::Binary };
+    let header = FrameHeader { opcode: OpCode::Data(kind), ..FrameHeader::default() };
+    // Writing to memory cannot fail.
+    let _ = header.format(message.data.len() as u64, to);
+}
+
 /// Messages as frames, one after the other, made once for all that they are sent to.
 pub(super) struct Frames {
     bytes: Bytes,

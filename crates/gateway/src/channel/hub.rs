@@ -1,18 +1,19 @@
 //! The channel itself, which all engines share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use slab::Slab;
 use superpoll_rt::time;
 
 use super::cursor::Cursor;
-use crate::config::Channel;
+use super::room::{Busy, LINE, Line, Turn};
+use crate::config::{Channel, Slow};
 use crate::succession::ledger::{Ledger, encode_message};
 
 /// After so many messages the oldest are taken out of the ledger.
@@ -60,6 +61,8 @@ pub struct Counters {
     pub left_out: AtomicU64,
     /// Subscribers that were disconnected because they are slow.
     pub disconnected: AtomicU64,
+    /// Messages that were refused because those before them were not delivered in time.
+    pub refused: AtomicU64,
 }
 
 /// One desk's part of a hub.
@@ -68,14 +71,36 @@ struct Outlet {
     subscribers: usize,
     /// What the desk has not taken yet; empty where there are no subscribers.
     queue: Vec<Message>,
+    /// What the queue costs, and what the desk has taken of it and not delivered yet.
+    bytes: u64,
     waker: Option<Waker>,
+}
+
+/// What a message costs next to its data.
+pub(super) const EACH: u64 = size_of::<Message>() as u64;
+
+/// What a message costs.
+pub(super) fn cost(message: &Message) -> u64 {
+    message.data.len() as u64 + EACH
+}
+
+/// Messages of the history, for a subscriber that is sent them bit by bit.
+pub(super) struct Kept {
+    /// Some of them, in order; none if all that were asked for are gone.
+    pub messages: Vec<Message>,
+    /// What is done about a subscriber for which some are gone.
+    pub slow: Slow,
 }
 
 struct State {
     options: Channel,
     log: VecDeque<Message>,
     last: u64,
-    outlets: Slab<Outlet>,
+    /// By numbers that are used once: a desk that has ended takes nothing of another one's.
+    outlets: BTreeMap<usize, Outlet>,
+    opened: usize,
+    /// Publishers that wait.
+    line: Line,
     /// Where messages are written down, and in which space, if they are.
     ledger: Option<(Arc<dyn Ledger>, u64)>,
     /// Another server goes on with it.
@@ -119,7 +144,9 @@ impl Hub {
             options,
             log: messages.into(),
             last,
-            outlets: Slab::new(),
+            outlets: BTreeMap::new(),
+            opened: 0,
+            line: Line::default(),
             ledger: None,
             is_closed: false,
             gathered,
@@ -163,7 +190,11 @@ impl Hub {
 
     /// Takes no message any more: another server goes on with it.
     pub(crate) fn hand_over(&self) {
-        self.state().is_closed = true;
+        let mut state = self.state();
+        state.is_closed = true;
+        let wakers = state.line.all();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -186,7 +217,7 @@ impl Hub {
     /// How many subscribers there are.
     #[must_use]
     pub fn subscribers(&self) -> usize {
-        self.state().outlets.iter().map(|(_, outlet)| outlet.subscribers).sum()
+        self.state().outlets.values().map(|outlet| outlet.subscribers).sum()
     }
 
     /// The last message's id; zero before the first.
@@ -213,6 +244,9 @@ impl Hub {
         if state.gathered.is_none() {
             state.shorten();
         }
+        let next = state.next_publisher();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
     }
 
     /// All subscribers of the server before are here: from now on the log is as long as the configuration says.
@@ -225,6 +259,9 @@ impl Hub {
 
     /// Publishes a message, which is text if it is UTF-8, and tells its id; none if another server goes on with the
     /// channel, which is where it has to be published.
+    ///
+    /// It neither waits nor refuses: a program that publishes more than it is sure that subscribers are delivered
+    /// awaits [`room`](Hub::room) before.
     pub fn publish(&self, data: impl Into<Bytes>) -> Option<u64> {
         let data = data.into();
         let is_text = std::str::from_utf8(&data).is_ok();
@@ -246,8 +283,9 @@ impl Hub {
         if let Some((ledger, space)) = &state_now.ledger {
             ledger.keep(*space, id, &encode_message(&message));
         }
-        for (_, outlet) in &mut state_now.outlets {
+        for outlet in state_now.outlets.values_mut() {
             if outlet.subscribers > 0 {
+                outlet.bytes += cost(&message);
                 outlet.queue.push(message.clone());
                 wakers.extend(outlet.waker.take());
             }
@@ -261,6 +299,97 @@ impl Hub {
         Some(id)
     }
 
+    /// Waits until the messages on their way to each engine are less than `queue_bytes`.
+    ///
+    /// Cancel safe: nothing is published, and publishers that wait behind this one move up.
+    pub async fn room(self: &Arc<Hub>) {
+        let mut turn = Turn::new(self);
+        // What a program holds meanwhile is its own.
+        let _ = poll_fn(|cx| turn.poll(0, cx)).await;
+    }
+
+    /// Whether a message may be published at once.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.state();
+        state.line.is_empty() && state.has_room()
+    }
+
+    /// Ready when a publisher, whose place in the line that is, may publish a message.
+    pub(super) fn poll_room(
+        &self,
+        ticket: &mut Option<u64>,
+        bytes: u64,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Busy>> {
+        let mut state = self.state();
+        if state.is_closed || (state.line.is_first(*ticket) && state.has_room()) {
+            let next = ticket.take().and_then(|ticket| {
+                state.line.leave(ticket);
+                state.line.first()
+            });
+            drop(state);
+            next.into_iter().for_each(Waker::wake);
+            return Poll::Ready(Ok(()));
+        }
+        match *ticket {
+            Some(ticket) => state.line.remember(ticket, cx),
+            None if state.line.bytes() + bytes > state.options.queue_bytes.saturating_mul(LINE) => {
+                return Poll::Ready(Err(Busy));
+            }
+            None => *ticket = Some(state.line.enter(bytes, cx)),
+        }
+        Poll::Pending
+    }
+
+    /// Gives up a place in the line.
+    pub(super) fn leave_line(&self, ticket: u64) {
+        let mut state = self.state();
+        state.line.leave(ticket);
+        let next = state.line.first();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether a message may be published if nobody waits.
+    #[cfg(test)]
+    pub(super) fn has_room_but_for_the_line(&self) -> bool {
+        self.state().has_room()
+    }
+
+    /// What is on its way to a desk.
+    #[cfg(test)]
+    pub(super) fn on_their_way(&self, outlet: usize) -> u64 {
+        let state = self.state();
+        let outlet = &state.outlets[&outlet];
+        if outlet.subscribers > 0 { outlet.bytes } else { 0 }
+    }
+
+    /// A desk has delivered messages that cost so much.
+    pub(super) fn delivered(&self, outlet: usize, bytes: u64) {
+        let mut state = self.state();
+        if let Some(outlet) = state.outlets.get_mut(&outlet) {
+            outlet.bytes = outlet.bytes.saturating_sub(bytes);
+        }
+        let next = state.next_publisher();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Messages of the history from one on up to another, as long as they cost so much at most, and one in any case. If
+    /// the first ones are gone, it begins with the oldest that is kept.
+    pub(super) fn kept(&self, from: u64, last: u64, bytes: u64) -> Kept {
+        let state = self.state();
+        let first = state.last - state.log.len() as u64 + 1;
+        let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
+        let mut sum = 0;
+        let messages = state.log.iter().skip(skip).take_while(|message| {
+            let is_first = sum == 0;
+            sum += cost(message);
+            message.id <= last && (is_first || sum <= bytes)
+        });
+        Kept { messages: messages.cloned().collect(), slow: state.options.slow }
+    }
+
     /// What was published after a place, or, without one, what is published from now on, which is nothing yet.
     #[must_use]
     pub fn since(&self, after: Option<Cursor>) -> Since {
@@ -269,20 +398,27 @@ impl Hub {
 
     /// Opens an outlet for a desk.
     pub(super) fn open(&self) -> usize {
-        self.state().outlets.insert(Outlet::default())
+        let mut state = self.state();
+        let number = state.opened;
+        state.opened += 1;
+        state.outlets.insert(number, Outlet::default());
+        number
     }
 
     /// Closes one, and wakes who takes from it.
     pub(super) fn close(&self, outlet: usize) {
-        let closed = self.state().outlets.try_remove(outlet);
-        closed.and_then(|outlet| outlet.waker).into_iter().for_each(Waker::wake);
+        let mut state = self.state();
+        let closed = state.outlets.remove(&outlet);
+        let next = state.next_publisher();
+        drop(state);
+        closed.and_then(|outlet| outlet.waker).into_iter().chain(next).for_each(Waker::wake);
     }
 
     /// Counts a subscriber in, and tells what it has missed. What comes later goes through the outlet, together with
     /// some of what it is told now.
     pub(super) fn join(&self, outlet: usize, after: Option<Cursor>) -> Since {
         let mut state = self.state();
-        if let Some(outlet) = state.outlets.get_mut(outlet) {
+        if let Some(outlet) = state.outlets.get_mut(&outlet) {
             outlet.subscribers += 1;
         }
         state.since(after, self.epoch)
@@ -290,12 +426,16 @@ impl Hub {
 
     /// Counts a subscriber out.
     pub(super) fn leave(&self, outlet: usize) {
-        if let Some(outlet) = self.state().outlets.get_mut(outlet) {
-            outlet.subscribers -= 1;
-            if outlet.subscribers == 0 {
-                outlet.queue = Vec::new();
-            }
+        let mut state = self.state();
+        let Some(outlet) = state.outlets.get_mut(&outlet) else { return };
+        outlet.subscribers -= 1;
+        if outlet.subscribers == 0 {
+            let dropped = std::mem::take(&mut outlet.queue);
+            outlet.bytes = outlet.bytes.saturating_sub(dropped.iter().map(cost).sum());
         }
+        let next = state.next_publisher();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
     }
 
     /// Takes what there is for a desk, as soon as there is something; none if its outlet was closed.
@@ -305,7 +445,7 @@ impl Hub {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Vec<Message>>> {
         let mut state = self.state();
-        let Some(outlet) = state.outlets.get_mut(outlet) else { return Poll::Ready(None) };
+        let Some(outlet) = state.outlets.get_mut(&outlet) else { return Poll::Ready(None) };
         if outlet.queue.is_empty() {
             outlet.waker = Some(cx.waker().clone());
             return Poll::Pending;
@@ -315,6 +455,19 @@ impl Hub {
 }
 
 impl State {
+    /// Whether no engine has more to deliver than it may. One message always fits.
+    fn has_room(&self) -> bool {
+        let most = self.options.queue_bytes;
+        self.outlets
+            .values()
+            .all(|outlet| outlet.subscribers == 0 || outlet.bytes == 0 || outlet.bytes < most)
+    }
+
+    /// The publisher whose turn it is, if it may publish.
+    fn next_publisher(&self) -> Option<Waker> {
+        self.line.first().filter(|_| self.has_room())
+    }
+
     /// Has a message kept, and others dropped for it.
     fn keep(&mut self, message: Message) {
         if let Some(gathered) = &mut self.gathered {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
-use super::hub::Message;
+use super::hub::{self, Hub, Message, Since, cost};
 use crate::config::{Channel, Slow};
 
 /// Why a subscriber gets nothing any more.
@@ -16,18 +16,18 @@ pub(super) enum End {
     Retired,
 }
 
-/// What a message costs beside its data.
-const EACH: u64 = size_of::<Message>() as u64;
-
-fn cost(message: &Message) -> u64 {
-    message.data.len() as u64 + EACH
-}
+/// How much of the history is taken over at a time.
+const FETCHED: u64 = 64 << 10;
 
 /// Messages for one subscriber, within the limits of its channel.
 #[derive(Default)]
 pub(super) struct Mailbox {
-    /// What the subscriber had missed when it came, which does not count against the limits.
+    /// What the subscriber had missed when it came, as far as it was taken from the history, which does not count
+    /// against the limits.
     replay: RefCell<VecDeque<Message>>,
+    /// The rest of that: the next message and the last one. It stays in the history until it is wanted, since a
+    /// subscriber who reads nothing would hold all of a history that others have long left behind.
+    rest: Cell<Option<(u64, u64)>>,
     queue: RefCell<VecDeque<Message>>,
     bytes: Cell<u64>,
     end: Cell<Option<End>>,
@@ -45,8 +45,18 @@ pub(super) struct Put {
 
 impl Mailbox {
     /// Begins with what was missed.
-    pub fn new(replay: Vec<Message>) -> Mailbox {
-        Mailbox { replay: RefCell::new(replay.into()), ..Mailbox::default() }
+    pub fn new(since: Since, options: &Channel) -> Mailbox {
+        let Since { mut messages, last, .. } = since;
+        let mut sum = 0;
+        let fits = messages.iter().take_while(|message| {
+            sum += cost(message);
+            sum <= options.backlog_bytes
+        });
+        let count = fits.count().max(1);
+        let rest = messages.get(count).map(|message| (message.id, last));
+        messages.truncate(count);
+        let (replay, rest) = (RefCell::new(messages.into()), Cell::new(rest));
+        Mailbox { replay, rest, ..Mailbox::default() }
     }
 
     /// Adds a message. What does not fit is dealt with as the channel says; a single message always fits.
@@ -80,8 +90,27 @@ impl Mailbox {
         put
     }
 
+    /// Takes more of what was missed from the history. What is gone from there by now was left out for a slow one.
+    fn fetch(&self, hub: &Hub) {
+        let Some((from, last)) = self.rest.get() else { return };
+        let kept = hub.kept(from, last, FETCHED);
+        let first = kept.messages.first().map_or(last + 1, |message| message.id);
+        let next = kept.messages.last().map_or(last, |message| message.id) + 1;
+        let counters = hub.counters();
+        hub::count(&counters.left_out, first - from);
+        self.rest.set((next <= last).then_some((next, last)));
+        if first > from && kept.slow == Slow::Disconnect {
+            hub::count(&counters.disconnected, 1);
+            return self.end(End::Slow);
+        }
+        self.replay.borrow_mut().extend(kept.messages);
+    }
+
     /// Takes the oldest message.
-    pub fn take(&self) -> Option<Message> {
+    pub fn take(&self, hub: &Hub) -> Option<Message> {
+        if self.replay.borrow().is_empty() {
+            self.fetch(hub);
+        }
         if let Some(message) = self.replay.borrow_mut().pop_front() {
             return Some(message);
         }
@@ -91,7 +120,9 @@ impl Mailbox {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.queue.borrow().is_empty() && self.replay.borrow().is_empty()
+        self.queue.borrow().is_empty()
+            && self.replay.borrow().is_empty()
+            && self.rest.get().is_none()
     }
 
     /// Ends it. Who is slow does not get the rest.
@@ -99,6 +130,7 @@ impl Mailbox {
         if end == End::Slow {
             self.queue.take();
             self.replay.take();
+            self.rest.set(None);
             self.bytes.set(0);
         }
         self.end.set(self.end.get().or(Some(end)));
@@ -126,6 +158,10 @@ impl Mailbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::super::Cursor;
+    use super::super::hub::EACH;
     use super::*;
 
     fn message(id: u64, length: usize) -> Message {
@@ -137,7 +173,8 @@ mod tests {
     }
 
     fn rest(mailbox: &Mailbox) -> Vec<u64> {
-        std::iter::from_fn(|| mailbox.take()).map(|message| message.id).collect()
+        let hub = Hub::new(Channel::default());
+        std::iter::from_fn(|| mailbox.take(&hub)).map(|message| message.id).collect()
     }
 
     #[test]
@@ -162,6 +199,52 @@ mod tests {
         assert_eq!(mailbox.ended(), Some(End::Slow));
         assert_eq!(mailbox.put(message(3, 1), &options), Put::default());
         assert!(mailbox.is_empty());
+    }
+
+    #[test]
+    fn what_was_missed_stays_in_the_history_until_it_is_wanted() {
+        for slow in [Slow::Disconnect, Slow::DropOldest] {
+            let options =
+                Channel { history: 100, backlog_bytes: 10 * 1100, slow, ..Channel::default() };
+            let hub = Hub::new(options.clone());
+            let publish = |count: u64| {
+                for _ in 0..count {
+                    hub.publish(vec![b'x'; 1000]);
+                }
+            };
+            let all = Some(Cursor { id: 0, epoch: None });
+            publish(100);
+            // Whoever reads gets all of it.
+            let mailbox = Mailbox::new(hub.since(all), &options);
+            assert!(mailbox.replay.borrow().len() <= 10);
+            let ids: Vec<u64> =
+                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
+            assert_eq!(ids, (1..=100).collect::<Vec<_>>());
+            assert!(mailbox.is_empty());
+            // So does whoever is behind by no more than the backlog.
+            let mailbox = Mailbox::new(hub.since(all), &options);
+            let held = mailbox.replay.borrow().len() as u64;
+            publish(held);
+            for id in 1..=100 {
+                assert_eq!(mailbox.take(&hub).map(|one| one.id), Some(id));
+            }
+            // Further behind some are gone.
+            let mailbox = Mailbox::new(hub.since(all), &options);
+            publish(held + 10);
+            let ids: Vec<u64> =
+                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
+            let first = hub.last() - 100 - held - 9 - held;
+            match slow {
+                Slow::Disconnect => {
+                    assert_eq!(ids, (first + held..first + 2 * held).collect::<Vec<_>>());
+                    assert_eq!(mailbox.ended(), Some(End::Slow));
+                }
+                Slow::DropOldest => {
+                    assert_eq!((ids.len(), mailbox.ended()), (90, None));
+                    assert_eq!(hub.counters().left_out.load(Ordering::Relaxed), 10);
+                }
+            }
+        }
     }
 
     #[test]

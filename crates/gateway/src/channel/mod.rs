@@ -30,6 +30,8 @@ mod mailbox;
 mod poll;
 mod publish;
 mod registry;
+mod replay;
+mod room;
 mod session;
 mod socket;
 

@@ -6,54 +6,31 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use data_encoding::BASE64;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
+use http_body::Body as _;
 use superpoll_rt::time::timeout;
 
-use super::cursor::{Asked, Cursor};
+use super::cursor::Asked;
 use super::desk::{At, Desk, Place};
 use super::hub::{Message, Since};
 use super::mailbox::Mailbox;
+use super::replay::{self, Replay};
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::park::{Parked, Until, Waiting, Why};
 use crate::succession::state::Activity;
 
-/// Messages as JSON, and where their reader is then.
-pub(super) fn json(messages: &[Message], missed: bool, next: Cursor) -> Bytes {
-    let mut json = Vec::from(&b"{\"messages\":["[..]);
-    for (index, message) in messages.iter().enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        json.extend_from_slice(format!("{comma}{{\"id\":{},", message.id).as_bytes());
-        match std::str::from_utf8(&message.data) {
-            Ok(text) if message.is_text => {
-                json.extend_from_slice(b"\"data\":");
-                // Neither the text nor the memory can refuse it.
-                let _ = serde_json::to_writer(&mut json, text);
-            }
-            _ => {
-                json.extend_from_slice(b"\"base64\":\"");
-                json.extend_from_slice(BASE64.encode(&message.data).as_bytes());
-                json.push(b'"');
-            }
-        }
-        json.push(b'}');
-    }
-    let missed = if missed { ",\"missed\":true" } else { "" };
-    let epoch = next.epoch.unwrap_or(0);
-    let end = format!("],\"next\":{},\"epoch\":\"{epoch:x}\"{missed}}}\n", next.id);
-    json.extend_from_slice(end.as_bytes());
-    json.into()
-}
-
 /// A response of JSON.
-fn found(json: Bytes) -> Response<Body> {
-    let length = json.len();
-    let mut response = Response::new(Body::from(json));
+pub(super) fn found(json: impl Into<Body>) -> Response<Body> {
+    let body = json.into();
+    let length = body.size_hint().exact();
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CONTENT_LENGTH, length.into());
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -61,9 +38,10 @@ fn found(json: Bytes) -> Response<Body> {
 impl Desk {
     /// Answers with what there is, or waits for something.
     pub(super) async fn poll(self: Rc<Desk>, asked: &Asked, exchange: &Exchange) -> Response<Body> {
-        let Since { messages, missed, last } = self.hub.since(asked.after);
-        if missed || !messages.is_empty() {
-            return found(json(&messages, missed, self.cursor(last)));
+        let since = self.hub.since(asked.after);
+        let last = since.last;
+        if since.missed || !since.messages.is_empty() {
+            return self.found_since(&since);
         }
         let longest = self.hub.options().poll;
         let wait = asked.wait.map_or(longest, |wait| Duration::from_secs(wait).min(longest));
@@ -78,7 +56,7 @@ impl Desk {
         let mailbox = Rc::new(Mailbox::default());
         let member = self.enter(since.last, At::Task(mailbox.clone()));
         if since.missed || !since.messages.is_empty() {
-            return found(json(&since.messages, since.missed, self.cursor(since.last)));
+            return self.found_since(&since);
         }
         let some = poll_fn(|cx| {
             mailbox.remember(cx);
@@ -89,15 +67,28 @@ impl Desk {
         });
         let _ = timeout(wait, some).await;
         drop(member);
-        let messages: Vec<Message> = std::iter::from_fn(|| mailbox.take()).collect();
+        let messages: Vec<Message> = std::iter::from_fn(|| mailbox.take(&self.hub)).collect();
         match messages.last() {
             None => self.in_vain(last),
             Some(message) => {
                 // Of a burst that is more than may wait, the oldest are left out.
                 let missed = messages[0].id > last + 1;
-                found(json(&messages, missed, self.cursor(message.id)))
+                let last = message.id;
+                if replay::is_large(&messages) {
+                    let replay = Replay::given(&self.hub, messages.into(), missed, last);
+                    return found(Body::stream(replay));
+                }
+                found(replay::json(&messages, missed, self.cursor(last)))
             }
         }
+    }
+
+    /// Answers with what there is.
+    fn found_since(&self, since: &Since) -> Response<Body> {
+        if replay::is_large(&since.messages) {
+            return found(Body::stream(Replay::of(&self.hub, since)));
+        }
+        found(replay::json(&since.messages, since.missed, self.cursor(since.last)))
     }
 
     /// There was nothing in all this time.
@@ -118,8 +109,7 @@ impl Desk {
         let since = self.hub.join(self.outlet, Some(self.cursor(last)));
         if since.missed || !since.messages.is_empty() {
             self.hub.leave(self.outlet);
-            let json = json(&since.messages, since.missed, self.cursor(since.last));
-            return self.answer_poll(parked, json);
+            return Waiting { parked }.answer(self.found_since(&since));
         }
         let index = self.places.borrow().vacant_key();
         parked.token = index as u64;
@@ -142,7 +132,7 @@ impl Desk {
     }
 
     /// Answers a request that was parked.
-    pub(super) fn answer_poll(&self, parked: Parked, json: Bytes) {
+    pub(super) fn answer_poll(parked: Parked, json: Bytes) {
         Waiting { parked }.answer(found(json));
     }
 
@@ -159,34 +149,5 @@ impl Desk {
                 Waiting { parked }.answer(response);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_that_can_be_said_can_be_said_in_json() {
-        let message = |id, data: &'static [u8], is_text| Message { id, data: data.into(), is_text };
-        let messages = [
-            message(7, "\"\u{0}\n\u{1f600}".as_bytes(), true),
-            message(8, b"\xff", false),
-            message(9, b"text", false),
-        ];
-        let next = Cursor { id: 9, epoch: Some(0xbee) };
-        let json = json(&messages, true, next);
-        let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
-        let expected = serde_json::json!({
-            "messages": [
-                {"id": 7, "data": "\"\u{0}\n\u{1f600}"},
-                {"id": 8, "base64": "/w=="},
-                {"id": 9, "base64": "dGV4dA=="},
-            ],
-            "next": 9,
-            "epoch": "bee",
-            "missed": true,
-        });
-        assert_eq!(value, expected);
     }
 }

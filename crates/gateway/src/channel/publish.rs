@@ -1,16 +1,32 @@
 //! Publishing by POST.
 
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use superpoll_rt::time::timeout;
 
 use super::desk::Desk;
+use super::room::Turn;
 use crate::body::Body;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
+
+/// For how long a publisher waits until messages before its own are delivered.
+const WAIT: Duration = Duration::from_secs(5);
+
+fn busy() -> Response<Body> {
+    let text = "messages come faster than they can be delivered; this one was not published\n";
+    let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
 
 fn too_large(limit: u64) -> Response<Body> {
     let text = format!("a message of this channel has {limit} bytes at most\n");
@@ -29,6 +45,14 @@ impl Desk {
             Ok(data) => data,
             Err(response) => return response,
         };
+        if !self.hub.has_room() {
+            let (mut turn, length) = (Turn::new(&self.hub), data.len() as u64);
+            let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
+            if !matches!(waited, Ok(Ok(()))) {
+                self.hub.counters().refused.fetch_add(1, Ordering::Relaxed);
+                return busy();
+            }
+        }
         let Some(id) = self.hub.publish(data) else {
             let text = "another server goes on with this channel; connect again\n";
             let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);

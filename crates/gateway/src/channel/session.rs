@@ -3,7 +3,8 @@
 //! tungstenite reads from memory and writes to memory here, so that it never has to wait: what it says and the messages
 //! of the channel are in one order, and whoever has the socket, encrypted or not, moves the bytes.
 
-use std::io::{self, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
 
 use bytes::{Buf, Bytes};
 use tungstenite::error::ProtocolError;
@@ -18,14 +19,22 @@ use super::hub::{self, Hub};
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
 
+/// From how many bytes on a message is not copied into the output.
+const SHARED: usize = 4096;
+
+/// How many pieces are written at a time.
+const PIECES: usize = 8;
+
 /// What is below tungstenite.
 #[derive(Default)]
 struct Memory {
     input: Bytes,
     /// Nothing comes after the input.
     has_ended: bool,
+    /// What is to be sent before the output: large messages, which all subscribers share, and what comes before them.
+    pieces: VecDeque<Bytes>,
     output: Vec<u8>,
-    /// How much of the output was taken.
+    /// How much of the output was taken, all pieces before it having been.
     taken: usize,
     track: Track,
 }
@@ -69,6 +78,8 @@ pub(super) enum Stage {
 pub(super) struct Session {
     socket: WebSocket<Memory>,
     stage: Stage,
+    /// The client's next message, if there is one, has to wait until others are delivered.
+    is_held_up: bool,
 }
 
 impl Session {
@@ -82,7 +93,7 @@ impl Session {
             .max_frame_size(Some(limit));
         let memory = Memory::default();
         let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
-        Session { socket, stage: Stage::Open }
+        Session { socket, stage: Stage::Open, is_held_up: false }
     }
 
     fn memory(&mut self) -> &mut Memory {
@@ -97,18 +108,36 @@ impl Session {
     pub fn is_idle(&self) -> bool {
         let memory = self.socket.get_ref();
         self.stage == Stage::Open
+            && !self.is_held_up
+            && memory.pieces.is_empty()
             && memory.input.is_empty()
             && !memory.has_ended
             && memory.taken == memory.output.len()
             && memory.track.is_between_messages()
     }
 
-    /// Takes in what was read from the socket, of which nothing is its end, and publishes the messages in it.
+    /// Takes in what was read from the socket, of which nothing is its end, and publishes the messages in it, as far as
+    /// the channel has room for them.
     pub fn read(&mut self, bytes: Bytes, hub: &Hub) {
         let memory = self.memory();
         memory.has_ended |= bytes.is_empty();
         memory.input = bytes;
+        self.go_on(hub, false);
+    }
+
+    /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, and nothing is to be read before.
+    pub fn is_held_up(&self) -> bool {
+        self.is_held_up
+    }
+
+    /// Goes on with what was read. `may_publish` says that it is this session's turn to publish a message.
+    pub fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
+        self.is_held_up = false;
         while self.stage != Stage::Over {
+            if !std::mem::take(&mut may_publish) && !hub.has_room() {
+                self.is_held_up = true;
+                return;
+            }
             match self.socket.read() {
                 Ok(Message::Text(text)) => self.publish(hub, text.into(), true),
                 Ok(Message::Binary(data)) => self.publish(hub, data, false),
@@ -152,7 +181,14 @@ impl Session {
 
     /// Sends a message.
     pub fn send(&mut self, message: &hub::Message) {
-        frames::write(message, &mut self.memory().output);
+        let memory = self.memory();
+        if message.data.len() < SHARED {
+            return frames::write(message, &mut memory.output);
+        }
+        frames::write_header(message, &mut memory.output);
+        let mut before = Bytes::from(std::mem::take(&mut memory.output));
+        before.advance(std::mem::take(&mut memory.taken));
+        memory.pieces.extend([before, message.data.clone()]);
     }
 
     /// Sends what are frames, or the rest of one, already.
@@ -160,17 +196,50 @@ impl Session {
         self.memory().output.extend_from_slice(bytes);
     }
 
-    /// What is to be written to the socket.
-    pub fn output(&self) -> &[u8] {
+    /// How much is to be written to the socket.
+    pub fn left(&self) -> usize {
         let memory = self.socket.get_ref();
-        &memory.output[memory.taken..]
+        let pieces = memory.pieces.iter().map(Bytes::len).sum::<usize>();
+        pieces + memory.output.len() - memory.taken
     }
 
-    /// So much of it was.
-    pub fn written(&mut self, count: usize) {
+    /// Has the first of it written, and returns how much of it was.
+    pub fn write<E>(
+        &mut self,
+        by: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let memory = self.socket.get_ref();
+        let mut parts = [IoSlice::new(&[]); PIECES];
+        let rest = [&memory.output[memory.taken..]];
+        let all = memory.pieces.iter().map(|piece| &piece[..]).chain(rest);
+        let mut count = 0;
+        for (part, bytes) in parts.iter_mut().zip(all) {
+            *part = IoSlice::new(bytes);
+            count += 1;
+        }
+        let written = by(&parts[..count])?;
+        self.written(written);
+        Ok(written)
+    }
+
+    /// So much of it was written.
+    fn written(&mut self, mut count: usize) {
         let memory = self.memory();
+        while let Some(first) = memory.pieces.front_mut() {
+            let step = count.min(first.len());
+            first.advance(step);
+            count -= step;
+            if !first.is_empty() {
+                return;
+            }
+            memory.pieces.pop_front();
+        }
         memory.taken += count;
         if memory.taken == memory.output.len() {
+            // A subscriber who has been slow once does not keep what that took.
+            if memory.output.capacity() > SHARED {
+                memory.output = Vec::new();
+            }
             memory.output.clear();
             memory.taken = 0;
         }
@@ -189,6 +258,17 @@ mod tests {
         frame.extend(mask);
         frame.extend(data.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
         frame
+    }
+
+    fn output(session: &mut Session) -> Vec<u8> {
+        let mut all = Vec::new();
+        let copy = |parts: &[IoSlice<'_>]| {
+            parts.iter().for_each(|part| all.extend_from_slice(part));
+            Ok::<_, ()>(0)
+        };
+        session.write(copy).unwrap();
+        assert!(all.len() <= session.left());
+        all
     }
 
     fn published(hub: &Hub) -> Vec<Vec<u8>> {
@@ -210,11 +290,76 @@ mod tests {
         }
         assert_eq!(published(&hub), [b"begin"]);
         assert!(!session.is_idle(), "a pong waits");
-        assert_eq!(session.output(), [0x8a, 1, b'?']);
+        assert_eq!(output(&mut session), [0x8a, 1, b'?']);
         session.written(2);
         assert!(!session.is_idle());
         session.written(1);
         assert!(session.is_idle());
+    }
+
+    #[test]
+    fn large_messages_are_shared_and_all_is_sent_in_order() {
+        for step in [1, 3, 1000, 100_000] {
+            let mut session = Session::new(100);
+            let mut expected = Vec::new();
+            let mut found = Vec::new();
+            for (id, length) in
+                (1..).zip([10, SHARED, 0, 9 * SHARED, SHARED + 1, SHARED - 1, 70_000])
+            {
+                let data = Bytes::from(vec![id as u8; length]);
+                let message = hub::Message { id, data: data.clone(), is_text: false };
+                session.send(&message);
+                session.send_raw(b"between");
+                frames::write(&message, &mut expected);
+                expected.extend_from_slice(b"between");
+                if length >= SHARED {
+                    let pieces = &session.socket.get_ref().pieces;
+                    assert!(pieces.iter().any(|piece| piece.as_ptr() == data.as_ptr()));
+                }
+                let some = |parts: &[IoSlice<'_>]| {
+                    let all: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
+                    let count = all.len().min(step);
+                    found.extend_from_slice(&all[..count]);
+                    Ok::<_, ()>(count)
+                };
+                session.write(some).unwrap();
+            }
+            while session.left() > 0 {
+                let all = output(&mut session);
+                let count = all.len().min(step);
+                found.extend_from_slice(&all[..count]);
+                session.written(count);
+            }
+            assert!(found == expected, "{step}");
+            assert!(session.is_idle());
+        }
+    }
+
+    #[test]
+    fn messages_wait_until_the_channel_has_room() {
+        let options = Channel { queue_bytes: 100, ..Channel::default() };
+        let hub = Hub::new(options);
+        let outlet = hub.open();
+        hub.join(outlet, None);
+        let mut session = Session::new(200);
+        let mut stream = Vec::new();
+        for byte in 0..6 {
+            stream.extend(frame(0x82, &[byte; 90]));
+        }
+        stream.extend(frame(0x88, &1000_u16.to_be_bytes()));
+        session.read(stream.into(), &hub);
+        assert_eq!(published(&hub).len(), 1);
+        for count in 2..=6 {
+            assert!(session.is_held_up() && !session.is_idle());
+            session.go_on(&hub, false);
+            assert_eq!(published(&hub).len(), count - 1, "there is no room");
+            session.go_on(&hub, true);
+            assert_eq!(published(&hub).len(), count);
+        }
+        hub.leave(outlet);
+        session.go_on(&hub, false);
+        assert!(!session.is_held_up() && session.stage() == Stage::Over);
+        assert_eq!(published(&hub), (0..6).map(|byte| vec![byte; 90]).collect::<Vec<_>>());
     }
 
     #[test]
@@ -223,7 +368,7 @@ mod tests {
         let mut session = Session::new(100);
         session.read(frame(0x88, &1000_u16.to_be_bytes()).into(), &hub);
         assert_eq!(session.stage(), Stage::Over);
-        assert_eq!(session.output(), [0x88, 2, 0x03, 0xe8]);
+        assert_eq!(output(&mut session), [0x88, 2, 0x03, 0xe8]);
     }
 
     #[test]
@@ -238,11 +383,11 @@ mod tests {
             let mut session = Session::new(100);
             session.read(bytes.into(), &hub);
             assert_eq!(session.stage(), Stage::Over);
-            assert_eq!(session.output(), [&[0x88, 2][..], &code.to_be_bytes()].concat());
+            assert_eq!(output(&mut session), [&[0x88, 2][..], &code.to_be_bytes()].concat());
         }
         let mut session = Session::new(100);
         session.read(Bytes::new(), &hub);
-        assert_eq!((session.stage(), session.output()), (Stage::Over, &[][..]));
+        assert_eq!((session.stage(), session.left()), (Stage::Over, 0));
         assert_eq!(published(&hub).len(), 0);
     }
 
@@ -251,7 +396,7 @@ mod tests {
         let hub = Hub::new(Channel::default());
         let mut session = Session::new(100);
         session.close(CloseCode::Away, "bye");
-        assert_eq!(session.output(), b"\x88\x05\x03\xe9bye");
+        assert_eq!(output(&mut session), b"\x88\x05\x03\xe9bye");
         // What the client had sent before it knew is not lost.
         session.read(frame(0x81, b"late").into(), &hub);
         assert_eq!((published(&hub).len(), session.stage()), (1, Stage::Closing));

@@ -22,8 +22,9 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use super::cursor::Asked;
 use super::desk::{At, Desk, Member, is_later};
 use super::frames::{Frames, PING};
-use super::hub;
+use super::hub::{self, Since};
 use super::mailbox::{End, Mailbox};
+use super::room::Turn;
 use super::session::{Session, Stage};
 use crate::body::Body;
 use crate::config::Slow;
@@ -137,9 +138,10 @@ impl Desk {
     async fn begin(self: Rc<Desk>, transport: Transport, peer: Rc<Peer>, read: Bytes, start: u64) {
         let options = self.hub.options();
         let since = self.hub.join(self.outlet, Some(self.cursor(start)));
-        let mailbox = Rc::new(Mailbox::new(since.messages));
-        let member = self.enter(since.last, At::Task(mailbox.clone()));
-        if since.missed && options.slow == Slow::Disconnect {
+        let (missed, last) = (since.missed, since.last);
+        let mailbox = Rc::new(Mailbox::new(since, &options));
+        let member = self.enter(last, At::Task(mailbox.clone()));
+        if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
             mailbox.end(End::Slow);
         }
@@ -194,11 +196,8 @@ impl Desk {
         drop(room);
         let mut session = Session::new(self.hub.options().message_bytes);
         session.read(bytes, &self.hub);
-        if !session.output().is_empty() {
-            match write(&parked.socket, session.output()) {
-                Ok(count) => session.written(count),
-                Err(_) => return self.leave(index),
-            }
+        if session.left() > 0 && session.write(|parts| write(&parked.socket, &parts[0])).is_err() {
+            return self.leave(index);
         }
         if session.is_idle() {
             self.park_socket(index, parked, false);
@@ -246,9 +245,11 @@ impl Desk {
             sent if sent <= frames.len() => frames.sent(0, sent),
             _ => return self.hub.leave(self.outlet),
         };
-        let mailbox = Rc::new(Mailbox::new(since.messages[begun..].to_vec()));
-        let member = self.enter(since.last, At::Task(mailbox.clone()));
-        if since.missed && options.slow == Slow::Disconnect {
+        let Since { messages, missed, last } = since;
+        let messages = messages[begun..].to_vec();
+        let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last }, &options));
+        let member = self.enter(last, At::Task(mailbox.clone()));
+        if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
             mailbox.end(End::Slow);
         }
@@ -298,6 +299,8 @@ struct Awake {
     heard: bool,
     /// The timer is that of the end.
     ends: bool,
+    /// Its place among those that wait to publish.
+    turn: Option<Turn>,
 }
 
 /// What a task goes on with.
@@ -313,7 +316,7 @@ enum Next {
 
 impl Awake {
     fn new(member: Member, mailbox: Rc<Mailbox>, session: Session, peer: Rc<Peer>) -> Awake {
-        Awake { member, mailbox, session, peer, heard: true, ends: false }
+        Awake { member, mailbox, session, peer, heard: true, ends: false, turn: None }
     }
 
     fn is_idle(&self) -> bool {
@@ -356,8 +359,8 @@ impl Awake {
 
     /// Makes frames of messages, as far as there is room, and the end.
     fn fill(&mut self) {
-        while self.session.stage() == Stage::Open && self.session.output().len() < OUTPUT {
-            match (self.mailbox.take(), self.mailbox.ended()) {
+        while self.session.stage() == Stage::Open && self.session.left() < OUTPUT {
+            match (self.mailbox.take(&self.member.desk.hub), self.mailbox.ended()) {
                 (Some(message), _) => self.session.send(&message),
                 (None, None) => return,
                 (None, Some(End::Slow)) => {
@@ -370,16 +373,19 @@ impl Awake {
 
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let mut wrote = false;
-        while !self.session.output().is_empty() {
-            let output = self.session.output();
-            match Pin::new(&mut *transport).poll_write(cx, output) {
-                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(count)) => {
-                    self.session.written(count);
-                    wrote = true;
+        while self.session.left() > 0 {
+            let written = self.session.write(|parts| {
+                match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
+                    Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(Ok(count)) => Ok(count),
+                    Poll::Ready(Err(error)) => Err(Some(error)),
+                    Poll::Pending => Err(None),
                 }
-                Poll::Ready(Err(error)) => return Err(error),
-                Poll::Pending => return Ok(wrote),
+            });
+            match written {
+                Ok(_) => wrote = true,
+                Err(Some(error)) => return Err(error),
+                Err(None) => return Ok(wrote),
             }
         }
         // What is encrypted may still wait for room; it is written on when there is some.
@@ -387,6 +393,23 @@ impl Awake {
             Poll::Ready(Err(error)) => Err(error),
             _ => Ok(wrote),
         }
+    }
+
+    /// Goes on with messages that had to wait, if it is their turn, and tells whether it was.
+    fn publish_on(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.session.is_held_up() || self.session.stage() == Stage::Over {
+            self.turn = None;
+            return false;
+        }
+        let hub = &self.member.desk.hub;
+        // What it holds is bounded as that of any connection is.
+        let turn = self.turn.get_or_insert_with(|| Turn::new(hub));
+        if turn.poll(0, cx).is_pending() {
+            return false;
+        }
+        self.turn = None;
+        self.session.go_on(&self.member.desk.hub, true);
+        true
     }
 
     /// Reads once; none if nothing has come.
@@ -417,17 +440,20 @@ impl Awake {
         for round in 0.. {
             self.fill();
             let Ok(wrote) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
-            if self.session.stage() == Stage::Over && self.session.output().is_empty() {
+            if self.session.stage() == Stage::Over && self.session.left() == 0 {
                 return Poll::Ready(Next::Over);
             }
-            // Who does not read is not read of either.
-            let reads = self.session.stage() != Stage::Over && self.session.output().len() < OUTPUT;
+            let went_on = self.publish_on(cx);
+            // Who does not read is not read of either, nor is who publishes more than the channel can deliver.
+            let reads = self.session.stage() != Stage::Over
+                && self.session.left() < OUTPUT
+                && !self.session.is_held_up();
             let came = match reads.then(|| self.read(cx, transport)) {
                 Some(Err(_)) => return Poll::Ready(Next::Gone),
                 Some(Ok(came)) => came,
                 None => false,
             };
-            if !came && !wrote {
+            if !came && !wrote && !went_on {
                 break;
             }
             if round == ROUNDS {
@@ -443,7 +469,7 @@ impl Awake {
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if self.ends || !self.heard {
+            if self.ends || !(self.heard || self.session.is_held_up()) {
                 return Poll::Ready(Next::Gone);
             }
             self.heard = false;

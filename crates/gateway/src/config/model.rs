@@ -253,6 +253,9 @@ pub struct Channel {
     /// How much may wait for one subscriber before it counts as slow. Default: 256 KiB.
     #[serde(deserialize_with = "scalar::size")]
     pub backlog_bytes: u64,
+    /// How much may be on its way to each worker that has subscribers; beyond that, publishers wait. Default: 1 MiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub queue_bytes: u64,
     /// What is done about slow subscribers. Default: `disconnect`.
     pub slow: Slow,
     /// How long a long-poll waits for a message. After half of it, other subscribers are sent a sign of life, and
@@ -269,6 +272,7 @@ impl Default for Channel {
             history: 100,
             message_bytes: 64 << 10,
             backlog_bytes: 256 << 10,
+            queue_bytes: 1 << 20,
             slow: Slow::Disconnect,
             poll: Duration::from_secs(60),
             origins: Origins::default(),

@@ -1,8 +1,9 @@
-//! What a subscriber costs who waits for a message.
+//! What subscribers and publishers cost: those that wait for a message, and those that do not read.
 
 #[path = "../channel/clients.rs"]
 #[expect(dead_code, reason = "shared with the other tests of channels")]
 mod clients;
+mod slow;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
@@ -10,6 +11,7 @@ mod sys;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use clients::{address, stage, until_subscribers};
@@ -18,6 +20,12 @@ use superpoll_rt::BackendKind;
 
 #[global_allocator]
 static ALLOCATOR: sys::Counting = sys::Counting;
+
+/// One test counts at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How many there are before it is counted, and how many then.
 const BEFORE: usize = 500;
@@ -64,6 +72,7 @@ fn resident() -> usize {
 
 #[test]
 fn a_parked_subscriber_costs_at_most_2_kib() {
+    let _alone = alone();
     for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
         for (kind, request) in [("long-poll", POLL), ("WebSocket", SOCKET)] {
             let stage = stage(backend, 1, "");

@@ -4,13 +4,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 pub struct Counting;
 
 // SAFETY: every call is handed to the system's allocator as it is; counting needs no allocation.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        let before = BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        PEAK.fetch_max(before + layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps GlobalAlloc's contract.
         unsafe { System.alloc(layout) }
     }
@@ -25,4 +27,9 @@ unsafe impl GlobalAlloc for Counting {
 /// Bytes that were allocated and not freed.
 pub fn bytes() -> usize {
     BYTES.load(Ordering::Relaxed)
+}
+
+/// The most that [`bytes`] has been since the last call.
+pub fn peak() -> usize {
+    PEAK.swap(bytes(), Ordering::Relaxed)
 }

@@ -1,0 +1,268 @@
+//! Back-pressure: publishers wait until messages that were published before are delivered.
+//!
+//! Each engine delivers what is published to its own subscribers, in turns with everything else it does. Publishers on
+//! the same engine or on others may be faster than that. So the messages on their way to an engine have a bound
+//! (`queue_bytes`): while one engine has more, nothing is published, and publishers stand in a line, first come, first
+//! served. A publisher by POST waits for a few seconds at most and is refused then; a WebSocket is not read meanwhile.
+//!
+//! What the publishers in the line hold counts, too: beyond [`LINE`] times `queue_bytes` the next one is refused at
+//! once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::hub::Hub;
+
+/// How many times `queue_bytes` the messages of waiting publishers may have in all.
+pub(super) const LINE: u64 = 16;
+
+/// The channel cannot take another waiting publisher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Busy;
+
+/// The publishers that wait, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Line {
+    waiting: VecDeque<Waiting>,
+    next: u64,
+    /// The sum of what they hold.
+    bytes: u64,
+}
+
+struct Waiting {
+    ticket: u64,
+    bytes: u64,
+    waker: Waker,
+}
+
+impl Line {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The first one's waker.
+    pub fn first(&self) -> Option<Waker> {
+        self.waiting.front().map(|waiting| waiting.waker.clone())
+    }
+
+    /// All of their wakers.
+    pub fn all(&self) -> Vec<Waker> {
+        self.waiting.iter().map(|waiting| waiting.waker.clone()).collect()
+    }
+
+    pub fn is_first(&self, ticket: Option<u64>) -> bool {
+        self.waiting.front().map(|first| first.ticket) == ticket
+    }
+
+    pub fn enter(&mut self, bytes: u64, cx: &Context<'_>) -> u64 {
+        let ticket = self.next;
+        self.next += 1;
+        self.bytes += bytes;
+        self.waiting.push_back(Waiting { ticket, bytes, waker: cx.waker().clone() });
+        ticket
+    }
+
+    fn index(&self, ticket: u64) -> Option<usize> {
+        self.waiting.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()
+    }
+
+    pub fn remember(&mut self, ticket: u64, cx: &Context<'_>) {
+        if let Some(index) = self.index(ticket) {
+            self.waiting[index].waker.clone_from(cx.waker());
+        }
+    }
+
+    pub fn leave(&mut self, ticket: u64) {
+        let left = self.index(ticket).and_then(|index| self.waiting.remove(index));
+        self.bytes -= left.map_or(0, |left| left.bytes);
+    }
+}
+
+/// A publisher's place in the line, given up on drop.
+pub(super) struct Turn {
+    hub: Arc<Hub>,
+    ticket: Option<u64>,
+}
+
+impl Turn {
+    pub fn new(hub: &Arc<Hub>) -> Turn {
+        Turn { hub: hub.clone(), ticket: None }
+    }
+
+    /// Ready when a message may be published, or when there is no hope of it. `bytes` is what the publisher holds
+    /// meanwhile.
+    pub fn poll(&mut self, bytes: u64, cx: &Context<'_>) -> Poll<Result<(), Busy>> {
+        self.hub.poll_room(&mut self.ticket, bytes, cx)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.hub.leave_line(ticket);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use proptest::prelude::*;
+
+    use super::super::hub::{Message, cost};
+    use super::*;
+    use crate::config::Channel;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A publisher, how often it was woken, and whether it was told that it has to wait.
+    struct Publisher {
+        turn: Turn,
+        woken: Arc<Count>,
+        seen: usize,
+    }
+
+    fn hub(queue_bytes: u64) -> Arc<Hub> {
+        Hub::new(Channel { queue_bytes, history: 1000, ..Channel::default() })
+    }
+
+    fn poll(publisher: &mut Publisher, bytes: u64) -> Poll<Result<(), Busy>> {
+        let waker = Waker::from(publisher.woken.clone());
+        publisher.seen = publisher.woken.0.load(Ordering::Relaxed);
+        publisher.turn.poll(bytes, &Context::from_waker(&waker))
+    }
+
+    fn take(hub: &Hub, outlet: usize) -> Vec<Message> {
+        match hub.poll_take(outlet, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(messages)) => messages,
+            _ => Vec::new(),
+        }
+    }
+
+    proptest! {
+        /// Publishers come, are asked again when they are woken, and go; desks take and deliver, are joined and left.
+        #[test]
+        fn publishers_have_their_turn_in_order_and_no_engine_has_more_than_it_may(
+            steps in prop::collection::vec((0_usize..8, 0_usize..100), 1..300),
+        ) {
+            let hub = hub(1000);
+            let outlets = [hub.open(), hub.open()];
+            let mut joined = [0_usize; 2];
+            let mut taken: [Vec<Message>; 2] = Default::default();
+            let mut delivered: [Vec<u64>; 2] = Default::default();
+            let mut waiting: VecDeque<Publisher> = VecDeque::new();
+            let mut published = 0;
+            for (kind, number) in steps {
+                let which = number % 2;
+                match kind {
+                    0..=2 => {
+                        let (turn, woken) = (Turn::new(&hub), Arc::default());
+                        let mut publisher = Publisher { turn, woken, seen: 0 };
+                        match poll(&mut publisher, 100) {
+                            Poll::Ready(Ok(())) => {
+                                prop_assert!(waiting.is_empty(), "others were first");
+                                published += 1;
+                                prop_assert_eq!(hub.publish(vec![0; number]), Some(published));
+                            }
+                            Poll::Pending => waiting.push_back(publisher),
+                            Poll::Ready(Err(Busy)) => {
+                                prop_assert!(waiting.len() as u64 * 100 + 100 > 1000 * LINE);
+                            }
+                        }
+                    }
+                    3 if !waiting.is_empty() => drop(waiting.remove(number % waiting.len())),
+                    4 if joined[which] < 2 => {
+                        hub.join(outlets[which], None);
+                        joined[which] += 1;
+                    }
+                    5 if joined[which] > 0 => {
+                        hub.leave(outlets[which]);
+                        joined[which] -= 1;
+                    }
+                    6 if taken[which].is_empty() => taken[which] = take(&hub, outlets[which]),
+                    7 if !taken[which].is_empty() => {
+                        let rest = taken[which].split_off(taken[which].len().min(1 + number % 3));
+                        let some = std::mem::replace(&mut taken[which], rest);
+                        delivered[which].extend(some.iter().map(|message| message.id));
+                        hub.delivered(outlets[which], some.iter().map(cost).sum());
+                    }
+                    _ => {}
+                }
+                // Whoever was woken is asked; only the first one can be let in.
+                let mut index = 0;
+                while index < waiting.len() {
+                    let publisher = &mut waiting[index];
+                    if publisher.woken.0.load(Ordering::Relaxed) == publisher.seen {
+                        index += 1;
+                        continue;
+                    }
+                    if poll(publisher, 100) == Poll::Ready(Ok(())) {
+                        prop_assert_eq!(index, 0, "it was not its turn");
+                        waiting.pop_front();
+                        published += 1;
+                        prop_assert_eq!(hub.publish(vec![0; number]), Some(published));
+                        index = 0;
+                    } else {
+                        index += 1;
+                    }
+                }
+                // Nobody waits without a reason.
+                prop_assert!(waiting.is_empty() || !hub.has_room_but_for_the_line());
+                for outlet in outlets {
+                    prop_assert!(hub.on_their_way(outlet) < 1000 + 100 + super::super::hub::EACH);
+                }
+            }
+            for ids in &delivered {
+                prop_assert!(ids.is_sorted_by(|one, next| one < next));
+            }
+            prop_assert_eq!(hub.last(), published);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_another_server_is_told_so() {
+        let hub = hub(10);
+        let outlet = hub.open();
+        hub.join(outlet, None);
+        hub.publish("message");
+        let (turn, woken) = (Turn::new(&hub), Arc::default());
+        let mut publisher = Publisher { turn, woken, seen: 0 };
+        assert!(poll(&mut publisher, 7).is_pending());
+        hub.hand_over();
+        assert_eq!(publisher.woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(poll(&mut publisher, 7), Poll::Ready(Ok(())));
+        assert_eq!(hub.publish("late"), None);
+    }
+
+    #[test]
+    fn what_waits_has_a_bound_as_well() {
+        let hub = hub(10);
+        let outlet = hub.open();
+        hub.join(outlet, None);
+        hub.publish("message");
+        let mut waiting: Vec<Publisher> = (0..17)
+            .map(|_| Publisher { turn: Turn::new(&hub), woken: Arc::default(), seen: 0 })
+            .collect();
+        let mut last = waiting.pop().unwrap();
+        for publisher in &mut waiting {
+            assert!(poll(publisher, 10).is_pending());
+        }
+        assert_eq!(poll(&mut last, 10), Poll::Ready(Err(Busy)));
+        drop(waiting.pop());
+        assert!(poll(&mut last, 10).is_pending());
+    }
+}

@@ -1,0 +1,116 @@
+//! What is held for subscribers that read nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use superpoll_rt::BackendKind;
+
+use crate::clients::{address, publish, stage, until_subscribers};
+use crate::stage::{PATIENCE, Stage};
+use crate::{POLL, SOCKET, alone, skip_head, sys};
+
+const MIB: usize = 1 << 20;
+
+/// A client whose kernel takes as little as it can.
+fn connect(stage: &Stage, request: &str) -> TcpStream {
+    let stream = TcpStream::connect(address(stage)).unwrap();
+    let _ = socket2::SockRef::from(&stream.as_fd()).set_recv_buffer_size(4096);
+    (&stream).write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// Posts a message, and tells the status.
+fn post(mut stream: &TcpStream, request: &[u8]) -> u16 {
+    stream.write_all(request).unwrap();
+    let (mut room, mut length) = ([0; 1024], 0);
+    while !room[..length].windows(2).any(|two| two == b"}\n" || two == b"t\n") {
+        let count = stream.read(&mut room[length..]).unwrap();
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&room[..length]));
+        length += count;
+    }
+    std::str::from_utf8(&room[9..12]).unwrap().parse().unwrap()
+}
+
+#[test]
+fn publishers_wait_for_what_is_on_its_way() {
+    const SUBSCRIBERS: usize = 200;
+    const PUBLISHERS: usize = 50;
+    const EACH: usize = 60;
+    let _alone = alone();
+    let stage = stage(BackendKind::Epoll, 1, "slow = \"drop-oldest\", history = 10");
+    let subscribers: Vec<TcpStream> = (0..SUBSCRIBERS).map(|_| connect(&stage, SOCKET)).collect();
+    subscribers.iter().for_each(skip_head);
+    until_subscribers(&stage, SUBSCRIBERS);
+    let head = "POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: 65536\r\n\r\n";
+    let request = [head.as_bytes(), &[b'x'; 65536]].concat();
+    let publishers: Vec<TcpStream> =
+        (0..PUBLISHERS).map(|_| TcpStream::connect(address(&stage)).unwrap()).collect();
+    let (before, published) = (sys::bytes(), AtomicUsize::new(0));
+    sys::peak();
+    std::thread::scope(|scope| {
+        for publisher in &publishers {
+            scope.spawn(|| {
+                publisher.set_read_timeout(Some(PATIENCE)).unwrap();
+                for _ in 0..EACH {
+                    let status = post(publisher, &request);
+                    assert!(matches!(status, 201 | 503), "{status}");
+                    published.fetch_add(usize::from(status == 201), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let peak = sys::peak().saturating_sub(before);
+    let published = published.into_inner();
+    println!("{} MiB published, at most {} MiB held", published / 16, peak / MIB);
+    let hub = stage.channel.as_ref().unwrap();
+    assert_eq!(hub.last(), published as u64);
+    assert!(published > EACH, "some are let in");
+    // History, what is on its way, and for each connection its buffers.
+    let bound = 8 * MIB + (SUBSCRIBERS + 2 * PUBLISHERS) * 128 * 1024;
+    assert!(peak < bound, "{} of {} MiB", peak / MIB, bound / MIB);
+}
+
+#[test]
+fn the_history_is_not_copied_for_who_does_not_read_it() {
+    const CLIENTS: usize = 60;
+    const HISTORY: usize = 100;
+    let _alone = alone();
+    for (kind, request) in [
+        ("long-poll", POLL.to_owned()),
+        ("WebSocket", SOCKET.to_owned()),
+        ("events", POLL.replace("\r\n\r\n", "\r\naccept: text/event-stream\r\n\r\n")),
+    ] {
+        let stage = stage(BackendKind::Epoll, 1, "slow = \"drop-oldest\"");
+        for _ in 0..HISTORY {
+            publish(&stage, [b'x'; 65536]);
+        }
+        let request = request.replace("/c ", "/c?after=0 ");
+        let before = sys::bytes();
+        sys::peak();
+        let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&stage, &request)).collect();
+        clients.iter().for_each(skip_head);
+        // More than what fits into the kernel's buffers was asked for; wait until nothing moves.
+        let (mut last, end) = (0, Instant::now() + PATIENCE);
+        while last != sys::bytes() {
+            assert!(Instant::now() < end);
+            last = sys::bytes();
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let each = sys::peak().saturating_sub(before) / CLIENTS;
+        println!("{kind}: {} KiB each", each / 1024);
+        assert!(each < 320 * 1024, "{kind}: {} KiB each", each / 1024);
+        // Whoever reads gets all of it.
+        let mut client = stage.connect();
+        client.send("GET /c?after=0 HTTP/1.0\r\nhost: a\r\n\r\n");
+        let mut all = Vec::new();
+        client.0.read_to_end(&mut all).unwrap();
+        let begin = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        let json: serde_json::Value = serde_json::from_slice(&all[begin..]).unwrap();
+        assert_eq!(json["messages"].as_array().unwrap().len(), HISTORY);
+        assert_eq!(json["next"], HISTORY);
+        assert!(json.get("missed").is_none());
+    }
+}
