@@ -30,6 +30,19 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(ends)
 }
 
+/// A pipe that never blocks, each read of which ends where a write did (`O_DIRECT`): reading end, writing end.
+///
+/// # Errors
+///
+/// What `pipe2(2)` says.
+pub fn packet_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_DIRECT;
+    // SAFETY: the kernel writes two descriptors to the array, which outlives the call.
+    check(unsafe { libc::pipe2(fds.as_mut_ptr(), flags) })?;
+    Ok((take(fds[0]), take(fds[1])))
+}
+
 /// A pair of Unix-domain stream sockets that never block.
 ///
 /// # Errors

@@ -367,7 +367,7 @@ impl Engine {
         for _ in 0..FETCHED_AT_MOST {
             let next = self.fetchable.borrow_mut().pop_front();
             let Some(key) = next else { return };
-            match self.source(key, Source::fetch) {
+            match self.source(key, |source| source.fetch(self.remote.id)) {
                 Some(Ok(wanted)) => {
                     let action = Action::ReceiveAtMost(wanted.into());
                     let mut poller = self.poller.borrow_mut();

@@ -10,10 +10,18 @@
 //! whichever it is and on whatever thread, because this belongs to the stream and not to the engine. So everything
 //! that reads a stream looks here first. Memory comes from the engine's pool and is held only as long as there are
 //! bytes in it.
+//!
+//! An engine may read ahead only while nothing else takes bytes from the stream. Tasks of the engine run between its
+//! reads, never during one. An operation that the kernel carries out for a task, and a stream that goes to another
+//! thread, end the permission first: [`Fetched`] says which engine has it, and leaving an engine waits for a read of
+//! that engine that has begun.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::engine;
 
 /// The most that is read for a task at a time, and the memory for it.
 pub(crate) const AT_MOST: usize = 4096;
@@ -23,8 +31,13 @@ const _: () = assert!(AT_MOST <= u16::MAX as usize);
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
     full: AtomicBool,
+    /// The engine that may read ahead, by its number; zero for none. With [`READS`] it does just now.
+    reader: AtomicU32,
     first: Mutex<Option<Box<Taken>>>,
 }
+
+/// In `reader`: a read has begun, and what it takes is not here yet. Engines are not so many.
+const READS: u32 = 1 << 31;
 
 /// The outcome of one read.
 #[derive(Debug)]
@@ -43,6 +56,43 @@ impl Fetched {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
+    }
+
+    /// Allows an engine to read ahead, at the request of the thread that has the stream.
+    #[inline]
+    pub fn allow(&self, engine: u32) {
+        self.reader.store(engine, Ordering::Release);
+    }
+
+    /// Begins a read of an engine, if it may.
+    #[inline]
+    pub fn begin(&self, engine: u32) -> bool {
+        let reads = engine | READS;
+        let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
+        self.reader.compare_exchange(engine, reads, taken, not).is_ok()
+    }
+
+    /// Ends a read of an engine, which has put down what it has taken, if anything. Another read needs another
+    /// permission, unless the same wait goes on.
+    #[inline]
+    pub fn end(&self, engine: u32, goes_on: bool) {
+        self.reader.store(if goes_on { engine } else { 0 }, Ordering::Release);
+    }
+
+    /// Takes the permission back, and waits for a read that has begun on another thread, which is one system call.
+    /// What it has taken is here then.
+    pub fn forbid(&self) {
+        loop {
+            let reader = self.reader.load(Ordering::Acquire);
+            if reader & READS != 0 && !engine::is_current(reader & !READS) {
+                thread::yield_now();
+                continue;
+            }
+            let (both, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+            if self.reader.compare_exchange(reader, 0, both, failed).is_ok() {
+                return;
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<Taken>>> {
@@ -140,6 +190,30 @@ impl Fetched {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_engine_that_was_allowed_reads_ahead_and_whoever_forbids_it_waits_for_a_read() {
+        let fetched = Fetched::default();
+        assert!(!fetched.begin(1));
+        fetched.allow(1);
+        assert!(!fetched.begin(2) && fetched.begin(1) && !fetched.begin(1));
+        thread::scope(|scope| {
+            let forbidden = scope.spawn(|| {
+                fetched.forbid();
+                fetched.is_full()
+            });
+            thread::yield_now();
+            fetched.put(Ok(b"a".to_vec()));
+            // A wait that goes on is refused as well from then on.
+            fetched.end(1, true);
+            assert!(forbidden.join().unwrap(), "what was being read is there");
+        });
+        assert!(!fetched.begin(1));
+        fetched.allow(2);
+        assert!(fetched.begin(2));
+        fetched.end(2, false);
+        assert!(!fetched.begin(2));
+    }
 
     #[test]
     fn bytes_come_in_order_in_parts_and_before_the_failure_behind_them() {

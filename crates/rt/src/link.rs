@@ -72,14 +72,17 @@ const EXCLUSIVE: u8 = 1;
 /// [`has_all`](Link::has_all) is going to be asked.
 const TELLS_ALL: u8 = 2;
 
+/// An engine that was left has read ahead meanwhile: that comes before what is read now.
+const OVERTAKEN: u8 = 4;
+
 /// The tie between a descriptor and an engine.
 #[derive(Default)]
 pub(crate) struct Link {
     registration: RefCell<Option<Registration>>,
     drained: Cell<u8>,
     end: Option<End>,
-    /// [`EXCLUSIVE`] and [`TELLS_ALL`]; in one byte, as there is one of these for each idle connection.
-    flags: u8,
+    /// [`EXCLUSIVE`], [`TELLS_ALL`] and [`OVERTAKEN`]; in one byte, as there is one of these for each idle connection.
+    flags: Cell<u8>,
     /// Who waits next.
     waiter: Cell<u32>,
     /// How many bytes who waits next wants, if the engine may read them.
@@ -113,26 +116,30 @@ impl Link {
     }
 
     fn is_exclusive(&self) -> bool {
-        self.flags & EXCLUSIVE != 0
+        self.flags.get() & EXCLUSIVE != 0
     }
 
     /// For a file that several engines wait for, of which one is to be woken
     /// ([`Mode::Exclusive`]).
     pub fn exclusive() -> Link {
-        let mut link = Link::default();
-        link.flags |= EXCLUSIVE;
+        let link = Link::default();
+        link.set(EXCLUSIVE);
         link
     }
 
     /// Has it known from now on when there is [all that there will ever be](Link::has_all) to read.
     pub fn tell_all(&mut self) {
-        self.flags |= TELLS_ALL;
+        self.set(TELLS_ALL);
+    }
+
+    fn set(&self, flag: u8) {
+        self.flags.set(self.flags.get() | flag);
     }
 
     /// What is watched together with a direction.
     fn more(&self, direction: Direction) -> Interest {
         match direction {
-            Direction::Read if self.flags & TELLS_ALL != 0 => Interest::PRIORITY,
+            Direction::Read if self.flags.get() & TELLS_ALL != 0 => Interest::PRIORITY,
             _ => Interest::NONE,
         }
     }
@@ -175,7 +182,13 @@ impl Link {
             }
             Some(ControlFlow::Break(Ok(()))) => return Poll::Pending,
             Some(ControlFlow::Break(Err(error))) => return Poll::Ready(Err(error)),
-            None => 0,
+            None => {
+                if self.is_overtaken_elsewhere(direction) {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                0
+            }
         };
         loop {
             match operation() {
@@ -203,6 +216,14 @@ impl Link {
             let key = self.key_on(engine)?;
             engine.source(key, |source| source.try_now(direction)).flatten()
         });
+        let overtaken = match tick {
+            Some(_) => self.is_overtaken(direction),
+            None => self.is_overtaken_elsewhere(direction),
+        };
+        if overtaken {
+            // Not for long: it is given out by the next call.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         // Of a direction that is not ready there is nothing to clear, with whatever tick.
         let tick = tick.flatten().unwrap_or(0);
         loop {
@@ -280,7 +301,7 @@ impl Link {
     fn want(&self, engine: &Engine, direction: Direction, source: &mut Source) {
         let wanted = self.wanted.get();
         if wanted > 0 && direction == Direction::Read && engine.fetches() {
-            source.want(wanted, self.fetched.get_or_init(Arc::default));
+            source.want(wanted, self.fetched.get_or_init(Arc::default), engine.remote.id);
         }
     }
 
@@ -433,10 +454,44 @@ impl Link {
         None
     }
 
+    /// No engine reads ahead any more, from when this returns: what it has read is [there](Link::fetched).
+    fn forbid_reads(&self) {
+        let Some(fetched) = self.fetched.get() else { return };
+        let was_full = fetched.is_full();
+        fetched.forbid();
+        if !was_full && fetched.is_full() {
+            self.set(OVERTAKEN);
+        }
+    }
+
+    /// Whether bytes were read ahead by an engine that was left just now: said once, as not everything that reads
+    /// looks for them.
+    fn is_overtaken(&self, direction: Direction) -> bool {
+        let is_overtaken = direction == Direction::Read && self.flags.get() & OVERTAKEN != 0;
+        if is_overtaken {
+            self.flags.set(self.flags.get() & !OVERTAKEN);
+        }
+        is_overtaken
+    }
+
+    /// The same on a thread without an engine, where the stream's engine is left as well.
+    #[cold]
+    fn is_overtaken_elsewhere(&self, direction: Direction) -> bool {
+        self.forbid_reads();
+        self.is_overtaken(direction)
+    }
+
+    /// All that was read ahead. The stream is read in another way from now on.
+    pub fn take_fetched(&self) -> Vec<u8> {
+        self.forbid_reads();
+        self.fetched().map_or_else(Vec::new, Fetched::take_all)
+    }
+
     /// Ends the registration; the next wait makes another.
     #[cold]
     pub fn leave(&self) {
         let Some(registration) = self.registration.take() else { return };
+        self.forbid_reads();
         let others = engine::with(|engine| {
             let here = engine.remote.id == registration.remote.id;
             here.then(|| engine.source(registration.key, Source::dismiss)).flatten()
@@ -447,6 +502,9 @@ impl Link {
     }
 
     fn unregistered(&self, engine: &Engine, direction: Direction) -> Step {
+        if self.is_overtaken(direction) {
+            return Step::GiveWay;
+        }
         let is_worth_a_try = !engine.waits_first && self.drained.get() & direction.bit() == 0;
         if is_worth_a_try { Step::Try(0) } else { Step::Wait }
     }
@@ -556,6 +614,7 @@ impl Link {
 
     /// Ends the tie; the descriptor stays open.
     pub fn untie(mut self) {
+        self.forbid_reads();
         if let Some(registration) = self.registration.get_mut().take() {
             registration.end(false);
         }
@@ -565,6 +624,8 @@ impl Link {
 impl Drop for Link {
     /// The descriptor is closed right after: what holds a link drops it first.
     fn drop(&mut self) {
+        // Before its number can mean another file.
+        self.forbid_reads();
         if let Some(registration) = self.registration.get_mut().take() {
             registration.end(true);
         }

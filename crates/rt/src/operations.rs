@@ -18,6 +18,7 @@ use superpoll::operation::{Operation, Progress, Ticket};
 use superpoll::{Events, Key};
 
 use crate::engine::{self, Engine};
+use crate::sources::Source;
 use crate::tie::Tie;
 
 /// So much that nobody has taken ends an operation that goes on by itself, until it is taken.
@@ -154,6 +155,8 @@ impl Operations {
 pub(crate) struct UnderWay {
     engine: Weak<Engine>,
     pending: Rc<Pending>,
+    /// The registration of a stream from which it takes bytes.
+    takes_from: Option<Key>,
 }
 
 impl UnderWay {
@@ -163,8 +166,17 @@ impl UnderWay {
             return Err(operation);
         };
         let Some(key) = tie.link.key_for_operations(&engine, tie.fd) else { return Err(operation) };
+        let takes = takes_bytes(&operation);
+        if takes && tie.link.fetched().is_some() {
+            // Found while the stream has left another engine: it comes first.
+            return Err(operation);
+        }
         let pending = engine.operations.start(&engine, key, operation)?;
-        Ok(UnderWay { engine: Rc::downgrade(&engine), pending })
+        if takes {
+            engine.source(key, Source::begin_receive);
+        }
+        let takes_from = takes.then_some(key);
+        Ok(UnderWay { engine: Rc::downgrade(&engine), pending, takes_from })
     }
 
     /// What comes next; `None` after the last.
@@ -200,6 +212,19 @@ impl UnderWay {
         }
         self.pending.progress.take()
     }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let (Some(key), Some(engine)) = (self.takes_from, self.engine.upgrade()) {
+            engine.source(key, Source::end_receive);
+        }
+    }
+}
+
+/// Whether an operation takes bytes from a stream.
+fn takes_bytes(operation: &Operation) -> bool {
+    matches!(operation, Operation::Read(_) | Operation::Receive(_) | Operation::ReceiveMany)
 }
 
 /// Whether an operation has to be repeated in another way: it was ended with its engine, or the kernel would not

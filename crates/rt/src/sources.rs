@@ -138,7 +138,21 @@ pub(crate) struct Source {
     asked: u16,
     /// Whether the engine is going to read.
     is_fetchable: bool,
+    /// The engine that reads just now.
+    reads: Option<u32>,
+    /// Operations under way that take bytes, or whose bytes nobody has taken yet. What was read ahead meanwhile would
+    /// come before them.
+    receiving: u32,
     fetched: Option<Arc<Fetched>>,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // It has not come to an end with its engine.
+        if let (Some(engine), Some(fetched)) = (self.reads, &self.fetched) {
+            fetched.end(engine, false);
+        }
+    }
 }
 
 /// What may be asked for in a mode: of exclusive wake-ups the kernel has only two directions.
@@ -194,6 +208,8 @@ impl Sources {
             wanted: 0,
             asked: 0,
             is_fetchable: false,
+            reads: None,
+            receiving: 0,
             fetched: None,
         };
         if self.list[index].replace(Box::new(source)).is_none() {
@@ -322,20 +338,42 @@ impl Source {
         }
     }
 
-    /// Who waits to read wants so many bytes, and has them read by the engine.
-    pub fn want(&mut self, bytes: u16, fetched: &Arc<Fetched>) {
+    /// Who waits to read wants so many bytes, and has them read by this engine.
+    pub fn want(&mut self, bytes: u16, fetched: &Arc<Fetched>, engine: u32) {
+        if self.receiving > 0 {
+            return;
+        }
         self.wanted = bytes;
+        fetched.allow(engine);
         if self.fetched.is_none() {
             self.fetched = Some(fetched.clone());
         }
     }
 
-    /// How many bytes to read now for who waits; or whom to wake, if it is somebody else now.
+    /// An operation that takes bytes begins: nothing is read ahead any more, which would overtake it or be overtaken.
+    /// Who waits to read is woken to do so by itself.
+    pub fn begin_receive(&mut self) {
+        self.receiving += 1;
+        self.wanted = 0;
+    }
+
+    /// What it has brought was taken, or put down.
+    pub fn end_receive(&mut self) {
+        self.receiving = self.receiving.saturating_sub(1);
+    }
+
+    /// How many bytes to read now for who waits; or whom to wake, if it is somebody else now, or if the stream has
+    /// gone to another engine.
     #[inline]
-    pub fn fetch(&mut self) -> Result<u16, Woken> {
+    pub fn fetch(&mut self, engine: u32) -> Result<u16, Woken> {
         self.is_fetchable = false;
         self.asked = self.wanted;
-        if self.wanted > 0 { Ok(self.wanted) } else { Err(self.leave_read()) }
+        let wants = self.wanted > 0;
+        if wants && self.fetched.as_ref().is_some_and(|fetched| fetched.begin(engine)) {
+            self.reads = Some(engine);
+            return Ok(self.wanted);
+        }
+        Err(self.leave_read())
     }
 
     /// Who waits had better read: whom to wake.
@@ -350,21 +388,24 @@ impl Source {
     /// more then.
     pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>) -> Woken {
         let (tick, wanted) = (self.tick, self.asked as usize);
-        match &outcome {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Somebody has read it meanwhile, and waits on.
-                self.clear(Direction::Read, tick);
-                return Woken::default();
-            }
-            // What waits for the end finds it by itself.
-            Ok(bytes) if bytes.is_empty() => return self.leave_read(),
-            Ok(bytes) if bytes.len() < wanted => self.drained(Direction::Read, tick),
-            _ => {}
+        // Somebody has read it meanwhile, and waits on.
+        let goes_on = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        // What waits for the end finds it by itself.
+        let is_end = matches!(&outcome, Ok(bytes) if bytes.is_empty());
+        if goes_on {
+            self.clear(Direction::Read, tick);
+        } else if !is_end && outcome.as_ref().is_ok_and(|bytes| bytes.len() < wanted) {
+            self.drained(Direction::Read, tick);
         }
         if let Some(fetched) = &self.fetched {
-            fetched.put(outcome);
+            if !goes_on && !is_end {
+                fetched.put(outcome);
+            }
+            if let Some(engine) = self.reads.take() {
+                fetched.end(engine, goes_on);
+            }
         }
-        self.leave_read()
+        if goes_on { Woken::default() } else { self.leave_read() }
     }
 
     /// Somebody with a name does not wait any more; returns the waker, to be dropped when nothing is

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_lite::future::{or, poll_fn, poll_once};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_rt::completion::recv;
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::time::sleep;
 use superpoll_rt::transfer::splice;
@@ -318,4 +319,39 @@ fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
         .unwrap();
     let stats = &runtime.stats()[0];
     assert!(stats.fetched > 0, "{stats:?}");
+}
+
+#[test]
+fn a_receive_is_not_overtaken_by_a_read_that_was_given_up_just_before() {
+    let Some(runtime) = runtime() else { return };
+    let run = async {
+        let mut clients = Vec::new();
+        let mut tasks = Vec::new();
+        for (mut stream, client) in connections(8).await? {
+            clients.push(client);
+            tasks.push(spawn(async move {
+                let read = async { stream.read(&mut [0]).await.map(|_| false) };
+                let limit = async { Ok(sleep(Duration::from_millis(1)).await).map(|()| true) };
+                assert!(or(limit, read).await?, "nothing was there");
+                let mut all = Vec::new();
+                while all.len() < 10 {
+                    let (count, buffer) = recv(&stream, Vec::with_capacity(100)).await;
+                    assert!(count? > 0);
+                    all.extend_from_slice(&buffer);
+                }
+                io::Result::Ok(all)
+            }));
+        }
+        yield_now().await;
+        for client in &mut clients {
+            client.write_all(b"0123456789")?;
+        }
+        // The engine finds the bytes and the end of the patience at once.
+        std::thread::sleep(Duration::from_millis(5));
+        for task in tasks {
+            assert_eq!(task.await.unwrap()?, b"0123456789");
+        }
+        io::Result::Ok(())
+    };
+    runtime.block_on(run).unwrap().unwrap();
 }

@@ -159,6 +159,8 @@ impl<'a, S: Socket> Chunks<'a, S> {
                 Next::Gain(Gain::Nothing) => self.ended = true,
                 Next::Gain(_) => {}
                 Next::Failed(error) => return Poll::Ready(Some(Err(error))),
+                // The stream has left another engine, which had read ahead.
+                Next::ByReadiness if tie.link.fetched().is_some() => {}
                 Next::ByReadiness => return self.poll_by_readiness(cx),
             }
         }

@@ -13,7 +13,6 @@ use super::stream::{StreamSocket, futures_io, sealed};
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, Closing, count};
 use crate::error;
-use crate::fetch::Fetched;
 use crate::net::descriptor::descriptor;
 use crate::sources::Direction;
 use crate::sys;
@@ -148,7 +147,7 @@ impl TcpStream {
     /// Gives the socket back, with what was read of it for a read that was given up; nothing, as a rule. That
     /// comes before all that can be read from the socket.
     pub fn into_parts(self) -> (std::net::TcpStream, Vec<u8>) {
-        let rest = self.fd.link().fetched().map_or_else(Vec::new, Fetched::take_all);
+        let rest = self.fd.link().take_fetched();
         self.closing.keep_open();
         (self.fd.into_inner(), rest)
     }

@@ -189,7 +189,7 @@ fn wanting(name: u32) -> (Source, Arc<Fetched>) {
     let mut source = source(Mode::Auto);
     let fetched = Arc::default();
     source.wait(READ, name, &waker());
-    source.want(10, &fetched);
+    source.want(10, &fetched, 1);
     (source, fetched)
 }
 
@@ -201,7 +201,7 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
         let outcome = source.report(Readiness::READABLE);
         assert!(outcome.is_fetchable && outcome.woken.first.is_none());
         assert!(!source.report(Readiness::READABLE).is_fetchable, "it is noted already");
-        assert_eq!(source.fetch().ok(), Some(10));
+        assert_eq!(source.fetch(1).ok(), Some(10));
         assert!(source.put(Ok(vec![0; bytes])).first.is_some());
         assert_eq!(fetched.take_all().len(), bytes);
         assert_eq!(source.try_now(READ).is_some(), is_ready, "{bytes}");
@@ -209,18 +209,18 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
     // Read by somebody else meanwhile: there is nothing to be woken for.
     let (mut source, fetched) = wanting(NOBODY);
     source.report(Readiness::READABLE);
-    assert_eq!(source.fetch().ok(), Some(10));
+    assert_eq!(source.fetch(1).ok(), Some(10));
     assert!(source.put(blocked()).first.is_none() && !fetched.is_full());
     assert!(source.try_now(READ).is_none() && source.waiters[READ as usize].is_some());
     assert!(source.report(Readiness::READABLE).is_fetchable, "the next arrival is heard of");
     // The end is found by who waits, and so is what is more than bytes.
-    assert_eq!(source.fetch().ok(), Some(10));
+    assert_eq!(source.fetch(1).ok(), Some(10));
     assert!(source.put(Ok(Vec::new())).first.is_some() && !fetched.is_full());
     let (mut source, _) = wanting(NOBODY);
     let both = Readiness::READABLE | Readiness::HANG_UP;
     source.report(Readiness::READABLE);
     assert!(source.report(both).woken.first.is_some(), "woken at once");
-    assert!(source.fetch().is_err_and(|woken| woken.first.is_none()), "nobody is left");
+    assert!(source.fetch(1).is_err_and(|woken| woken.first.is_none()), "nobody is left");
 }
 
 #[test]
@@ -228,13 +228,13 @@ fn who_waits_for_less_than_bytes_is_woken_instead() {
     let (mut source, _) = wanting(1);
     source.report(Readiness::READABLE);
     source.wait(READ, 2, &waker());
-    assert!(source.fetch().is_err_and(|woken| woken.more.len() == 1), "both");
+    assert!(source.fetch(1).is_err_and(|woken| woken.more.len() == 1), "both");
     let (mut source, _) = wanting(1);
     source.report(Readiness::READABLE);
     source.wait(READ, 2, &waker());
-    source.want(5, &Arc::default());
+    source.want(5, &Arc::default(), 1);
     source.give_up(READ, 1);
-    assert!(source.fetch().is_err_and(|woken| woken.first.is_some()), "who is left");
+    assert!(source.fetch(1).is_err_and(|woken| woken.first.is_some()), "who is left");
 }
 
 #[test]

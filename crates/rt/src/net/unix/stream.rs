@@ -18,7 +18,6 @@ use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::fetch::Fetched;
 use crate::link::{After, Link};
 use crate::net::descriptor::descriptor;
 use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -118,7 +117,7 @@ impl UnixStream {
     /// Gives the socket back, with the bytes that came for a [completion](crate::completion::recv) that was
     /// given up; none, as a rule. They come before all that can be read from the socket.
     pub fn into_parts(self) -> (Inner, Vec<u8>) {
-        let rest = self.fd.link().fetched().map_or_else(Vec::new, Fetched::take_all);
+        let rest = self.fd.link().take_fetched();
         (self.fd.into_inner(), rest)
     }
 

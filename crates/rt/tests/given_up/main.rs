@@ -1,0 +1,257 @@
+//! Reads that are given up at random, of every kind and on every back-end: no byte may be lost, doubled or out of
+//! order, and no read may wait for what is there.
+//!
+//! The model of a stream is its position: each byte follows from its place, so whatever takes bytes is checked at
+//! once, and so is what only looks at them. A writer sends in pieces, with pauses, urgent bytes, descriptors and
+//! packets between them where the stream has such; a reader takes them with an operation chosen at random, most of
+//! which it gives up after a moment. An operation is a round: `SUPERPOLL_GIVEN_UP_ROUNDS=1000000 cargo test
+//! --release -p superpoll-rt --test given_up` makes so many in all, and `SUPERPOLL_GIVEN_UP_SEED` repeats a run.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures_lite::future::or;
+use superpoll_rt::net::TcpListener;
+use superpoll_rt::{BackendKind, Runtime, pipe, spawn, time, yield_now};
+
+mod elsewhere;
+mod planted;
+mod streams;
+mod writers;
+
+use streams::{Op, Order, Subject};
+
+/// How long an operation that is not given up may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Streams that are read at the same time: enough of them that an engine reads ahead.
+const STREAMS: u64 = 8;
+
+/// The most bytes of a stream that are written and not read.
+const AHEAD: u64 = 2000;
+
+/// A generator of numbers, from a seed.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len() as u64) as usize]
+    }
+
+    fn new(seed: u64) -> Random {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        for _ in 0..4 {
+            random.below(2);
+        }
+        random
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// The byte at a place of each stream.
+fn byte(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+fn bytes(from: u64, count: u64) -> Vec<u8> {
+    (from..from + count).map(byte).collect()
+}
+
+/// What the reader and the writer of a stream know of each other.
+#[derive(Default)]
+struct Shared {
+    read: Cell<u64>,
+}
+
+thread_local! {
+    /// Nothing came for an operation that was not given up, though something was there.
+    static STALLED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How soon an operation is given up.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    Turns(u64),
+    Micros(u64),
+    /// It is not, but for the limit of the test.
+    Endless,
+}
+
+impl Patience {
+    fn random(random: &mut Random) -> Patience {
+        match random.below(8) {
+            0..4 => Patience::Turns(random.below(4)),
+            4 => Patience::Turns(random.below(40)),
+            5 | 6 => Patience::Micros(random.below(400)),
+            _ => Patience::Endless,
+        }
+    }
+
+    /// What comes of an operation that is waited for so long.
+    async fn of<T>(self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let patience = async {
+            match self {
+                Patience::Turns(turns) => {
+                    for _ in 0..turns {
+                        yield_now().await;
+                    }
+                }
+                Patience::Micros(micros) => time::sleep(Duration::from_micros(micros)).await,
+                Patience::Endless => {
+                    time::sleep(limit).await;
+                    STALLED.set(true);
+                }
+            }
+            None
+        };
+        or(async { Some(future.await) }, patience).await
+    }
+}
+
+/// Reads a stream to its end; returns the number of operations.
+async fn read(
+    mut subject: impl Subject,
+    shared: Rc<Shared>,
+    total: u64,
+    mut random: Random,
+    limit: Duration,
+) -> Result<u64, String> {
+    let mut history: Vec<String> = Vec::new();
+    let (mut at, mut operations) = (0, 0);
+    let mut few = [Op::Read; 3];
+    while at < total {
+        // A few of them for a while, in turn: what goes wrong does so between two.
+        if operations % 16 == 0 {
+            few = std::array::from_fn(|_| random.of(&Op::ALL));
+        }
+        let op = random.of(&few);
+        let length = random.of(&[1, 7, 100, 100, 4096]);
+        let patience = Patience::random(&mut random);
+        let mut taken = Vec::new();
+        let order = Order { op, length, patience, limit, left: total - at };
+        let outcome = subject.act(order, &mut random, &mut taken).await;
+        history.push(format!("{op:?}({length}) {patience:?} at {at}: {} {outcome:?}", taken.len()));
+        operations += 1;
+        let failed = |what: &str, at: u64| {
+            let last = &history[history.len().saturating_sub(8)..];
+            Err(format!("{what} at {at} of {total} after {operations} operations: {last:#?}"))
+        };
+        let seen = match outcome {
+            Ok(seen) => seen,
+            Err(error) => return failed(&error.to_string(), at),
+        };
+        if STALLED.take() {
+            return failed("nothing came any more", at);
+        }
+        if taken != bytes(at, taken.len() as u64) {
+            return failed("wrong bytes", at);
+        }
+        at += taken.len() as u64;
+        if seen != bytes(at, seen.len() as u64) {
+            return failed("something else was seen than what is there", at);
+        }
+        shared.read.set(at);
+        if taken.is_empty() {
+            yield_now().await;
+        }
+    }
+    match subject.ends(limit).await {
+        Ok(0) => Ok(operations),
+        outcome => Err(format!("behind the last byte came {outcome:?}")),
+    }
+}
+
+/// Streams of all kinds, each written and read to its end; returns the number of operations, and of reads that
+/// the engine has made.
+fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
+    let runtime = Runtime::builder().backend(backend).build().unwrap();
+    let stage = async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut random = Random::new(seed);
+        let (mut readers, mut writers) = (Vec::new(), Vec::new());
+        let began = Instant::now();
+        for number in 0..STREAMS {
+            let total = 500 + random.below(4000);
+            let shared = Rc::new(Shared::default());
+            let (mine, theirs) =
+                (Random::new(random.below(1 << 40)), Random::new(random.below(1 << 40)));
+            macro_rules! pair {
+                ($reader:expr, $writer:expr) => {{
+                    let (reader, writer) = ($reader, $writer);
+                    let known = shared.clone();
+                    writers.push(spawn(async move {
+                        writers::write(writer, known, began, total, theirs).await
+                    }));
+                    readers
+                        .push(spawn(async move { read(reader, shared, total, mine, LIMIT).await }));
+                }};
+            }
+            // Enough of TCP, which alone an engine reads ahead.
+            match if number < 5 { 0 } else { random.below(3) } {
+                0 => {
+                    let address = listener.local_addr().unwrap();
+                    let client = superpoll_rt::net::TcpStream::connect(address).await.unwrap();
+                    let (server, _) = listener.accept().await.unwrap();
+                    pair!(streams::Of(Some(server)), client);
+                }
+                1 => {
+                    let (one, other) = superpoll_rt::net::unix::UnixStream::pair().unwrap();
+                    pair!(streams::Of(Some(one)), other);
+                }
+                2 => {
+                    let (reader, writer) = pipe::pipe().unwrap();
+                    pair!(streams::Piped { reader, in_packets: false }, writer);
+                }
+                _ => {
+                    let (reader, writer) = writers::packets();
+                    pair!(streams::Piped { reader, in_packets: true }, writer);
+                }
+            }
+        }
+        let mut operations = 0;
+        for reader in readers {
+            match reader.await {
+                Ok(Ok(count)) => operations += count,
+                Ok(Err(error)) => panic!("{backend:?}, SUPERPOLL_GIVEN_UP_SEED={seed}: {error}"),
+                Err(error) => panic!("{backend:?}, SUPERPOLL_GIVEN_UP_SEED={seed}: {error}"),
+            }
+        }
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        operations
+    };
+    let operations = runtime.block_on(stage).unwrap();
+    (operations, runtime.stats()[0].fetched)
+}
+
+#[test]
+fn no_byte_is_lost_doubled_or_out_of_order_whatever_is_given_up() {
+    let rounds = number("SUPERPOLL_GIVEN_UP_ROUNDS").unwrap_or(60_000);
+    let first = number("SUPERPOLL_GIVEN_UP_SEED");
+    let seed = first.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
+    let backends = BackendKind::available();
+    for &backend in &backends {
+        let (mut done, mut ahead, mut stages) = (0, 0, 0);
+        while done < rounds / backends.len() as u64 {
+            let (operations, fetched) = stage(backend, seed.wrapping_add(stages));
+            (done, ahead) = (done + operations, ahead + fetched);
+            stages += 1;
+        }
+        let seed = format!("{stages} stages from seed {seed}");
+        eprintln!("{backend:?}: {done} operations and {ahead} reads ahead in {seed}, 0 bad");
+    }
+}

@@ -1,0 +1,128 @@
+//! What is written, and what comes between the bytes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_lite::AsyncWriteExt;
+use socket2::SockRef;
+use superpoll_conformance::sys;
+use superpoll_rt::net::TcpStream;
+use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::pipe::{self, PipeReader, PipeWriter};
+use superpoll_rt::{time, yield_now};
+
+use crate::{AHEAD, Random, Shared, bytes};
+
+/// How often those that write together do.
+const BEAT: Duration = Duration::from_micros(300);
+
+/// The most bytes of a packet.
+pub(crate) const PACKET: usize = 128;
+
+/// A pipe whose reads end where its writes did (`O_DIRECT`).
+pub(crate) fn packets() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = sys::packet_pipe().unwrap();
+    (pipe::reader_from(reader).unwrap(), pipe::writer_from(writer).unwrap())
+}
+
+/// What is written to.
+pub(crate) trait Target {
+    /// The most bytes of a piece.
+    const MOST: u64;
+
+    async fn write(&mut self, piece: &[u8], random: &mut Random) -> io::Result<()>;
+
+    /// Sends a byte that is not of the stream, where there is such a thing.
+    fn mark(&self) -> bool {
+        false
+    }
+}
+
+impl Target for TcpStream {
+    const MOST: u64 = 400;
+
+    async fn write(&mut self, piece: &[u8], _: &mut Random) -> io::Result<()> {
+        self.write_all(piece).await
+    }
+
+    fn mark(&self) -> bool {
+        SockRef::from(self).send_out_of_band(b"!").is_ok()
+    }
+}
+
+impl Target for UnixStream {
+    const MOST: u64 = 400;
+
+    async fn write(&mut self, piece: &[u8], random: &mut Random) -> io::Result<()> {
+        if random.below(4) > 0 {
+            return self.write_all(piece).await;
+        }
+        let file = File::open("/dev/null")?;
+        let count = self.send_with_fds(piece, &[file.as_fd()]).await?;
+        self.write_all(&piece[count..]).await
+    }
+
+    fn mark(&self) -> bool {
+        SockRef::from(self).send_out_of_band(b"!").is_ok()
+    }
+}
+
+impl Target for PipeWriter {
+    const MOST: u64 = PACKET as u64;
+
+    async fn write(&mut self, piece: &[u8], _: &mut Random) -> io::Result<()> {
+        self.write_all(piece).await
+    }
+}
+
+/// Writes all, and ends the stream by dropping it.
+pub(crate) async fn write(
+    mut target: impl Target,
+    shared: Rc<Shared>,
+    began: Instant,
+    total: u64,
+    mut random: Random,
+) {
+    let (mut at, mut mark) = (0, None);
+    let marks = random.below(2) == 2;
+    while at < total {
+        // One urgent byte at a time: that of a mark which is not passed becomes part of the stream when another comes.
+        if marks && at > 0 && mark.is_none_or(|mark| shared.read.get() > mark) {
+            mark = target.mark().then_some(at);
+        }
+        if at - shared.read.get() < AHEAD {
+            let count = (1 + random.below(target_most(&target))).min(total - at);
+            // The reader says what is wrong.
+            if target.write(&bytes(at, count), &mut random).await.is_err() {
+                return;
+            }
+            at += count;
+        }
+        match random.below(24) {
+            // The engine is late: bytes have come and patience is over at the same time.
+            23 => thread::sleep(Duration::from_micros(random.below(500))),
+            0..4 => time::sleep(Duration::from_micros(random.below(150))).await,
+            4..8 => {}
+            // Together with others, so that an engine finds many readable at once.
+            8..16 => time::sleep_until(beat(began)).await,
+            _ => yield_now().await,
+        }
+    }
+    while shared.read.get() < total && Rc::strong_count(&shared) > 1 {
+        time::sleep(Duration::from_micros(50)).await;
+    }
+}
+
+/// When a time that all streams of a stage count is over again.
+fn beat(began: Instant) -> Instant {
+    let beats = began.elapsed().as_nanos() / BEAT.as_nanos() + 1;
+    began + BEAT * beats as u32
+}
+
+fn target_most<T: Target>(_: &T) -> u64 {
+    T::MOST
+}
