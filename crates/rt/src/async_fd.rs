@@ -273,10 +273,21 @@ impl Waiting<'_> {
             self.name = engine::with(Engine::name_wait).unwrap_or(NOBODY);
         }
         self.link.set_waiter(self.name);
+        // Taken back also if the operation panics: whoever polls by hand afterwards has no name.
+        let named = Named(self.link);
         let polled = poll();
-        self.link.set_waiter(NOBODY);
+        drop(named);
         self.waited |= polled.is_pending();
         polled
+    }
+}
+
+/// For as long as this lives, what polls the link waits under a name.
+struct Named<'a>(&'a Link);
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        self.0.set_waiter(NOBODY);
     }
 }
 

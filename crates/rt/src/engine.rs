@@ -6,13 +6,12 @@
 //! same turn costs nothing.
 //!
 //! Everything here belongs to one thread and is borrowed for a few lines at a time, never while a task
-//! runs or a waker is called: wakers are arbitrary code, and may drop what they know. Other threads reach
-//! an engine through its [`Remote`] only.
+//! runs or a waker is called, cloned or dropped ([`foreign`] says why). Other threads reach an engine
+//! through its [`Remote`] only.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,12 +24,15 @@ use superpoll::operation::{Action, Completion};
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
 use crate::fetch::AT_MOST;
+use crate::foreign;
 use crate::late::{LATE, Late, Look};
 use crate::operations::Operations;
 use crate::remote::{Message, Remote};
 use crate::sources::{NOBODY, Source, Sources};
 use crate::spin::Spin;
 use crate::stats::{Counters, Stats, count};
+use crate::sys::current;
+pub(crate) use crate::sys::current::{owned as current, with};
 use crate::sys::queue::RunQueue;
 use crate::time::{self, wheel::Wheel};
 use crate::trace;
@@ -66,33 +68,9 @@ const POOLED: usize = 256;
 /// How many events the poller may deliver at once.
 const EVENTS_PER_TURN: usize = 1024;
 
-thread_local! {
-    static CURRENT: RefCell<Option<Rc<Engine>>> = const { RefCell::new(None) };
-}
-
-/// Calls a function with the engine of this thread, if one is running here.
-#[inline]
-pub(crate) fn with<R>(f: impl FnOnce(&Engine) -> R) -> Option<R> {
-    CURRENT.try_with(|current| current.borrow().as_deref().map(f)).ok().flatten()
-}
-
-/// This thread's engine, if one is running here.
-pub(crate) fn current() -> Option<Rc<Engine>> {
-    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
-}
-
 /// Whether the engine with this number runs on this thread.
 pub(crate) fn is_current(id: u32) -> bool {
     with(|engine| engine.remote.id == id) == Some(true)
-}
-
-/// For as long as this lives, an engine is its thread's.
-pub(crate) struct Entered(());
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.with(|current| current.take());
-    }
 }
 
 pub(crate) struct Engine {
@@ -157,15 +135,9 @@ impl Engine {
         })
     }
 
-    /// Makes this the thread's engine; `None` if there is one already.
-    pub fn enter(self: &Rc<Engine>) -> Option<Entered> {
-        CURRENT.with(|current| {
-            let mut current = current.borrow_mut();
-            current.is_none().then(|| {
-                *current = Some(self.clone());
-                Entered(())
-            })
-        })
+    /// Makes this the thread's engine for as long as a function runs; `None` if there is one already.
+    pub fn enter<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> Option<R> {
+        (!current::is_any()).then(|| current::during(self, f))
     }
 
     // Tasks.
@@ -234,28 +206,27 @@ impl Engine {
     fn take_all_messages(&self) {
         let mut messages = self.messages.take();
         self.remote.inbox.take(&mut messages);
+        self.carry_out(&mut messages);
+        self.messages.set(messages);
+    }
+
+    fn carry_out(&self, messages: &mut Vec<Message>) {
         for message in messages.drain(..) {
             match message {
                 Message::Run(runnable) => {
                     count(&self.counters.remote_wakes);
                     self.schedule(runnable);
                 }
-                Message::Call(call) => {
-                    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-                        count(&self.counters.panicked);
-                        trace::task_panicked();
-                    }
-                }
+                Message::Call(call) => foreign::call(call),
                 Message::Forget(key) => self.forget(key),
                 Message::CancelTimer(key) => {
                     // In two steps: the waker is dropped when nothing is borrowed.
                     let waker = self.timers(|wheel| wheel.cancel(key));
-                    drop(waker);
+                    foreign::discard(waker);
                 }
                 Message::Stop => self.stopped.set(true),
             }
         }
-        self.messages.set(messages);
     }
 
     // Descriptors.
@@ -271,7 +242,8 @@ impl Engine {
     ) -> superpoll::Result<Key> {
         let watch = Watch::new(interest).mode(mode);
         let key = self.poller.borrow_mut().register(fd, watch)?;
-        self.sources.borrow_mut().add(key, fd.as_raw_fd(), watch, ready);
+        let before = self.sources.borrow_mut().add(key, fd.as_raw_fd(), watch, ready);
+        foreign::discard(before);
         Ok(key)
     }
 
@@ -309,7 +281,7 @@ impl Engine {
 
     fn forget(&self, key: Key) {
         let source = self.sources.borrow_mut().remove(key);
-        drop(source);
+        foreign::discard(source);
     }
 
     /// Asks the poller, for at most `timeout`, and wakes who waits for what it reports. Returns how
@@ -452,9 +424,7 @@ impl Engine {
         self.timers.borrow_mut().advance(now, &mut due);
         let ended = &self.counters.timers_ended;
         ended.set(ended.get() + due.len() as u64);
-        for waker in due.drain(..) {
-            waker.wake();
-        }
+        due.drain(..).for_each(foreign::wake);
         self.due.set(due);
     }
 
@@ -522,19 +492,29 @@ impl Engine {
             || self.remote.inbox.is_pending()
     }
 
-    /// Ends all tasks and drops what they own. An engine that is current on this thread steps back
-    /// until that is done.
+    /// Ends all tasks and drops what they own, and wakes everything else that waits here, which goes on where it is
+    /// polled next. An engine that is current on this thread steps back until that is done.
+    ///
+    /// Tasks are dropped with the inbox open first, because other threads may wake them as long as they live. Then it
+    /// is closed, and what was sent until then is done: calls are made, and the tasks that arrived are dropped. Those
+    /// that are spawned here from now on never run, so there is nothing by which another thread could wake them.
     pub fn end(self: &Rc<Engine>) {
-        let outer = CURRENT.with(|current| current.replace(Some(self.clone())));
-        self.drop_tasks();
-        trace::engine_ended(self.remote.id, self.counters.turns.get());
-        self.remote.ended.store(true, Ordering::Release);
-        self.take_messages();
-        self.drop_tasks();
-        self.operations.end_all(self);
-        let sources = self.sources.borrow_mut().take_all();
-        drop(sources);
-        CURRENT.with(|current| current.replace(outer));
+        current::during(self, || {
+            self.drop_tasks();
+            trace::engine_ended(self.remote.id, self.counters.turns.get());
+            let mut messages = Vec::new();
+            self.remote.inbox.close(&mut messages);
+            self.carry_out(&mut messages);
+            self.drop_tasks();
+            self.operations.end_all(self);
+            let sources = self.sources.borrow_mut().take_all();
+            for mut source in sources.into_iter().flatten() {
+                source.dismiss().wake();
+            }
+            let timers = self.timers(Wheel::take_all);
+            timers.into_iter().for_each(foreign::wake);
+            self.drop_tasks();
+        });
     }
 
     fn drop_tasks(&self) {

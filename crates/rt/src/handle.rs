@@ -81,7 +81,8 @@ impl Handle {
     }
 
     /// Calls a function on an engine's thread, where it can [`spawn`](crate::spawn) what is not `Send`.
-    /// It is called between two tasks and must not block. A panic in it is counted as a task's.
+    /// It is called between two tasks and must not block. A panic in it is counted as a task's. One that was accepted
+    /// is called in any case, if not before then while the engine ends: what it spawns is cancelled then.
     ///
     /// # Errors
     ///

@@ -3,8 +3,14 @@
 //! A message goes in under a lock, and a flag says that there is one; the engine looks at the flag once
 //! per turn, which costs a load. Only the message that raises the flag has to wake the engine, and the
 //! poller's waker makes a system call only if the engine sleeps. The flag is lowered under the lock,
-//! before the messages are taken: one that comes later raises it again, and wakes again. `model` below
-//! has loom try every order.
+//! before the messages are taken: one that comes later raises it again, and wakes again.
+//!
+//! An engine that ends closes its inbox under the lock and takes what is in it. A message is therefore
+//! either in that last batch, or given back to its sender. A flag beside the lock would not do: a sender
+//! that had read it in time could add its message after the engine's last look, and a task that stays in
+//! an inbox is neither run nor dropped, so that whoever joins it waits indefinitely.
+//!
+//! `model` below has loom try every order, of the end as well.
 
 use std::sync::PoisonError;
 
@@ -19,28 +25,43 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+#[derive(Debug)]
+struct Queue<M> {
+    messages: Vec<M>,
+    /// The engine has taken the last of them.
+    is_closed: bool,
+}
+
 /// Messages in order, and whether there are any.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
-    messages: Mutex<Vec<M>>,
+    queue: Mutex<Queue<M>>,
     pending: AtomicBool,
 }
 
 impl<M> Inbox<M> {
     pub fn new() -> Inbox<M> {
-        Inbox { messages: Mutex::new(Vec::new()), pending: AtomicBool::new(false) }
+        let queue = Queue { messages: Vec::new(), is_closed: false };
+        Inbox { queue: Mutex::new(queue), pending: AtomicBool::new(false) }
     }
 
-    fn messages(&self) -> MutexGuard<'_, Vec<M>> {
+    fn queue(&self) -> MutexGuard<'_, Queue<M>> {
         // A push or a swap leaves the list whole, whatever panicked.
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a message; true if the engine has to be woken for it.
-    pub fn push(&self, message: M) -> bool {
-        let mut messages = self.messages();
-        messages.push(message);
-        !self.pending.swap(true, Ordering::AcqRel)
+    ///
+    /// # Errors
+    ///
+    /// The message, if the inbox is closed. It is dropped with nothing locked.
+    pub fn push(&self, message: M) -> Result<bool, M> {
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return Err(message);
+        }
+        queue.messages.push(message);
+        Ok(!self.pending.swap(true, Ordering::AcqRel))
     }
 
     /// Whether there are messages.
@@ -51,9 +72,17 @@ impl<M> Inbox<M> {
 
     /// Swaps the messages with an empty list.
     pub fn take(&self, into: &mut Vec<M>) {
-        let mut messages = self.messages();
+        let mut queue = self.queue();
         self.pending.store(false, Ordering::Release);
-        std::mem::swap(&mut *messages, into);
+        std::mem::swap(&mut queue.messages, into);
+    }
+
+    /// As [`take`](Inbox::take), and refuses all messages from now on.
+    pub fn close(&self, into: &mut Vec<M>) {
+        let mut queue = self.queue();
+        queue.is_closed = true;
+        self.pending.store(false, Ordering::Release);
+        std::mem::swap(&mut queue.messages, into);
     }
 }
 
@@ -79,7 +108,7 @@ mod model {
                     let (inbox, waker) = (inbox.clone(), waker.clone());
                     thread::spawn(move || {
                         for message in first..first + count {
-                            if inbox.push(message) {
+                            if inbox.push(message).unwrap() {
                                 waker.notify();
                             }
                         }
@@ -99,6 +128,42 @@ mod model {
             }
             let from = |first| seen.iter().copied().filter(move |&m| m / 10 * 10 == first);
             assert!(from(0).eq([0, 1]) && from(10).eq([10]), "in order, each once");
+        });
+    }
+
+    /// The same senders while the engine looks once and then ends. Each message is the engine's or goes back to its
+    /// sender, once; none stays in the inbox, and what was accepted from a sender came before what was refused.
+    #[test]
+    fn model_no_message_outlives_the_end() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let inbox = Arc::new(Inbox::new());
+            let senders: Vec<_> = [(0, 2), (10, 1)]
+                .into_iter()
+                .map(|(first, count)| {
+                    let inbox = inbox.clone();
+                    thread::spawn(move || {
+                        let all = first..first + count;
+                        all.filter_map(|message| inbox.push(message).err()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let (mut seen, mut batch) = (Vec::new(), Vec::new());
+            if inbox.is_pending() {
+                inbox.take(&mut batch);
+                seen.append(&mut batch);
+            }
+            inbox.close(&mut batch);
+            seen.append(&mut batch);
+            for sender in senders {
+                // In the order in which the sender had them.
+                seen.append(&mut sender.join().unwrap());
+            }
+            let from = |first| seen.iter().copied().filter(move |&m| m / 10 * 10 == first);
+            assert!(from(0).eq([0, 1]) && from(10).eq([10]), "in order, each once");
+            assert!(!inbox.is_pending() && inbox.queue().messages.is_empty());
+            assert_eq!(inbox.push(20), Err(20));
         });
     }
 }

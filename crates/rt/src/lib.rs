@@ -69,6 +69,7 @@ pub mod completion;
 mod engine;
 mod error;
 mod fetch;
+mod foreign;
 mod handle;
 mod inbox;
 mod io;

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use superpoll::{Interest, Key, Mode};
 
@@ -99,6 +99,18 @@ enum Step {
     Wait,
     /// Let other tasks run first.
     GiveWay,
+}
+
+/// What becomes of a wait for a descriptor that is registered.
+enum Known {
+    /// The poller watches for it.
+    Watched,
+    /// The poller has to be told this interest.
+    Asks(Interest),
+    /// It is ready: that was reported, or found at the other end, since the operation began.
+    Ready,
+    /// The kernel does not watch it.
+    Refused(io::Error),
 }
 
 fn no_runtime() -> io::Error {
@@ -570,46 +582,61 @@ impl Link {
         direction: Direction,
         blocked: Option<u32>,
     ) -> io::Result<()> {
-        let known = self.key_on(engine).and_then(|key| {
-            let outcome = engine.source(key, |source| {
-                if let Some(tick) = blocked {
-                    source.clear(direction, tick);
-                }
-                match source.take_refusal() {
-                    Some(refusal) => Err(refusal),
-                    None => {
-                        let interest = source.wait(direction, self.waiter.get(), cx.waker());
-                        // Where the poller has to be told anyway.
-                        let interest = interest.map(|_| source.ask(self.more(direction)));
-                        self.want(engine, direction, source);
-                        Ok(interest)
-                    }
-                }
-            })?;
-            Some((key, outcome))
+        // First, with nothing borrowed or looked at: it is foreign code.
+        let mut waker = Some(cx.waker().clone());
+        let Some(key) = self.key_on(engine) else {
+            return self.register(engine, fd, direction, waker);
+        };
+        let known = engine.source(key, |source| {
+            if let Some(tick) = blocked {
+                source.clear(direction, tick);
+            }
+            if let Some(refusal) = source.take_refusal() {
+                return Known::Refused(refusal);
+            }
+            if source.is_ready(direction) {
+                return Known::Ready;
+            }
+            let interest = source.wait(direction, self.waiter.get(), &mut waker);
+            self.want(engine, direction, source);
+            // Where the poller has to be told anyway.
+            interest.map_or(Known::Watched, |_| Known::Asks(source.ask(self.more(direction))))
         });
         match known {
-            Some((_, Ok(None))) => Ok(()),
-            Some((key, Ok(Some(interest)))) => Ok(engine.modify(key, interest)?),
-            Some((key, Err(refusal))) => {
-                engine.deregister(key, false);
-                self.registration.take();
-                Err(refusal)
-            }
-            None => {
-                let mode = self.mode(engine);
-                let drained = self.drained.take() | direction.bit();
-                let interest = (direction.interest() | self.more(direction)) & allowed(mode);
-                let ready = Link::ready_at_first(engine, drained);
-                let key = engine.register(fd, interest, mode, ready)?;
-                self.registered(engine, key);
-                engine.source(key, |source| {
-                    source.wait(direction, self.waiter.get(), cx.waker());
-                    self.want(engine, direction, source);
-                });
+            Some(Known::Watched) => Ok(()),
+            Some(Known::Asks(interest)) => Ok(engine.modify(key, interest)?),
+            Some(Known::Ready) => {
+                cx.waker().wake_by_ref();
                 Ok(())
             }
+            Some(Known::Refused(refusal)) => {
+                self.registration.take();
+                engine.deregister(key, false);
+                Err(refusal)
+            }
+            None => self.register(engine, fd, direction, waker),
         }
+    }
+
+    /// Registers the descriptor, and has a task wait for it.
+    fn register(
+        &self,
+        engine: &Engine,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        mut waker: Option<Waker>,
+    ) -> io::Result<()> {
+        let mode = self.mode(engine);
+        let drained = self.drained.take() | direction.bit();
+        let interest = (direction.interest() | self.more(direction)) & allowed(mode);
+        let ready = Link::ready_at_first(engine, drained);
+        let key = engine.register(fd, interest, mode, ready)?;
+        self.registered(engine, key);
+        engine.source(key, |source| {
+            source.wait(direction, self.waiter.get(), &mut waker);
+            self.want(engine, direction, source);
+        });
+        Ok(())
     }
 
     /// Ends the tie; the descriptor stays open.

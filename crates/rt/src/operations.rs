@@ -18,6 +18,7 @@ use superpoll::operation::{Operation, Progress, Ticket};
 use superpoll::{Events, Key};
 
 use crate::engine::{self, Engine};
+use crate::foreign;
 use crate::sources::Source;
 use crate::tie::Tie;
 
@@ -108,9 +109,7 @@ impl Operations {
             // If that fails it goes on, and only takes more room.
             let _ = engine.poller().cancel(pending.ticket);
         }
-        for waker in due.drain(..) {
-            waker.wake();
-        }
+        due.drain(..).for_each(foreign::wake);
         self.due.set(due);
         self.many.set(many);
     }
@@ -138,10 +137,11 @@ impl Operations {
         for pending in all {
             self.end(engine, &pending);
             if let Some(waker) = pending.waker.take() {
-                waker.wake();
+                foreign::wake(waker);
             }
         }
-        self.list.borrow_mut().clear();
+        let left = self.list.take();
+        foreign::discard(left);
     }
 
     /// How many are under way.

@@ -40,8 +40,6 @@ pub(crate) struct Remote {
     pub tasks: AtomicUsize,
     /// How many want its turns measured precisely.
     pub turn_watches: AtomicUsize,
-    /// The engine has ended: nothing sent to it will be done.
-    pub ended: AtomicBool,
     /// The future that the engine's thread blocks on was woken.
     root: AtomicBool,
     runtime: OnceLock<Weak<Engines>>,
@@ -56,18 +54,14 @@ impl Remote {
             registrar,
             tasks: AtomicUsize::new(0),
             turn_watches: AtomicUsize::new(0),
-            ended: AtomicBool::new(false),
             root: AtomicBool::new(false),
             runtime: OnceLock::new(),
         }
     }
 
-    /// Sends a message; gives it back if the engine has ended.
+    /// Sends a message; gives it back if the engine has ended. One that is taken is carried out.
     pub fn send(&self, message: Message) -> Result<(), Message> {
-        if self.ended.load(Ordering::Acquire) {
-            return Err(message);
-        }
-        if self.inbox.push(message) {
+        if self.inbox.push(message)? {
             self.wake();
         }
         Ok(())

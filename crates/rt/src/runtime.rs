@@ -146,7 +146,10 @@ impl Runtime {
     /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that is to
     /// do the work. [`Error::Poller`] if waiting fails.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
-        let _entered = self.engine.enter().ok_or(Error::Nested)?;
+        self.engine.enter(|| self.drive(future)).ok_or(Error::Nested)?
+    }
+
+    fn drive<F: Future>(&self, future: F) -> Result<F::Output> {
         let mut future = pin!(future);
         let waker = Waker::from(self.engine.remote.clone());
         let mut cx = Context::from_waker(&waker);

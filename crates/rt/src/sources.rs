@@ -14,6 +14,7 @@
 //! one of them would block after all.
 
 use std::io;
+use std::mem;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,6 +22,7 @@ use std::task::Waker;
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
 
 use crate::fetch::Fetched;
+use crate::foreign;
 
 /// A direction in which an operation may have to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -82,12 +84,10 @@ impl Woken {
     #[inline]
     pub fn wake(self) {
         if let Some(waker) = self.first {
-            waker.wake();
+            foreign::wake(waker);
         }
         if !self.more.is_empty() {
-            for waker in self.more {
-                waker.wake();
-            }
+            self.more.into_iter().for_each(foreign::wake);
         }
     }
 }
@@ -187,7 +187,10 @@ impl Sources {
         self.len
     }
 
-    pub fn add(&mut self, key: Key, fd: RawFd, watch: Watch, ready: u8) {
+    /// Adds a source. Returns one that was there under an earlier key of the same index, to be dropped when nothing is
+    /// borrowed: its descriptor was dropped elsewhere, and the message that says so is still on its way.
+    #[must_use]
+    pub fn add(&mut self, key: Key, fd: RawFd, watch: Watch, ready: u8) -> Option<Box<Source>> {
         let index = key.index() as usize;
         if self.list.len() <= index {
             self.list.resize_with(index + 1, || None);
@@ -212,9 +215,9 @@ impl Sources {
             receiving: 0,
             fetched: None,
         };
-        if self.list[index].replace(Box::new(source)).is_none() {
-            self.len += 1;
-        }
+        let before = self.list[index].replace(Box::new(source));
+        self.len += usize::from(before.is_none());
+        before
     }
 
     /// Forgets a source; returns who waited, to be woken or dropped when nothing is borrowed.
@@ -238,7 +241,7 @@ impl Sources {
     /// Everything that is left, at the end of the engine.
     pub fn take_all(&mut self) -> Vec<Option<Box<Source>>> {
         self.len = 0;
-        std::mem::take(&mut self.list)
+        mem::take(&mut self.list)
     }
 
     /// Notes what the poller reports.
@@ -303,16 +306,26 @@ impl Source {
         }
     }
 
-    /// Somebody waits for a direction; returns the interest to tell the poller, if it is another.
+    /// Somebody waits for a direction; returns the interest to tell the poller, if it is another. The waker is taken,
+    /// and the one that it replaces is left in its place, to be dropped when nothing is borrowed.
     #[inline]
-    pub fn wait(&mut self, direction: Direction, name: u32, waker: &Waker) -> Option<Interest> {
+    pub fn wait(
+        &mut self,
+        direction: Direction,
+        name: u32,
+        waker: &mut Option<Waker>,
+    ) -> Option<Interest> {
         if direction == Direction::Read {
             self.wanted = 0;
         }
-        match &mut self.waiters[direction as usize] {
-            first @ None => *first = Some(Waiter { name, waker: waker.clone() }),
-            Some(first) if first.is(name, waker) => first.waker.clone_from(waker),
-            Some(_) => self.wait_too(direction, name, waker),
+        if let Some(new) = waker.take() {
+            match &mut self.waiters[direction as usize] {
+                first @ None => *first = Some(Waiter { name, waker: new }),
+                Some(first) if first.is(name, &new) => {
+                    *waker = Some(mem::replace(&mut first.waker, new));
+                }
+                Some(_) => *waker = self.wait_too(direction, name, new),
+            }
         }
         let wanted = direction.interest() & self.allowed;
         if self.interest.contains(wanted) {
@@ -322,6 +335,12 @@ impl Source {
         Some(self.interest)
     }
 
+    /// Whether a direction is ready although somebody is about to wait for it: it became so since that one has looked.
+    #[inline]
+    pub fn is_ready(&self, direction: Direction) -> bool {
+        self.ready & direction.bit() != 0
+    }
+
     /// Has more watched for; returns the interest to tell the poller.
     pub fn ask(&mut self, more: Interest) -> Interest {
         self.interest |= more & self.allowed;
@@ -329,12 +348,15 @@ impl Source {
     }
 
     #[cold]
-    fn wait_too(&mut self, direction: Direction, name: u32, waker: &Waker) {
+    fn wait_too(&mut self, direction: Direction, name: u32, waker: Waker) -> Option<Waker> {
         let known =
-            self.more.iter_mut().find(|(other, who)| *other == direction && who.is(name, waker));
+            self.more.iter_mut().find(|(other, who)| *other == direction && who.is(name, &waker));
         match known {
-            Some((_, known)) => known.waker.clone_from(waker),
-            None => self.more.push((direction, Waiter { name, waker: waker.clone() })),
+            Some((_, known)) => Some(mem::replace(&mut known.waker, waker)),
+            None => {
+                self.more.push((direction, Waiter { name, waker }));
+                None
+            }
         }
     }
 
@@ -511,7 +533,7 @@ impl Source {
         self.ready |= reported;
         let mut outcome = Outcome { spinning: self.ignore(), ..Outcome::default() };
         if reported == Direction::Read.bit() && self.wanted > 0 && self.more.is_empty() {
-            outcome.is_fetchable = !std::mem::replace(&mut self.is_fetchable, true);
+            outcome.is_fetchable = !mem::replace(&mut self.is_fetchable, true);
             return outcome;
         }
         let (mut wanted, mut nobody) = (Interest::NONE, false);

@@ -30,7 +30,7 @@ pub struct Stats {
     pub tasks: usize,
     /// Tasks that were ever spawned.
     pub spawned: u64,
-    /// Tasks that ended with a panic.
+    /// Tasks that ended with a panic, and calls ([`Handle::call_on`](crate::Handle::call_on)) and wakers that panicked.
     pub panicked: u64,
     /// Times a task was run.
     pub polls: u64,
@@ -134,6 +134,8 @@ impl Counters {
         let mut spinning = self.spinning.borrow_mut();
         if spinning.len() < NAMED && !spinning.contains(&fd) {
             spinning.push(fd);
+            drop(spinning);
+            // A subscriber may look at the counters.
             trace::spinning(fd);
         }
     }

@@ -186,7 +186,10 @@ pin_project! {
             let mut future = this.project().future;
             // Where there is nobody to tell, the destructors of a future are its own affair; they
             // must not spare the other tasks.
-            let _ = catch_unwind(AssertUnwindSafe(|| future.set(None)));
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
+                // It may panic when it is dropped.
+                std::mem::forget(payload);
+            }
         }
     }
 }

@@ -30,6 +30,14 @@ pub(crate) fn task_panicked() {
 }
 
 #[inline]
+pub(crate) fn call_panicked() {
+    tell!(
+        error,
+        "a waker, or a function that was called on the engine, panicked; the engine goes on"
+    );
+}
+
+#[inline]
 pub(crate) fn spinning(_fd: RawFd) {
     tell!(
         warn,

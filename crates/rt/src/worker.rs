@@ -74,15 +74,25 @@ fn run(
     settings: &Settings,
     sender: &mpsc::Sender<Arc<Remote>>,
 ) -> superpoll::Result<()> {
-    let engine = Rc::new(Engine::new(poller, settings)?);
-    let entered = engine.enter();
-    // Whoever starts it waits for this.
-    let _ = sender.send(engine.remote.clone());
-    let mut outcome = Ok(());
-    while outcome.is_ok() && !engine.is_stopped() {
-        outcome = engine.turn();
+    let engine = Ending(Rc::new(Engine::new(poller, settings)?));
+    let turn = || {
+        // Whoever starts it waits for this.
+        let _ = sender.send(engine.0.remote.clone());
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !engine.0.is_stopped() {
+            outcome = engine.0.turn();
+        }
+        outcome
+    };
+    // It is the first engine of its thread.
+    engine.0.enter(turn).unwrap_or(Ok(()))
+}
+
+/// An engine that ends with this, whatever happens: whoever joins its tasks would wait indefinitely otherwise.
+struct Ending(Rc<Engine>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
     }
-    drop(entered);
-    engine.end();
-    outcome
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod clock;
+pub(crate) mod current;
 pub(crate) mod descriptor;
 pub(crate) mod message;
 pub(crate) mod process;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::wheel::{TimerKey, Updated};
+use super::wheel::{Found as Known, TimerKey};
 use super::{after, is_far};
 use crate::engine::{self, Engine};
 use crate::remote::{Message, Remote};
@@ -100,8 +100,7 @@ enum Found {
     Over,
     /// It is over, but the task has to let others run first.
     GiveWay,
-    /// Not yet; the waker that was there before, if it was another.
-    NotYet(Option<Waker>),
+    NotYet,
 }
 
 impl Sleep {
@@ -131,11 +130,7 @@ impl Sleep {
     #[inline]
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>, fair: bool) -> Poll<()> {
         match engine::with(|engine| self.find(engine, cx.waker(), fair)) {
-            Some(Found::NotYet(before)) => {
-                // With nothing borrowed.
-                drop(before);
-                Poll::Pending
-            }
+            Some(Found::NotYet) => Poll::Pending,
             Some(Found::Over) => {
                 self.timer = None;
                 Poll::Ready(())
@@ -153,18 +148,25 @@ impl Sleep {
     fn find(&mut self, engine: &Engine, waker: &Waker, fair: bool) -> Found {
         let here = self.timer.as_ref().filter(|timer| timer.remote.id == engine.remote.id);
         let over = match here {
-            Some(timer) => match engine.timers(|wheel| wheel.update(timer.key, waker)) {
-                Updated::Kept => return Found::NotYet(None),
-                Updated::Replaced(before) => return Found::NotYet(Some(before)),
-                Updated::Gone => true,
+            Some(timer) => match engine.timers(|wheel| wheel.look(timer.key, waker)) {
+                Known::Same => return Found::NotYet,
+                Known::Other => {
+                    // Cloned and dropped with nothing borrowed. Timers fire between two tasks only.
+                    let waker = waker.clone();
+                    let spare = engine.timers(|wheel| wheel.replace(timer.key, waker));
+                    drop(spare);
+                    return Found::NotYet;
+                }
+                Known::Gone => true,
             },
             None => !is_far(self.deadline) && self.is_elapsed(),
         };
         if !over {
+            let waker = waker.clone();
             let key = engine.timers(|wheel| wheel.insert(self.deadline, waker));
             // One of another engine ends here.
             self.timer = Some(Timer { remote: engine.remote.clone(), key });
-            Found::NotYet(None)
+            Found::NotYet
         } else if !fair || engine.spend() {
             Found::Over
         } else {

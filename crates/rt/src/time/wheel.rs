@@ -52,13 +52,13 @@ pub(crate) struct TimerKey {
     generation: u32,
 }
 
-/// What became of the waker given to [`Wheel::update`].
-#[derive(Debug)]
-pub(crate) enum Updated {
-    /// The timer has one that wakes the same task.
-    Kept,
-    /// The timer took it; this is the one before, to be dropped when nothing is borrowed.
-    Replaced(Waker),
+/// What [`Wheel::look`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// The timer wakes that task.
+    Same,
+    /// The timer wakes another.
+    Other,
     /// The timer has fired, or was cancelled.
     Gone,
 }
@@ -126,9 +126,9 @@ impl Wheel {
 
     /// Has a task woken as soon as the deadline is reached; by the next `advance` if it is in the past.
     #[inline]
-    pub fn insert(&mut self, deadline: Instant, waker: &Waker) -> TimerKey {
+    pub fn insert(&mut self, deadline: Instant, waker: Waker) -> TimerKey {
         let tick = self.tick_of_deadline(deadline);
-        let waker = Some(waker.clone());
+        let waker = Some(waker);
         let used = self.free != NIL;
         let index = if used { self.free } else { self.fresh };
         let key = match self.entries.get_mut(index as usize) {
@@ -157,14 +157,30 @@ impl Wheel {
         key
     }
 
-    /// Has the timer wake another task.
+    /// Says whether the timer wakes this task.
     #[inline]
-    pub fn update(&mut self, key: TimerKey, waker: &Waker) -> Updated {
-        match self.entry(key).and_then(|entry| entry.waker.as_mut()) {
-            None => Updated::Gone,
-            Some(known) if known.will_wake(waker) => Updated::Kept,
-            Some(known) => Updated::Replaced(mem::replace(known, waker.clone())),
+    pub fn look(&mut self, key: TimerKey, waker: &Waker) -> Found {
+        match self.entry(key).and_then(|entry| entry.waker.as_ref()) {
+            None => Found::Gone,
+            Some(known) if known.will_wake(waker) => Found::Same,
+            Some(_) => Found::Other,
         }
+    }
+
+    /// Has the timer wake another task. Returns the waker that is not needed any more, to be dropped when nothing is
+    /// borrowed: the one before, or the new one if the timer has fired or was cancelled.
+    pub fn replace(&mut self, key: TimerKey, waker: Waker) -> Waker {
+        match self.entry(key).and_then(|entry| entry.waker.as_mut()) {
+            Some(known) => mem::replace(known, waker),
+            None => waker,
+        }
+    }
+
+    /// Takes all timers out, at the end of the engine: their wakers, to be woken when nothing is borrowed.
+    pub fn take_all(&mut self) -> Vec<Waker> {
+        let empty = Wheel::new(self.origin);
+        let entries = mem::replace(self, empty).entries;
+        entries.into_iter().filter_map(|entry| entry.waker).collect()
     }
 
     /// Gives the timer another deadline; false if it has fired or was cancelled.

@@ -46,7 +46,7 @@ impl Stage {
     }
 
     fn insert(&mut self, number: usize, deadline: u128) -> TimerKey {
-        self.wheel.insert(self.instant(deadline), &self.waker(number))
+        self.wheel.insert(self.instant(deadline), self.waker(number))
     }
 
     /// Lets time pass until `now`; the numbers of the timers that fired, in order.
@@ -182,7 +182,8 @@ fn a_stale_key_touches_nothing() {
     for stale in [fired, cancelled, TimerKey { index: 1000, generation: 0 }] {
         assert!(stage.wheel.cancel(stale).is_none());
         assert!(!stage.wheel.reset(stale, stage.origin));
-        assert!(matches!(stage.wheel.update(stale, &other), Updated::Gone));
+        assert_eq!(stage.wheel.look(stale, &other), Found::Gone);
+        assert!(stage.wheel.replace(stale, other.clone()).will_wake(&other));
     }
     assert_eq!(stage.wheel.len(), 1);
     assert_eq!(stage.advance(2 * SECOND + TICK), [2]);
@@ -217,12 +218,11 @@ fn an_empty_wheel_begins_from_the_front_and_no_key_comes_again() {
 fn the_waker_is_replaced_only_by_another_one() {
     let mut stage = Stage::new();
     let (first, second) = (stage.waker(1), stage.waker(2));
-    let key = stage.wheel.insert(stage.instant(SECOND), &first);
-    assert!(matches!(stage.wheel.update(key, &first), Updated::Kept));
-    match stage.wheel.update(key, &second) {
-        Updated::Replaced(waker) => assert!(waker.will_wake(&first)),
-        other => panic!("{other:?}"),
-    }
+    let key = stage.wheel.insert(stage.instant(SECOND), first.clone());
+    assert_eq!(stage.wheel.look(key, &first), Found::Same);
+    assert_eq!(stage.wheel.look(key, &second), Found::Other);
+    assert!(stage.wheel.replace(key, second.clone()).will_wake(&first));
+    assert_eq!(stage.wheel.look(key, &second), Found::Same);
     assert_eq!(stage.advance(SECOND + TICK), [2]);
 }
 
@@ -353,10 +353,12 @@ impl Pair {
     fn update(&mut self, which: usize) {
         let Some((which, number)) = self.alive(which) else { return };
         let waker = self.stage.waker(self.wakers);
-        match self.stage.wheel.update(self.timers[which].key, &waker) {
-            Updated::Kept => panic!("it is another waker"),
-            Updated::Gone => assert_eq!(number, None),
-            Updated::Replaced(_) => {
+        let key = self.timers[which].key;
+        match self.stage.wheel.look(key, &waker) {
+            Found::Same => panic!("it is another waker"),
+            Found::Gone => assert_eq!(number, None),
+            Found::Other => {
+                self.stage.wheel.replace(key, waker);
                 let position = self.timers[which].position.unwrap();
                 assert_eq!(self.queue.insert(position, self.wakers), number);
                 self.wakers += 1;

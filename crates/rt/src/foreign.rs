@@ -1,0 +1,46 @@
+//! Code that the engine calls and does not know: wakers above all.
+//!
+//! A waker is arbitrary code, and so are its clones and its end. It may begin and end waits, spawn, drop the last
+//! owner of a descriptor or of another runtime, and it may panic. Two rules follow. Nothing of the engine is borrowed
+//! or locked while a waker is cloned, called or dropped: what takes one out of a list returns it. And a panic of one
+//! waker is no reason to leave others asleep whose events, timers or messages the engine has already taken: it is
+//! caught here and counted, as a task's is ([`Stats::panicked`](crate::Stats::panicked)).
+//!
+//! The exceptions are not ours: a waker that panics while a [`JoinHandle`](crate::JoinHandle) calls, clones or drops it
+//! aborts the process, because `async-task` cannot go on then.
+
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use crate::engine;
+use crate::stats::count;
+use crate::trace;
+
+/// Calls a function that may panic, and goes on.
+#[inline]
+pub(crate) fn call(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        // Its destructor is as foreign.
+        mem::forget(payload);
+        note_panic();
+    }
+}
+
+/// Calls a waker.
+#[inline]
+pub(crate) fn wake(waker: Waker) {
+    call(|| waker.wake());
+}
+
+/// Drops something that holds wakers.
+#[inline]
+pub(crate) fn discard<T>(value: T) {
+    call(|| drop(value));
+}
+
+#[cold]
+fn note_panic() {
+    engine::with(|engine| count(&engine.counters.panicked));
+    trace::call_panicked();
+}
