@@ -37,6 +37,10 @@ use crate::sys::queue::RunQueue;
 use crate::time::{self, wheel::Wheel};
 use crate::trace;
 
+mod slack;
+
+use slack::Slack;
+
 /// What an engine is told at its start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
@@ -90,6 +94,9 @@ pub(crate) struct Engine {
     spin: RefCell<Spin>,
     timers: RefCell<Wheel>,
     late: RefCell<Late>,
+    slack: Slack,
+    /// Reads made for tasks until the last look for slack.
+    looked: Cell<u64>,
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
     due: Cell<Vec<Waker>>,
@@ -125,6 +132,8 @@ impl Engine {
             spin: RefCell::new(Spin::new(settings.spin)),
             timers: RefCell::new(Wheel::new(Instant::now())),
             late: RefCell::default(),
+            slack: Slack::default(),
+            looked: Cell::default(),
             messages: Cell::default(),
             due: Cell::default(),
             fetches,
@@ -150,13 +159,16 @@ impl Engine {
     /// Notes a task that runs for the first time, and numbers it.
     pub fn admit(&self, waker: Waker) -> usize {
         count(&self.counters.spawned);
-        self.tasks.borrow_mut().insert(waker)
+        let number = self.tasks.borrow_mut().insert(waker);
+        self.note_place(number);
+        number
     }
 
     /// Notes the end of a task.
     pub fn discharge(&self, number: usize) {
         let waker = self.tasks.borrow_mut().try_remove(number);
         drop(waker);
+        self.note_place(number);
     }
 
     /// Takes one from the budget of the running task; false if it is spent.
@@ -206,6 +218,7 @@ impl Engine {
     fn take_all_messages(&self) {
         let mut messages = self.messages.take();
         self.remote.inbox.take(&mut messages);
+        self.note_place(messages.len());
         self.carry_out(&mut messages);
         self.messages.set(messages);
     }
@@ -244,6 +257,7 @@ impl Engine {
         let key = self.poller.borrow_mut().register(fd, watch)?;
         let before = self.sources.borrow_mut().add(key, fd.as_raw_fd(), watch, ready);
         foreign::discard(before);
+        self.note_place(key.index() as usize);
         Ok(key)
     }
 
@@ -282,6 +296,7 @@ impl Engine {
     fn forget(&self, key: Key) {
         let source = self.sources.borrow_mut().remove(key);
         foreign::discard(source);
+        self.note_place(key.index() as usize);
     }
 
     /// Asks the poller, for at most `timeout`, and wakes who waits for what it reports. Returns how
@@ -399,6 +414,7 @@ impl Engine {
         if pool.len() < POOLED && memory.capacity() == AT_MOST {
             memory.clear();
             pool.push(memory);
+            self.note_place(pool.len() * slack::PLACES);
         }
     }
 
@@ -409,7 +425,11 @@ impl Engine {
         if self.has_news() {
             return Some(Duration::ZERO);
         }
-        self.timers.borrow().next().map(|next| next.saturating_duration_since(Instant::now()))
+        let mut next = self.timers.borrow().next();
+        if let Some(look) = self.slack.next() {
+            next = Some(next.map_or(look, |next| next.min(look)));
+        }
+        next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
     /// Fires the timers that are due. After a pause, what has arrived goes first; see [`late`](crate::late).
@@ -424,6 +444,7 @@ impl Engine {
         self.timers.borrow_mut().advance(now, &mut due);
         let ended = &self.counters.timers_ended;
         ended.set(ended.get() + due.len() as u64);
+        self.note_place(due.len());
         due.drain(..).for_each(foreign::wake);
         self.due.set(due);
     }
@@ -454,6 +475,11 @@ impl Engine {
         };
         self.counters.end_wait(self.remote.turn_watches.load(Ordering::Relaxed) > 0);
         self.fire_timers();
+        if let Some(look) = self.slack.next()
+            && !time::is_far(look)
+        {
+            self.look_for_slack();
+        }
         outcome
     }
 

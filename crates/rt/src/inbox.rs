@@ -64,6 +64,17 @@ impl<M> Inbox<M> {
         Ok(!self.pending.swap(true, Ordering::AcqRel))
     }
 
+    /// How many messages there are, and for how many there is room.
+    pub fn room(&self) -> (usize, usize) {
+        let queue = self.queue();
+        (queue.messages.len(), queue.messages.capacity())
+    }
+
+    /// Gives back the memory that is not needed.
+    pub fn shorten(&self) {
+        self.queue().messages.shrink_to_fit();
+    }
+
     /// Whether there are messages.
     #[inline]
     pub fn is_pending(&self) -> bool {

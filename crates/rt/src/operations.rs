@@ -75,6 +75,7 @@ impl Operations {
             pausing: Cell::new(false),
         });
         home.insert(pending.clone());
+        engine.note_place(place);
         Ok(pending)
     }
 
@@ -142,6 +143,18 @@ impl Operations {
         }
         let left = self.list.take();
         foreign::discard(left);
+    }
+
+    /// For how many there is room.
+    pub fn places(&self) -> usize {
+        self.list.borrow().capacity()
+    }
+
+    /// Gives back the memory that is not needed.
+    pub fn shorten(&self) {
+        self.list.borrow_mut().shrink_to_fit();
+        self.due.take();
+        self.many.take();
     }
 
     /// How many are under way.

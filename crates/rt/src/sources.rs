@@ -230,6 +230,18 @@ impl Sources {
         entry.take()
     }
 
+    /// How many sources there is room for.
+    pub fn places(&self) -> usize {
+        self.list.capacity()
+    }
+
+    /// Gives the memory back that lies behind the last source.
+    pub fn shorten(&mut self) {
+        let last = self.list.iter().rposition(Option::is_some);
+        self.list.truncate(last.map_or(0, |last| last + 1));
+        self.list.shrink_to_fit();
+    }
+
     #[inline]
     pub fn get(&mut self, key: Key) -> Option<&mut Source> {
         match self.list.get_mut(key.index() as usize) {

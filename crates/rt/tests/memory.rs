@@ -1,9 +1,12 @@
 //! What an idle connection costs, and that the steady state allocates nothing.
 
 use std::net::TcpStream as Client;
+use std::time::{Duration, Instant};
 
+use futures_lite::future::poll_once;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::TcpListener;
+use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
 mod refused;
@@ -137,6 +140,61 @@ fn the_steady_state_allocates_nothing() {
             })
             .unwrap();
     }
+}
+
+/// What is used after a spike, compared with before, in bytes.
+const LEFT: isize = 64 << 10;
+
+#[test]
+fn what_a_spike_has_taken_is_given_back_within_seconds() {
+    if std::env::var_os(refused::CHILD).is_some() {
+        eprintln!("skipped where io_uring is refused: the lists of an engine are the same there");
+        return;
+    }
+    // Each on a thread of its own, whose allocations are counted by themselves, and all at the same time.
+    let spikes: Vec<_> = BackendKind::available()
+        .into_iter()
+        .map(|kind| {
+            std::thread::spawn(move || {
+                let runtime = Runtime::builder().backend(kind).build().unwrap();
+                runtime.block_on(spike(kind)).unwrap();
+            })
+        })
+        .collect();
+    for spike in spikes {
+        spike.join().unwrap();
+    }
+}
+
+async fn spike(kind: BackendKind) {
+    const TIMERS: usize = 100_000;
+    const TASKS: usize = 20_000;
+    const LIMIT: Duration = Duration::from_secs(30);
+    let before = sys::bytes();
+    {
+        let mut sleeps: Vec<_> = (0..TIMERS).map(|_| Box::pin(sleep(LIMIT))).collect();
+        for sleep in &mut sleeps {
+            assert!(poll_once(sleep).await.is_none());
+        }
+        let tasks: Vec<_> = (0..TASKS).map(|_| spawn(yield_now())).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+    let held = sys::bytes() - before;
+    assert!(held > 40 * TIMERS as isize, "{kind}: the wheel alone has more than {held} bytes");
+    let start = Instant::now();
+    // Few turns: an engine that sleeps wakes up for it.
+    while sys::bytes() - before > LEFT {
+        let left = sys::bytes() - before;
+        assert!(start.elapsed() < LIMIT, "{kind}: {left} of {held} bytes are left");
+        sleep(Duration::from_millis(1500)).await;
+    }
+    // And then it sleeps on.
+    let turns = superpoll_rt::Stats::current().unwrap().turns;
+    sleep(Duration::from_millis(2500)).await;
+    let turns = superpoll_rt::Stats::current().unwrap().turns - turns;
+    assert!(turns <= 3, "{kind}: {turns} turns of an idle engine");
 }
 
 #[test]

@@ -40,6 +40,16 @@ impl RunQueue {
     pub fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// For how many tasks there is room.
+    pub fn places(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Gives back the memory that is not needed.
+    pub fn shorten(&mut self) {
+        self.0.shrink_to_fit();
+    }
 }
 
 impl Drop for RunQueue {

@@ -78,7 +78,11 @@ impl Timer {
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        match self.with(|engine| engine.timers(|wheel| wheel.cancel(self.key))) {
+        let cancel = |engine: &Engine| {
+            engine.note_place(self.key.place());
+            engine.timers(|wheel| wheel.cancel(self.key))
+        };
+        match self.with(cancel) {
             Some(waker) => drop(waker),
             // An engine that has ended has no timers.
             None => drop(self.remote.send(Message::CancelTimer(self.key))),
@@ -164,6 +168,7 @@ impl Sleep {
         if !over {
             let waker = waker.clone();
             let key = engine.timers(|wheel| wheel.insert(self.deadline, waker));
+            engine.note_place(key.place());
             // One of another engine ends here.
             self.timer = Some(Timer { remote: engine.remote.clone(), key });
             Found::NotYet

@@ -16,10 +16,11 @@
 //! 4.8 million years; what is due later than that is kept aside, and never fires.
 //!
 //! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices: to insert
-//! or to cancel one allocates nothing and walks nothing. The vector keeps the size that it needed most. A
-//! key holds the generation of its entry, so that one which outlives its timer does no harm. Entries are used
-//! again in the order in which they were freed, last first; after many were cancelled here and there that
-//! is a cache miss for each, so with no timer left the wheel begins from the front again.
+//! or to cancel one allocates nothing and walks nothing. The vector keeps the size that it needed most until
+//! it is [shortened](Wheel::shorten). A key holds the generation of its entry, so that one which outlives its
+//! timer does no harm, also if the entry is gone: one that is made anew begins with a later generation.
+//! Entries are used again in the order in which they were freed, last first; after many were cancelled here
+//! and there that is a cache miss for each, so with no timer left the wheel begins from the front again.
 
 use std::fmt;
 use std::mem;
@@ -50,6 +51,14 @@ const ASIDE: u16 = u16::MAX;
 pub(crate) struct TimerKey {
     index: u32,
     generation: u32,
+}
+
+impl TimerKey {
+    /// The place of its entry.
+    #[inline]
+    pub fn place(self) -> usize {
+        self.index as usize
+    }
 }
 
 /// What [`Wheel::look`] found.
@@ -92,6 +101,8 @@ pub(crate) struct Wheel {
     /// All that was due before this tick has fired.
     elapsed: u64,
     entries: Vec<Entry>,
+    /// The generation of new entries, which no key of an entry that is gone has.
+    generation: u32,
     /// Entries from here on were not used since the wheel was last empty.
     fresh: u32,
     /// The first of the others that are free.
@@ -109,6 +120,7 @@ impl Wheel {
             origin: now,
             elapsed: 0,
             entries: Vec::new(),
+            generation: 0,
             fresh: 0,
             free: NIL,
             len: 0,
@@ -147,9 +159,10 @@ impl Wheel {
                 // Their entries alone would fill 160 GiB.
                 assert!(index < NIL, "an engine holds at most 2^32 - 1 timers");
                 let (next, prev, place) = (NIL, NIL, ASIDE);
-                self.entries.push(Entry { waker, tick, next, prev, generation: 0, place });
+                let generation = self.generation;
+                self.entries.push(Entry { waker, tick, next, prev, generation, place });
                 self.fresh += 1;
-                TimerKey { index, generation: 0 }
+                TimerKey { index, generation }
             }
         };
         self.len += 1;
@@ -235,6 +248,27 @@ impl Wheel {
         let nanos = deadline.saturating_duration_since(self.origin).as_nanos();
         let tick = (nanos + ((1 << TICK_BITS) - 1)) >> TICK_BITS;
         u64::try_from(tick).unwrap_or(NEVER).max(self.elapsed)
+    }
+
+    /// How many entries there are, used or not.
+    pub fn places(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Gives the memory of all entries back that lie behind the last one in use, and has free ones used from the front.
+    pub fn shorten(&mut self) {
+        let end = self.entries.iter().rposition(|entry| entry.waker.is_some());
+        let end = end.map_or(0, |last| last + 1);
+        let removed = self.entries.drain(end..).map(|entry| entry.generation);
+        self.generation = removed.max().unwrap_or(0).max(self.generation);
+        self.entries.shrink_to_fit();
+        self.fresh = end as u32;
+        self.free = NIL;
+        for (index, entry) in self.entries.iter_mut().enumerate().rev() {
+            if entry.waker.is_none() {
+                entry.next = mem::replace(&mut self.free, index as u32);
+            }
+        }
     }
 
     /// The entry of a timer that is in the wheel. No key has the generation of a free entry.

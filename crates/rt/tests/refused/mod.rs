@@ -10,7 +10,8 @@ use std::thread;
 use superpoll_conformance::sys;
 use superpoll_rt::{BackendKind, Runtime};
 
-const CHILD: &str = "SUPERPOLL_TEST_REFUSED";
+/// Set in those other processes.
+pub const CHILD: &str = "SUPERPOLL_TEST_REFUSED";
 
 /// Runs all tests of this file again: with the back-end that is chosen by default and with `auto`, each where
 /// io_uring is refused for another reason. In those processes it makes sure that it is.

@@ -241,6 +241,34 @@ fn nothing_is_reached_twice_on_the_way_to_a_timer() {
     assert_eq!(wakes, deadlines.len(), "one wake-up for each deadline");
 }
 
+#[test]
+fn a_shortened_wheel_keeps_its_timers_and_no_key_comes_again() {
+    let mut stage = Stage::new();
+    let keys: Vec<TimerKey> = (0..100).map(|number| stage.insert(number, SECOND)).collect();
+    // One entry has been used twice.
+    assert!(stage.wheel.cancel(keys[80]).is_some());
+    let twice = stage.insert(80, SECOND);
+    for (place, &key) in keys.iter().enumerate() {
+        assert_eq!(stage.wheel.cancel(key).is_some(), place != 80);
+    }
+    assert!(stage.wheel.cancel(twice).is_some());
+    let kept = [stage.insert(200, SECOND), stage.insert(201, SECOND)];
+    assert_eq!(kept.map(|key| key.index), [0, 1]);
+    stage.wheel.shorten();
+    assert_eq!(stage.wheel.places(), 2);
+    let again: Vec<TimerKey> = (0..100).map(|number| stage.insert(number, SECOND)).collect();
+    assert!(again.iter().all(|key| key.generation > twice.generation && !keys.contains(key)));
+    assert!(keys.iter().chain([&twice]).all(|&key| stage.wheel.cancel(key).is_none()));
+    // Free entries are used from the front.
+    for place in [50, 3, 40] {
+        stage.wheel.cancel(again[place]).unwrap();
+    }
+    stage.wheel.shorten();
+    let places: Vec<u32> = (0..3).map(|number| stage.insert(number, SECOND).index).collect();
+    assert_eq!(places, [again[3].index, again[40].index, again[50].index]);
+    assert_eq!(stage.wheel.len(), 102);
+}
+
 /// What is done to the wheel. Timers are chosen by number, modulo how many there ever were.
 #[derive(Clone, Debug)]
 enum Step {
@@ -249,6 +277,7 @@ enum Step {
     Cancel(usize),
     Reset(usize, u128),
     Update(usize),
+    Shorten,
     Advance(u128),
     AdvanceToNext,
 }
@@ -267,6 +296,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Cancel),
         2 => (any::<usize>(), distance()).prop_map(|(which, after)| Step::Reset(which, after)),
         1 => any::<usize>().prop_map(Step::Update),
+        1 => Just(Step::Shorten),
         2 => distance().prop_map(Step::Advance),
         2 => (0..100 * TICK).prop_map(Step::Advance),
         3 => Just(Step::AdvanceToNext),
@@ -366,6 +396,14 @@ impl Pair {
         }
     }
 
+    fn shorten(&mut self) {
+        let wheel = &mut self.stage.wheel;
+        wheel.shorten();
+        let last = wheel.entries.iter().rposition(|entry| entry.waker.is_some());
+        assert_eq!(wheel.entries.len(), last.map_or(0, |last| last + 1));
+        assert_eq!(wheel.places(), wheel.entries.len());
+    }
+
     fn advance(&mut self, now: u128) {
         let fired = self.stage.advance(now);
         let later = self.queue.split_off(&(now / TICK + 1, 0));
@@ -407,6 +445,7 @@ proptest! {
                 Step::Cancel(which) => pair.cancel(which),
                 Step::Reset(which, after) => pair.reset(which, within(now + after)),
                 Step::Update(which) => pair.update(which),
+                Step::Shorten => pair.shorten(),
                 Step::Advance(by) => pair.advance(within(now + by)),
                 Step::AdvanceToNext => {
                     if let Some(next) = pair.stage.next() {
