@@ -115,6 +115,8 @@ impl Engine {
     pub fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let registrar = poller.registrar()?;
+        // An engine never leaves its thread.
+        poller.stay_on_thread();
         let fetches = poller.has_operations();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         trace::engine_started(id, poller.backend());

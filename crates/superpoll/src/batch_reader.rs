@@ -395,6 +395,11 @@ impl<T: AsFd> BatchReader<T> {
         Ok(())
     }
 
+    /// Promises that the reader is used and dropped on this thread alone ([`Poller::stay_on_thread`]).
+    pub fn stay_on_thread(&mut self) {
+        self.poller.stay_on_thread();
+    }
+
     /// A handle that makes a wait return, from any thread.
     ///
     /// # Errors

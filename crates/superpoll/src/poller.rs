@@ -497,6 +497,17 @@ impl Poller {
         self.shared.sleep.rest(known);
     }
 
+    /// Promises that the poller is used and dropped on this thread alone from now on, which makes each wait of `uring`
+    /// some 25 ns cheaper (`IORING_REGISTER_RING_FDS`); the other back-ends make no use of it.
+    ///
+    /// Without the promise a poller may go to another thread at any time. If it goes there in spite of it, everything
+    /// works as before, but what was registered at that moment stays open for its peers until this thread ends, because
+    /// the kernel lets no other thread give the reference to the ring back.
+    pub fn stay_on_thread(&mut self) {
+        let (backend, mut cx) = self.split();
+        backend.stay_on_thread(&mut cx);
+    }
+
     /// To be called in a child process after `fork(2)`, before anything else: builds what the
     /// child would otherwise share with its parent, so that neither disturbs the other. All
     /// registrations stay as they are; an edge may be reported a second time. Wakers and

@@ -27,6 +27,7 @@ fn build<'a>(
     if !speculates {
         reader = reader.without_speculation();
     }
+    reader.stay_on_thread();
     let mut numbers = vec![0; pairs.len()];
     for (pair, handle) in (0..).zip(pairs.reader_handles()) {
         let key = reader.register(handle).map_err(|refused| refused.error)?;

@@ -28,6 +28,7 @@ struct Ours {
 
 fn build(pairs: &Pairs, builder: Builder, mode: Mode) -> Result<Box<dyn Subject + '_>> {
     let mut poller = builder.build()?;
+    poller.stay_on_thread();
     let nobody = Connection { fd: -1, pair: 0 };
     let mut connections = vec![nobody; pairs.len()];
     for (pair, reader) in pairs.reader_handles().iter().enumerate() {

@@ -211,6 +211,11 @@ pub trait Backend: Send {
     /// What the system call said.
     fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()>;
 
+    /// The poller is used and dropped on this thread alone from now on.
+    fn stay_on_thread(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
     /// Builds everything anew in a child process, where kernel objects are still shared with the
     /// parent. Afterwards every slot is told again through [`sync`](Backend::sync).
     ///

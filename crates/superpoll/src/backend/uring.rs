@@ -81,6 +81,8 @@ pub struct Uring {
     /// Whether removals were told whose refusal has not been looked for.
     is_removing: bool,
     lasting: Lasting,
+    /// Whether it was promised that the poller stays on its thread.
+    stays: bool,
 }
 
 fn name(index: u32, arming: u32) -> u64 {
@@ -123,6 +125,7 @@ impl Uring {
             batch: Batch::default(),
             is_removing: false,
             lasting: Lasting::default(),
+            stays: false,
         })
     }
 
@@ -199,6 +202,10 @@ impl Uring {
     /// Has another ring, of this thread's, watch everything. An edge may be told a second time.
     #[cold]
     fn move_here(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.ring.is_elsewhere() {
+            // It does not stay, whatever was promised.
+            self.stays = false;
+        }
         self.start_anew(cx)?;
         self.is_waker_due = self.waker.is_some();
         for index in cx.table.indices() {
@@ -212,7 +219,10 @@ impl Uring {
 
     /// A new ring, in which nothing is armed.
     fn start_anew(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let ring = Ring::new(&mut cx.stats.calls)?;
+        let mut ring = Ring::new(&mut cx.stats.calls)?;
+        if self.stays {
+            ring.stay(&mut cx.stats.calls);
+        }
         // What is repeated after `ECANCELED` was not done; of what was lost that is not known.
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
         self.lasting.give_up(&mut cx.stats.calls, &mut self.ring, reason);
@@ -232,6 +242,21 @@ impl Uring {
             Some(outer) => outer.listen_to(&mut cx.stats.calls, &mut self.ring),
             None => Ok(()),
         }
+    }
+
+    /// Notes what is wanted, for [`move_here`](Uring::move_here) to arm: on this thread nothing can be told.
+    #[cold]
+    fn note_elsewhere(&mut self, cx: &mut Context<'_>, index: u32) -> Synced {
+        let had = cx.table.slot(index).place().is_some();
+        if had {
+            self.ended(cx, index);
+        }
+        let slot = cx.table.slot_mut(index);
+        let watch = slot.watch();
+        slot.set_told(slot.is_live().then_some((watch.interest, watch.mode)));
+        slot.account_mut().events = 0;
+        let to_tell = had || (slot.is_live() && !watch.interest.is_empty());
+        if to_tell { Synced::Told } else { Synced::Saved }
     }
 
     /// The call of a wait.
@@ -320,6 +345,9 @@ impl Backend for Uring {
     }
 
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
+        if self.ring.is_elsewhere() {
+            return Ok(self.note_elsewhere(cx, index));
+        }
         let slot = cx.table.slot(index);
         let watch = slot.watch();
         if !slot.is_live() {
@@ -380,9 +408,19 @@ impl Backend for Uring {
                 .watch(&mut cx.stats.calls, fd)
                 .map_err(|source| Error::system("watching the waker", Some(fd), source))?;
         }
+        if self.ring.is_elsewhere() {
+            return Ok(());
+        }
         // The next wait tries again, and tells what does not pass.
         let _ = self.arm_waker(cx);
         Ok(())
+    }
+
+    fn stay_on_thread(&mut self, cx: &mut Context<'_>) {
+        if !self.ring.is_elsewhere() {
+            self.stays = true;
+            self.ring.stay(&mut cx.stats.calls);
+        }
     }
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
@@ -424,6 +462,10 @@ impl Backend for Uring {
     }
 
     fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
+        if self.ring.is_elsewhere() {
+            // Which ends all of them.
+            self.move_here(cx)?;
+        }
         self.lasting.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
     }
 

@@ -165,6 +165,7 @@ fn measure(costs: &RingCosts, stops: [Duration; 3]) -> io::Result<Prices> {
     let start = Instant::now();
     let calls = &mut Calls::default();
     let mut bench = Bench { ring: Ring::new(calls)?, batch: Batch::default() };
+    bench.ring.stay(calls);
     let mut prices = ASSUMED;
     for (kind, stop) in Kind::MEASURED.into_iter().zip(stops) {
         let times = bench.measure_kind(calls, kind, start + stop)?;

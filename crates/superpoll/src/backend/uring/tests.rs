@@ -234,15 +234,39 @@ fn a_poller_that_is_dropped_lets_go_of_what_it_watched() {
 }
 
 #[test]
-fn one_that_is_dropped_on_another_thread_lets_go_when_its_own_makes_the_next() {
-    let Some(mut first) = poller() else { return };
-    let (reader, writer) = pipe().unwrap();
-    first.register(&reader, Interest::READABLE).unwrap();
-    assert_eq!(found(&mut first), []);
-    drop(reader);
-    std::thread::spawn(move || drop(first)).join().unwrap();
-    assert_eq!(found(&mut poller().unwrap()), []);
-    until_nobody_reads(&writer);
+fn one_that_stays_has_a_name_and_gives_it_back() {
+    // A thread may give names to sixteen rings at a time.
+    for promised_first in [false, true].repeat(20) {
+        let Some(mut poller) = poller() else { return };
+        if promised_first {
+            poller.stay_on_thread();
+        }
+        let (reader, writer) = pipe().unwrap();
+        poller.register(&reader, Interest::READABLE).unwrap();
+        assert_eq!(found(&mut poller), []);
+        poller.stay_on_thread();
+        assert_eq!(found(&mut poller), []);
+        drop((reader, poller));
+        until_nobody_reads(&writer);
+    }
+}
+
+#[test]
+fn a_promise_to_stay_that_is_broken_loses_no_events() {
+    let Some(mut one) = poller() else { return };
+    one.stay_on_thread();
+    let (reader, _writer) = ready_pipe();
+    let key = one.register(&reader, Interest::READABLE).unwrap();
+    assert_eq!(found(&mut one), [(key, Readiness::READABLE)]);
+    std::thread::spawn(move || {
+        // Its ring goes by the same name in this thread.
+        let mut two = poller().unwrap();
+        two.stay_on_thread();
+        assert_eq!(found(&mut two), []);
+        assert_eq!(found(&mut one), [(key, Readiness::READABLE)]);
+    })
+    .join()
+    .unwrap();
 }
 
 #[test]

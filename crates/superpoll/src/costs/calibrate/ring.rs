@@ -22,7 +22,9 @@ pub(in crate::costs) fn measure() -> Result<RingCosts> {
     returns::calibrate();
     let failed = |source| Error::system("measuring io_uring", None, source);
     let once = || {
-        let ring = Ring::new(&mut Calls::default()).map_err(Error::no_io_uring)?;
+        let mut ring = Ring::new(&mut Calls::default()).map_err(Error::no_io_uring)?;
+        // As an engine's does.
+        ring.stay(&mut Calls::default());
         measure_until(ring, STOPS.map(Duration::from_micros)).map_err(failed)
     };
     // A signal, or a disturbance in each of a step's repetitions, is not met twice.

@@ -1,0 +1,189 @@
+//! Pollers that are used and dropped on other threads than the one that used them first, which lives on.
+
+use std::collections::HashSet;
+use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use superpoll::operation::{Action, Operation};
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+/// More changes than a ring takes at a time.
+const MANY: usize = 400;
+
+fn poller(kind: BackendKind) -> Poller {
+    Poller::builder().backend(kind).build().unwrap()
+}
+
+fn found(poller: &mut Poller) -> HashSet<Key> {
+    let mut events = Events::with_limit(2 * MANY);
+    poller.wait(&mut events, NOW).unwrap();
+    assert!(events.refusals().is_empty(), "{:?}", events.refusals());
+    events.iter().map(|event| event.key()).collect()
+}
+
+/// Waits until nothing holds the reader open, on a thread whose other pollers are not touched.
+fn until_nobody_reads(writer: &PipeWriter, of: &str) {
+    let mut poller = poller(BackendKind::Poll);
+    poller.register(writer, Interest::PRIORITY).unwrap();
+    let mut events = Events::with_limit(1);
+    poller.wait(&mut events, LONG).unwrap();
+    assert!(events.iter().any(|event| event.is_error()), "{of}: the reader stays open");
+}
+
+/// What becomes of a poller and of the descriptor that it watches, on the second thread.
+type Fate = fn(Poller, Key, PipeReader) -> Option<Poller>;
+
+fn dropped(poller: Poller, _: Key, reader: PipeReader) -> Option<Poller> {
+    drop((poller, reader));
+    None
+}
+
+fn deregistered_at_once(mut poller: Poller, key: Key, reader: PipeReader) -> Option<Poller> {
+    poller.deregister(key).unwrap();
+    drop(reader);
+    Some(poller)
+}
+
+fn deregistered_after_a_wait(mut poller: Poller, key: Key, reader: PipeReader) -> Option<Poller> {
+    assert!(found(&mut poller).is_empty());
+    poller.deregister_closing(key).unwrap();
+    drop(reader);
+    Some(poller)
+}
+
+fn waited_with_and_dropped(mut poller: Poller, _: Key, reader: PipeReader) -> Option<Poller> {
+    assert!(found(&mut poller).is_empty());
+    dropped(poller, Key::from_bits(0), reader)
+}
+
+#[test]
+fn what_a_poller_lets_go_of_on_another_thread_is_closed_while_the_first_lives() {
+    let fates: [(&str, Fate); 4] = [
+        ("dropped", dropped),
+        ("deregistered at once", deregistered_at_once),
+        ("deregistered after a wait", deregistered_after_a_wait),
+        ("waited with and dropped", waited_with_and_dropped),
+    ];
+    for kind in BackendKind::available() {
+        for mode in [Mode::Level, Mode::Auto] {
+            for (name, fate) in fates {
+                let (reader, writer) = pipe().unwrap();
+                let mut poller = poller(kind);
+                let watch = Watch::new(Interest::READABLE).mode(mode);
+                let key = poller.register(&reader, watch).unwrap();
+                assert!(found(&mut poller).is_empty());
+                let kept = thread::spawn(move || fate(poller, key, reader)).join().unwrap();
+                until_nobody_reads(&writer, &format!("{kind}, {mode:?}, {name}"));
+                drop(kept);
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_changes_before_the_first_wait_on_another_thread_is_told() {
+    for kind in BackendKind::available() {
+        for with_another in [false, true] {
+            let mut moved = poller(kind);
+            let (first, _writer) = pipe().unwrap();
+            let first_key = moved.register(&first, Interest::READABLE).unwrap();
+            assert!(found(&mut moved).is_empty());
+            thread::spawn(move || {
+                let mut other = poller(kind);
+                let (theirs, mut writer) = pipe().unwrap();
+                let their_key = other.register(&theirs, Interest::READABLE).unwrap();
+                if with_another {
+                    other.stay_on_thread();
+                    assert!(found(&mut other).is_empty());
+                }
+                let pipes: Vec<_> = (0..MANY).map(|_| pipe().unwrap()).collect();
+                let mut keys = HashSet::new();
+                for (number, (reader, writer)) in pipes.iter().enumerate() {
+                    (&*writer).write_all(b"x").unwrap();
+                    let key = moved.register(reader, Interest::READABLE).unwrap();
+                    match number % 4 {
+                        0 => moved.deregister(key).unwrap(),
+                        1 => {
+                            moved.modify(key, Interest::NONE).unwrap();
+                            moved.flush();
+                            moved.modify(key, Interest::READABLE).unwrap();
+                            keys.insert(key);
+                        }
+                        _ => drop(keys.insert(key)),
+                    }
+                }
+                moved.deregister(first_key).unwrap();
+                assert_eq!(found(&mut moved), keys, "{kind}, with another: {with_another}");
+                // Nothing of it went to the other one.
+                assert!(found(&mut other).is_empty());
+                writer.write_all(b"x").unwrap();
+                assert_eq!(found(&mut other), HashSet::from([their_key]));
+            })
+            .join()
+            .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_poller_outlives_the_thread_that_used_it_first() {
+    for kind in BackendKind::available() {
+        for used_before_its_end in [false, true] {
+            let (give, take) = mpsc::channel();
+            let (end, ended) = mpsc::channel::<()>();
+            let first = thread::spawn(move || {
+                let mut poller = poller(kind);
+                let (reader, writer) = pipe().unwrap();
+                let key = poller.register(&reader, Interest::READABLE).unwrap();
+                assert!(found(&mut poller).is_empty());
+                give.send((poller, key, reader, writer)).unwrap();
+                let _ = ended.recv();
+            });
+            let (mut poller, key, _reader, mut writer) = take.recv().unwrap();
+            if used_before_its_end {
+                assert!(found(&mut poller).is_empty());
+            }
+            drop(end);
+            first.join().unwrap();
+            let waker = poller.waker().unwrap();
+            writer.write_all(b"x").unwrap();
+            assert_eq!(found(&mut poller), HashSet::from([key]), "{kind}");
+            waker.wake().unwrap();
+            let mut events = Events::with_limit(4);
+            poller.deregister(key).unwrap();
+            poller.wait(&mut events, LONG).unwrap();
+            assert!(events.woken());
+        }
+    }
+}
+
+#[test]
+fn operations_end_when_their_poller_moves_before_it_waits() {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return;
+    }
+    let mut poller = poller(BackendKind::Uring);
+    let (receiver, _sender) = UnixStream::pair().unwrap();
+    let key = poller.register(&receiver, Interest::NONE).unwrap();
+    let ticket = poller.start(key, Operation::Receive(Vec::with_capacity(8)), 1).unwrap();
+    assert!(found(&mut poller).is_empty());
+    thread::spawn(move || {
+        poller.cancel(ticket).unwrap();
+        poller.queue(key, Action::Receive, Vec::with_capacity(8), 2).unwrap();
+        let mut events = Events::with_limit(4);
+        poller.wait(&mut events, NOW).unwrap();
+        let ended: Vec<_> = events.progress().collect();
+        let number = ended[0].outcome.as_ref().unwrap_err().raw_os_error();
+        assert_eq!((ended.len(), ended[0].token, number), (1, 1, Some(libc::ECANCELED)));
+        assert_eq!(poller.cancel_now(ticket).unwrap().len(), 0);
+    })
+    .join()
+    .unwrap();
+}
