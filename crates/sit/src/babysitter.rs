@@ -11,10 +11,23 @@
 //! waited for. Orphans that were handed over are kept until the successor says that it is settled or has left them
 //! here again, so that they survive it as well; what was left again is recognised by its open file.
 //!
-//! Nobody is waited for by the way but a successor that is handed something, which has nothing else to do and is given
-//! some seconds. A line that is full is caught up with when it has room.
+//! The end of a line says nothing about the process: a server that has lost its lines may go on, and writes to its
+//! connections. So nothing of a server's is handed to another one unless that server has said that it yielded or its
+//! process has ended (`sessions`). And what a server could not take back, because the line had no room for it, is void as
+//! soon as the server says so by another way ([`Line::revoke`]).
+//!
+//! The babysitter never waits for one line: a line that is full is caught up with when it has room, and a successor is
+//! sent what it is handed as it reads (`handing`). What is kept for a line is bounded. While more than [`UNSENT`] bytes
+//! are, nothing is read from that line; on top of that come at most 16 bytes for each descriptor that is watched for it.
 
+mod endings;
+mod handing;
 mod lines;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod random;
+mod sessions;
 mod succession;
 
 use std::collections::VecDeque;
@@ -34,10 +47,14 @@ use crate::protocol::{
 };
 use crate::records::Records;
 use crate::registrations::{Given, Registrations, Stirred};
+use handing::Handing;
+use sessions::Session;
 
 /// What the epoll set knows the listener by; lines come below it, and descriptors from zero on.
 const LISTENER: u64 = u64::MAX;
 const LINES: u64 = 1 << 63;
+/// Processes come above the lines.
+const PROCESSES: u64 = 3 << 62;
 
 /// How many events are taken from a wait.
 const EVENTS: usize = 1024;
@@ -47,6 +64,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many keys go into a packet.
 const KEYS: usize = PACKET / 32;
+
+/// How many packets are taken from a line, or sent to a successor, before others have their turn.
+const TURN: usize = 64;
+
+/// The bytes that are kept for a line without room, with some for each packet, above which nothing is read from it.
+const UNSENT: usize = 4 << 20;
+const UNSENT_PACKET: usize = 64;
 
 /// How a babysitter behaves.
 #[derive(Clone, Debug)]
@@ -85,10 +109,18 @@ struct Member {
     line: Line,
     whose: Whose,
     peer: Option<Peer>,
-    /// What there was no room for.
+    /// What there was no room for, and how many bytes that is.
     unsent: VecDeque<Vec<u8>>,
+    unsent_bytes: usize,
+    /// What it is being handed.
+    handing: Option<Box<Handing>>,
+    /// What the epoll set was told to wait for on the line.
+    flags: EventFlags,
+    /// By which its server says that all that it left is void.
+    revocation: Option<OwnedFd>,
     /// What stirred in this wait.
     ready: Vec<(u64, u32)>,
+    /// Its length is counted by [`Registrations::count`].
     sums: Sums,
     /// It has said that it leaves nothing, or has left what it will.
     is_through: bool,
@@ -96,19 +128,33 @@ struct Member {
     is_heir: bool,
 }
 
-/// A server that waits for another to yield.
+/// A server that waits for another to yield or to end.
 #[derive(Debug)]
 struct Succession {
     successor: usize,
-    before: usize,
+    /// The line of the one that is to yield; none: processes are to end of which the lines have ended.
+    before: Option<usize>,
     until: Instant,
 }
+
+/// How a line ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ending {
+    /// The other side has closed it, or announced that it will.
+    Theirs,
+    /// The babysitter closes it, while the process at its other end goes on.
+    Ours,
+}
+
+/// What tells when the process at the other end of a line has ended: it is readable then.
+type Identify = Box<dyn Fn(Peer) -> io::Result<OwnedFd> + Send>;
 
 /// Who watches what is idle.
 pub struct Babysitter {
     options: Options,
     listener: Option<Listener>,
     members: Slab<Member>,
+    sessions: Slab<Session>,
     registrations: Registrations,
     records: Records,
     /// For what is received.
@@ -120,6 +166,9 @@ pub struct Babysitter {
     handed_to: Option<usize>,
     /// Sessions of which a loop's line has ended, and when it is asked whether their server has.
     doubtful: Vec<(u64, Instant)>,
+    /// When lines are taken in again, after there was no descriptor for one.
+    accepts_at: Option<Instant>,
+    identify: Identify,
     /// Since when something has been left and there is no server.
     alone_since: Option<Instant>,
     /// Who has never had anything to do ends after a while, too.
@@ -161,6 +210,7 @@ impl Babysitter {
             options,
             listener: None,
             members: Slab::new(),
+            sessions: Slab::new(),
             registrations: Registrations::new(epoll),
             records: Records::default(),
             room: Vec::new(),
@@ -168,6 +218,8 @@ impl Babysitter {
             succession: None,
             handed_to: None,
             doubtful: Vec::new(),
+            accepts_at: None,
+            identify: Box::new(sessions::identify),
             alone_since: None,
             opened: Instant::now(),
             had_work: false,
@@ -206,6 +258,10 @@ impl Babysitter {
             whose,
             peer,
             unsent: VecDeque::new(),
+            unsent_bytes: 0,
+            handing: None,
+            flags: EventFlags::IN,
+            revocation: None,
             ready: Vec::new(),
             sums: Sums::default(),
             is_through: false,
@@ -256,28 +312,35 @@ impl Babysitter {
         let in_vain =
             (self.options.ends && !self.had_work).then(|| self.opened + self.options.orphans);
         let doubtful = self.doubtful.iter().map(|&(_, until)| until).min();
-        orphans.into_iter().chain(yields).chain(in_vain).chain(doubtful).min()
+        let handed = self.members.iter().filter_map(|(_, member)| member.handing.as_ref());
+        let handed = handed.map(|handing| handing.deadline()).min();
+        let all = [orphans, yields, in_vain, doubtful, handed, self.accepts_at];
+        all.into_iter().flatten().min()
     }
 
     fn turn(&mut self, events: &[Event]) {
+        let others = || events.iter().filter(|event| event.data.u64() >= LINES);
         // Nobody is told anything who has gone.
-        for event in events.iter().filter(|event| event.data.u64() >= LINES) {
-            let (line, flags) = (event.data.u64(), event.flags);
-            if line != LISTENER && flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-                self.hear((line & !LINES) as usize);
+        for event in others() {
+            let flags = event.flags;
+            if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                self.hear_the_end(event.data.u64());
             }
         }
         // Descriptors before the lines: what is said there may put others into their places.
         self.stir(events);
-        for event in events.iter().filter(|event| event.data.u64() >= LINES) {
+        for event in others() {
             match event.data.u64() {
                 LISTENER => self.accept(),
+                process if process >= PROCESSES => {
+                    self.process_ended((process & !PROCESSES) as usize);
+                }
                 line => {
                     let (index, flags) = ((line & !LINES) as usize, event.flags);
                     if flags.contains(EventFlags::OUT) {
                         self.catch_up(index);
                     }
-                    if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+                    if flags.contains(EventFlags::IN) {
                         self.hear(index);
                     }
                 }
@@ -323,16 +386,14 @@ impl Babysitter {
 
     fn look_at_the_time(&mut self) {
         let now = Instant::now();
-        if self.succession.as_ref().is_some_and(|succession| succession.until <= now)
-            && let Some(Succession { successor, before, .. }) = self.succession.take()
-        {
-            let peer = self.members.get(before).and_then(|member| member.peer);
-            let who = peer.map_or("the other server".to_owned(), |peer| peer.to_string());
-            self.refuse(successor, &format!("{who} does not yield; end it first"));
-        }
+        self.end_succession(now);
         while let Some(at) = self.doubtful.iter().position(|&(_, until)| until <= now) {
             let (session, _) = self.doubtful.swap_remove(at);
             self.settle_doubt(session);
+        }
+        self.look_at_handings(now);
+        if self.accepts_at.take_if(|at| *at <= now).is_some() {
+            self.set_accepting(true);
         }
         let has_server =
             self.members.iter().any(|(_, member)| matches!(member.whose, Whose::Control(_)));
@@ -354,26 +415,32 @@ impl Babysitter {
     /// Tells a loop what has stirred, and counts.
     fn tell_ready(&mut self, index: usize) -> bool {
         let Some(member) = self.members.get_mut(index) else { return false };
-        member.sums.watched += member.sums.len;
+        member.sums.watched += self.registrations.count(index);
         let ready = std::mem::take(&mut member.ready);
         member.sums.active += ready.len() as u64;
-        member.sums.len -= ready.len() as u64;
         let mut some = ready.chunks(KEYS);
         some.all(|some| self.say(index, encode(&Notice::Ready(some.to_vec()))))
     }
 
-    /// Takes what has come on a line.
+    /// Takes what has come on a line; not all of it, if there is much.
     fn hear(&mut self, index: usize) {
         let mut room = std::mem::take(&mut self.room);
         room.resize(PACKET, 0);
         let mut descriptors = Vec::new();
-        while let Some(member) = self.members.get(index) {
+        for _ in 0..TURN {
+            let Some(member) = self.members.get(index).filter(|member| member.is_heard()) else {
+                break;
+            };
             descriptors.clear();
             let received = match member.line.receive_into(&mut room, &mut descriptors) {
                 Ok(received) if received.length > 0 => received,
+                Ok(_) => {
+                    self.lose(index, Ending::Theirs);
+                    break;
+                }
                 Err(error) if is_later(&error) => break,
-                _ => {
-                    self.lose(index);
+                Err(error) => {
+                    self.refuse(index, &format!("receiving on the line: {error}"));
                     break;
                 }
             };
@@ -390,6 +457,16 @@ impl Babysitter {
         self.room = room;
     }
 
+    /// Takes what was said last on a line of which the other side has gone.
+    fn hear_the_end(&mut self, line: u64) {
+        if line >= PROCESSES {
+            return;
+        }
+        let index = (line & !LINES) as usize;
+        self.stop_sending(index);
+        self.hear(index);
+    }
+
     fn obey(
         &mut self,
         index: usize,
@@ -399,13 +476,15 @@ impl Babysitter {
     ) {
         let Some(member) = self.members.get_mut(index) else { return };
         match (request, member.whose) {
-            (Request::Hello { role, session }, Whose::Unknown) => self.greet(index, role, session),
+            (Request::Hello { role, session }, Whose::Unknown) => {
+                member.revocation = descriptors.pop();
+                self.greet(index, role, session);
+            }
             (_, Whose::Unknown) => self.refuse(index, "a line begins with a greeting"),
             (Request::Watch(all), _) => self.watch(index, &all, descriptors, cut_off),
-            (Request::Forget(keys), _) => {
-                let known = keys.iter().filter(|key| self.registrations.forget(index, **key));
-                member.sums.len -= known.count() as u64;
-            }
+            (Request::Forget(keys), _) => keys.into_iter().for_each(|key| {
+                self.registrations.forget(index, key);
+            }),
             (Request::Sync(number), _) => self.sync(index, number),
             (Request::Keep(record), Whose::Control(_)) if !member.is_through => {
                 self.records.keep(&record);
@@ -430,6 +509,9 @@ impl Babysitter {
     }
 
     fn greet(&mut self, index: usize, role: Role, session: u64) {
+        if let Err(why) = self.enroll(index, role, session) {
+            return self.refuse(index, &why);
+        }
         let Some(member) = self.members.get_mut(index) else { return };
         self.had_work = true;
         member.whose = match role {
@@ -461,26 +543,20 @@ impl Babysitter {
         }
         let mut files = descriptors.drain(..);
         let mut returned = Vec::new();
-        let mut added = 0;
         for watching in all {
             let given = match whose {
                 Whose::Thread => Some(Given::Number(watching.number)),
                 _ => files.next().map(Given::File),
             };
-            let known = self.registrations.forget(index, watching.key);
-            added -= i64::from(known);
+            self.registrations.forget(index, watching.key);
             let outcome = match given {
                 _ if is_through => Err(rustix::io::Errno::SHUTDOWN.into()),
                 None => Err(rustix::io::Errno::MFILE.into()),
                 Some(given) => self.registrations.insert(index, session, watching, given),
             };
-            match outcome {
-                Ok(()) => added += 1,
-                Err(error) => returned.push((watching.key, error.raw_os_error().unwrap_or(0))),
+            if let Err(error) = outcome {
+                returned.push((watching.key, error.raw_os_error().unwrap_or(0)));
             }
-        }
-        if let Some(member) = self.members.get_mut(index) {
-            member.sums.len = member.sums.len.saturating_add_signed(added);
         }
         if let Some(&(_, error)) = returned.first() {
             (self.report)(&Happening::Returned { descriptors: returned.len(), error });
@@ -503,59 +579,14 @@ impl Babysitter {
             }
         }
         let sums = self.members.get(index).map_or(Sums::default(), |member| member.sums);
+        let sums = Sums { len: self.registrations.count(index), ..sums };
         self.say(index, encode(&Notice::Synced(number, sums)));
     }
+}
 
-    /// A line's end is announced: nothing of it is to be left.
-    fn part(&mut self, index: usize, whose: Whose) {
-        self.registrations.forget_line(index);
-        if let Whose::Control(session) = whose {
-            let member = self.members.get(index).filter(|member| !member.is_through);
-            if let Some(is_heir) = member.map(|member| member.is_heir) {
-                self.registrations.forget_session(session);
-                // Who has only looked has none.
-                if is_heir {
-                    self.records.clear();
-                }
-                if self.handed_to.take_if(|successor| *successor == index).is_some() {
-                    self.registrations.forget_handed_over();
-                }
-            }
-        }
-        if let Some(member) = self.members.get_mut(index) {
-            member.is_through = true;
-        }
-        self.lose(index);
-    }
-
-    /// A line has ended.
-    fn lose(&mut self, index: usize) {
-        let Some(member) = self.members.try_remove(index) else { return };
-        let _ = epoll::delete(self.registrations.epoll(), &member.line);
-        self.registrations.orphan_line(index);
-        if self.succession.as_ref().is_some_and(|succession| succession.successor == index) {
-            self.succession = None;
-        }
-        let session = match member.whose {
-            Whose::Control(session) => session,
-            Whose::Loop(session) if !member.is_through => {
-                self.doubtful.push((session, Instant::now() + self.options.grace));
-                return;
-            }
-            _ => return,
-        };
-        if self.handed_to.take_if(|successor| *successor == index).is_some() {
-            self.registrations.take_back();
-        }
-        self.registrations.orphan_session(session);
-        if let Some(peer) = member.peer.filter(|_| !member.is_through) {
-            let orphans = self.registrations.orphans();
-            (self.report)(&Happening::Lost { peer, orphans });
-        }
-        if self.succession.as_ref().is_some_and(|succession| succession.before == index)
-            && let Some(Succession { successor, .. }) = self.succession.take()
-        {
-            self.hand_over(successor);
-        }
+impl Member {
+    /// Whether what comes on its line is read: not while it has so much to read itself.
+    fn is_heard(&self) -> bool {
+        self.handing.is_none() && self.unsent_bytes <= UNSENT
     }
 }

@@ -146,9 +146,11 @@ fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
         );
         return Err(Error::Refused { path: path.to_path_buf(), why });
     }
+    let (line, revocation) = line.with_revocation().map_err(lost)?;
     let hello = encode_first(&Request::Hello { role, session });
     // One who refuses has gone by then, but what it said is there.
-    let sent = line.send_until(until, &hello, &[]);
+    let sent = line.send_until(until, &hello, &[revocation.as_fd()]);
+    drop(revocation);
     let mut packet = Vec::new();
     receive(&line, &mut packet, &mut Vec::new(), until)
         .map_err(|error| lost(sent.err().unwrap_or(error)))?;
@@ -465,6 +467,14 @@ impl Control {
                 _ => {}
             }
         }
+    }
+
+    /// Gives the babysitter up while this process goes on: all that this server left with it is void, however much of
+    /// it the babysitter has heard of, and no other server is given any of it.
+    pub fn give_up(self) {
+        self.line.revoke();
+        // Sooner than by its end, if there is room.
+        let _ = self.line.send(&encode(&Request::Bye), &[]);
     }
 
     /// Says that what was adopted is in good hands: the babysitter forgets what was not left with it again.

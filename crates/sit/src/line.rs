@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{self, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{
@@ -20,8 +20,15 @@ use rustix::net::{
 use crate::protocol::{FULL, PACKET};
 
 /// A socket that keeps the borders of messages, and that descriptors travel on (`unix(7)`). It never blocks.
+///
+/// What a line has no room for cannot be said, and what a process that is killed meant to say is never said. So a line
+/// to another process has a second descriptor for the one thing that must be known however full the line is: that all
+/// that was left on it is void ([`revoke`](Line::revoke)).
 #[derive(Debug)]
-pub struct Line(OwnedFd);
+pub struct Line {
+    socket: OwnedFd,
+    revocation: Option<OwnedFd>,
+}
 
 /// What came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +70,7 @@ impl Line {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let kind = SocketType::SEQPACKET;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
-        Ok((Line(one), Line(other)))
+        Ok((Line::from(one), Line::from(other)))
     }
 
     /// One to whoever listens at a path.
@@ -74,7 +81,29 @@ impl Line {
     pub fn connect(path: &Path) -> io::Result<Line> {
         let socket = new()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Line(socket))
+        Ok(Line::from(socket))
+    }
+
+    /// The same line with a descriptor for its revocation, and that descriptor for the other side, which comes with the
+    /// greeting ([`Request::Hello`](crate::Request::Hello)).
+    ///
+    /// # Errors
+    ///
+    /// What `eventfd2(2)` and `fcntl(2)` say.
+    pub fn with_revocation(self) -> io::Result<(Line, OwnedFd)> {
+        let own = event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let theirs = own.try_clone()?;
+        Ok((Line { revocation: Some(own), ..self }, theirs))
+    }
+
+    /// Declares all that was left on this line void: the other side forgets it when the line ends, and hands none of it
+    /// to another server. It needs no room on the line, and outlives the process that says it. To be said before the
+    /// first change to anything that was left here and could not be taken back.
+    pub fn revoke(&self) {
+        if let Some(revocation) = &self.revocation {
+            // It can only fail when its count is full, and then it is said.
+            let _ = rustix::io::write(revocation, &1u64.to_ne_bytes());
+        }
     }
 
     /// Sends a packet, and descriptors with it.
@@ -94,7 +123,7 @@ impl Line {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
             let parts = [IoSlice::new(packet)];
-            match rustix::net::sendmsg(&self.0, &parts, &mut ancillary, flags) {
+            match rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, flags) {
                 Err(Errno::INTR) => {}
                 outcome => return Ok(outcome.map(drop)?),
             }
@@ -133,7 +162,7 @@ impl Line {
         let mut is_reset = false;
         let said = loop {
             let mut parts = [IoSliceMut::new(room)];
-            match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, flags) {
+            match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, flags) {
                 Err(Errno::INTR) => {}
                 // The other side has gone and has not read everything. This is told once, before what it said last.
                 Err(Errno::CONNRESET) if !is_reset => is_reset = true,
@@ -166,7 +195,7 @@ impl Line {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
-            match rustix::event::poll(&mut [PollFd::new(&self.0, wanted)], Some(&left)) {
+            match rustix::event::poll(&mut [PollFd::new(&self.socket, wanted)], Some(&left)) {
                 Err(Errno::INTR) => {}
                 outcome => return Ok(outcome? > 0),
             }
@@ -203,22 +232,30 @@ impl Line {
     ///
     /// What `getsockopt(2)` says.
     pub fn peer(&self) -> io::Result<Peer> {
-        let known = sockopt::socket_peercred(&self.0)?;
+        let known = sockopt::socket_peercred(&self.socket)?;
         Ok(Peer { process: known.pid.as_raw_nonzero().get(), user: known.uid.as_raw() })
     }
 }
 
 impl AsFd for Line {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl From<OwnedFd> for Line {
     /// One that was passed on. It is not made non-blocking: packets are sent and received so in any case.
     fn from(socket: OwnedFd) -> Line {
-        Line(socket)
+        Line { socket, revocation: None }
     }
+}
+
+/// Whether a descriptor is readable: that of a [revocation](Line::revoke) is when the line is revoked, that of a process
+/// when it has ended.
+pub(crate) fn is_readable(descriptor: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut one = [PollFd::new(descriptor, PollFlags::IN)];
+    rustix::event::poll(&mut one, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Where lines come in. Its file is removed on drop, if it made it.
@@ -292,7 +329,7 @@ impl Listener {
     /// What `accept4(2)` says: `WouldBlock` if there is none.
     pub fn accept(&self) -> io::Result<Line> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(Line(rustix::net::accept_with(&self.socket, flags)?))
+        Ok(Line::from(rustix::net::accept_with(&self.socket, flags)?))
     }
 }
 

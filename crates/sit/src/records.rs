@@ -1,16 +1,20 @@
 //! What servers have left that belongs to no descriptor.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::protocol::{PACKET, Record};
 
 /// What a record's packet has beside its bytes, at most.
 const HEAD: usize = 64;
 
+/// A record's space and id, and its bytes.
+pub(crate) type Named = ((u64, u64), Arc<[u8]>);
+
 /// Records by space and id.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    all: BTreeMap<(u64, u64), Box<[u8]>>,
+    all: BTreeMap<(u64, u64), Arc<[u8]>>,
     /// One that has not come in full yet.
     partial: Option<((u64, u64), Vec<u8>)>,
 }
@@ -47,7 +51,13 @@ impl Records {
         *self = Records::default();
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &[u8])> {
+    /// All of them as they are now; the bytes are shared.
+    pub fn all(&self) -> Vec<Named> {
+        self.all.iter().map(|(&name, bytes)| (name, bytes.clone())).collect()
+    }
+
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = (u64, u64, &[u8])> {
         self.all.iter().map(|(&(space, id), bytes)| (space, id, &bytes[..]))
     }
 
@@ -58,11 +68,16 @@ impl Records {
 
 /// A record in packets.
 pub(crate) fn parts(space: u64, id: u64, bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    (0..).map_while(move |number| part(space, id, bytes, number))
+}
+
+/// One of the packets of a record; none after the last.
+pub(crate) fn part(space: u64, id: u64, bytes: &[u8], number: usize) -> Option<Record<'_>> {
     let most = PACKET - HEAD;
     let count = bytes.len().div_ceil(most).max(1);
-    (0..count).map(move |part| {
-        let bytes = &bytes[part * most..((part + 1) * most).min(bytes.len())];
-        Record { space, id, more: part + 1 < count, bytes }
+    (number < count).then(|| {
+        let bytes = &bytes[number * most..((number + 1) * most).min(bytes.len())];
+        Record { space, id, more: number + 1 < count, bytes }
     })
 }
 

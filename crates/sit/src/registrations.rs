@@ -49,6 +49,8 @@ pub(crate) struct Registrations {
     all: Slab<Registration>,
     by_key: HashMap<(usize, u64), usize>,
     by_file: HashMap<(u64, u64), usize>,
+    /// How many came on each line and have not become orphans. Counted here alone, where registrations come and go.
+    by_line: Vec<u64>,
     orphans: usize,
 }
 
@@ -80,6 +82,7 @@ impl Registrations {
             all: Slab::new(),
             by_key: HashMap::new(),
             by_file: HashMap::new(),
+            by_line: Vec::new(),
             orphans: 0,
         }
     }
@@ -90,6 +93,19 @@ impl Registrations {
 
     pub fn orphans(&self) -> usize {
         self.orphans
+    }
+
+    /// How many descriptors are watched or held for a line.
+    pub fn count(&self, line: usize) -> u64 {
+        self.by_line.get(line).copied().unwrap_or(0)
+    }
+
+    /// A line has one descriptor fewer.
+    fn leave_line(&mut self, line: usize, key: u64) {
+        self.by_key.remove(&(line, key));
+        if let Some(count) = self.by_line.get_mut(line) {
+            *count -= 1;
+        }
     }
 
     /// Watches a descriptor for a line. It takes the place of one of the same key, and of an orphan that is the same
@@ -138,6 +154,10 @@ impl Registrations {
             is_told: false,
         });
         self.by_key.insert((line, watching.key), index);
+        if self.by_line.len() <= line {
+            self.by_line.resize(line + 1, 0);
+        }
+        self.by_line[line] += 1;
         self.by_file.extend(file.map(|file| (file, index)));
         Ok(())
     }
@@ -152,7 +172,7 @@ impl Registrations {
             let _ = epoll::delete(&self.epoll, descriptor);
         }
         match gone.line {
-            Some(line) => drop(self.by_key.remove(&(line, gone.key))),
+            Some(line) => self.leave_line(line, gone.key),
             None => self.orphans -= 1,
         }
         if let Some(file) = gone.file
@@ -179,9 +199,11 @@ impl Registrations {
         self.remove_if(|registration| registration.line == Some(line));
     }
 
-    /// Forgets all of a server's.
+    /// Forgets all orphans of a server. What is on a line of it that has not ended is still watched for it.
     pub fn forget_session(&mut self, session: u64) {
-        self.remove_if(|registration| registration.session == session);
+        self.remove_if(|registration| {
+            registration.line.is_none() && registration.session == session
+        });
     }
 
     /// Forgets all that have nobody.
@@ -189,11 +211,19 @@ impl Registrations {
         self.remove_if(|registration| registration.line.is_none());
     }
 
-    /// Forgets what a server had on lines that it has given up.
+    /// Forgets the orphans of a server's lines that it has given up. Those that it was handed over, and has not settled
+    /// yet, were on no line of its own.
     pub fn forget_orphans_of(&mut self, session: u64) {
         self.remove_if(|registration| {
-            registration.line.is_none() && registration.session == session
+            registration.line.is_none()
+                && registration.session == session
+                && !registration.handed_over
         });
+    }
+
+    /// Whether anything is here that a server left, or that it was handed over.
+    pub fn has_any_of(&self, session: u64) -> bool {
+        self.all.iter().any(|(_, registration)| registration.session == session)
     }
 
     /// Those that are only held, whoever has left them.
@@ -215,21 +245,23 @@ impl Registrations {
         self.orphan_if(|registration| registration.line == Some(line));
     }
 
-    /// The same of a server's.
+    /// The same of all lines of a server.
     pub fn orphan_session(&mut self, session: u64) {
         self.orphan_if(|registration| registration.session == session);
     }
 
     fn orphan_if(&mut self, is_meant: impl Fn(&Registration) -> bool) {
+        let mut left = Vec::new();
         for (index, registration) in &mut self.all {
             if is_meant(registration)
                 && let Some(line) = registration.line.take()
             {
-                self.by_key.remove(&(line, registration.key));
+                left.push((line, registration.key));
                 self.by_file.extend(registration.file.map(|file| (file, index)));
                 self.orphans += 1;
             }
         }
+        left.into_iter().for_each(|(line, key)| self.leave_line(line, key));
     }
 
     /// An event of one.
@@ -281,7 +313,7 @@ impl Registrations {
         }
     }
 
-    /// Those that have nobody, for a successor: their places and states.
+    /// Marks all orphans as handed over to a successor, and returns their places.
     pub fn hand_over(&mut self) -> Vec<usize> {
         let orphans = self.all.iter_mut().filter(|(_, registration)| registration.line.is_none());
         let mark = |(index, registration): (usize, &mut Registration)| {
@@ -291,6 +323,12 @@ impl Registrations {
         orphans.map(mark).collect()
     }
 
+    /// What was handed over has been sent in full: from here on it is that server's.
+    pub fn belong_to(&mut self, session: u64) {
+        let handed_over = self.all.iter_mut().filter(|(_, one)| one.handed_over);
+        handed_over.for_each(|(_, registration)| registration.session = session);
+    }
+
     /// The successor has gone before it was settled: they wait for another one.
     pub fn take_back(&mut self) {
         for (_, registration) in &mut self.all {
@@ -298,9 +336,31 @@ impl Registrations {
         }
     }
 
-    /// One's descriptor and state.
-    pub fn look(&self, index: usize) -> Option<(BorrowedFd<'_>, &[u8])> {
+    /// The descriptor and the state at a place, if it is one that was marked by [`hand_over`](Registrations::hand_over)
+    /// or, with `held`, one that is only held: another may have come into the place since.
+    pub fn look(&self, index: usize, held: bool) -> Option<(BorrowedFd<'_>, &[u8])> {
         let registration = self.all.get(index)?;
-        Some((registration.given.borrow()?, &registration.state))
+        let is_meant = if held { registration.events == 0 } else { registration.handed_over };
+        is_meant.then_some((registration.given.borrow()?, &registration.state))
+    }
+
+    /// Counts everything anew, and compares.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let orphans = self.all.iter().filter(|(_, registration)| registration.line.is_none());
+        assert_eq!(orphans.count(), self.orphans, "orphans");
+        let mut by_line = vec![0; self.by_line.len()];
+        for (index, registration) in &self.all {
+            assert!(!registration.is_told, "told, and still here");
+            if let Some(line) = registration.line {
+                by_line[line] += 1;
+                assert_eq!(self.by_key.get(&(line, registration.key)), Some(&index));
+            }
+        }
+        assert_eq!(by_line, self.by_line);
+        assert_eq!(by_line.iter().sum::<u64>(), self.by_key.len() as u64);
+        for (file, index) in &self.by_file {
+            assert_eq!(self.all.get(*index).and_then(|one| one.file), Some(*file));
+        }
     }
 }

@@ -1,15 +1,27 @@
 //! Lines as such: who is let in, what is said, and what there was no room for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{Babysitter, Whose, is_later, token};
+use super::{Babysitter, Ending, LISTENER, Member, UNSENT_PACKET, Whose, is_later, token};
 use crate::happening::Happening;
 use crate::line::Listener;
 use crate::protocol::{Notice, encode, encode_first};
 
+/// For how long lines are not taken in after there was no descriptor for one.
+const PAUSE: Duration = Duration::from_millis(10);
+
 impl Babysitter {
+    /// Whether the listener is looked at.
+    pub(super) fn set_accepting(&mut self, accepts: bool) {
+        let flags = if accepts { EventFlags::IN } else { EventFlags::empty() };
+        if let Some(listener) = &self.listener {
+            let data = EventData::new_u64(LISTENER);
+            let _ = epoll::modify(self.registrations.epoll(), listener, data, flags);
+        }
+    }
+
     /// Takes lines in.
     pub(super) fn accept(&mut self) {
         while let Some(accepted) = self.listener.as_ref().map(Listener::accept) {
@@ -17,12 +29,12 @@ impl Babysitter {
                 Ok(line) => line,
                 Err(error) if is_later(&error) => return,
                 Err(error) => {
-                    // Without a descriptor to spare nobody can be answered. The listener stays readable, so that
-                    // this is tried again as soon as something else has happened; not to spin, that is left alone
-                    // for a moment.
+                    // Without a descriptor to spare nobody can be answered. The listener stays readable; not to spin,
+                    // it is left alone for a moment.
                     let why = error.to_string();
                     (self.report)(&Happening::Refused { peer: None, why });
-                    std::thread::sleep(Duration::from_millis(10));
+                    self.set_accepting(false);
+                    self.accepts_at = Some(Instant::now() + PAUSE);
                     return;
                 }
             };
@@ -46,17 +58,21 @@ impl Babysitter {
     /// Says something, at once or as soon as there is room; false if there is nobody to hear it.
     pub(super) fn say(&mut self, index: usize, packet: Vec<u8>) -> bool {
         let Some(member) = self.members.get_mut(index) else { return false };
+        if let Some(handing) = &mut member.handing {
+            // In between it would not be heard.
+            handing.say_later(packet);
+            return true;
+        }
         if !member.unsent.is_empty() {
-            member.unsent.push_back(packet);
+            member.keep_for_later(packet);
+            self.set_interest(index);
             return true;
         }
         match member.line.send(&packet, &[]) {
             Ok(()) => true,
             Err(error) if is_later(&error) => {
-                member.unsent.push_back(packet);
-                let flags = EventFlags::IN | EventFlags::OUT;
-                let _ =
-                    epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
+                member.keep_for_later(packet);
+                self.set_interest(index);
                 true
             }
             // That it has gone is heard.
@@ -69,12 +85,28 @@ impl Babysitter {
         let Some(member) = self.members.get_mut(index) else { return };
         while let Some(packet) = member.unsent.front() {
             match member.line.send(packet, &[]) {
-                Err(error) if is_later(&error) => return,
-                _ => drop(member.unsent.pop_front()),
+                Err(error) if is_later(&error) => break,
+                _ => {
+                    member.unsent_bytes -= packet.len() + UNSENT_PACKET;
+                    member.unsent.pop_front();
+                }
             }
         }
-        let flags = EventFlags::IN;
-        let _ = epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
+        self.set_interest(index);
+        self.go_on_handing(index);
+    }
+
+    /// Has the epoll set wait for what can be done on a line.
+    pub(super) fn set_interest(&mut self, index: usize) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        let is_sent = member.handing.as_ref().is_some_and(|handing| handing.wants_room());
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, member.is_heard());
+        flags.set(EventFlags::OUT, is_sent || !member.unsent.is_empty());
+        if flags != member.flags {
+            member.flags = flags;
+            let _ = epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
+        }
     }
 
     /// Says why a line is of no use, and ends it.
@@ -86,6 +118,13 @@ impl Babysitter {
         let _ = member.line.send(&packet, &[]);
         let peer = member.peer;
         (self.report)(&Happening::Refused { peer, why: why.to_owned() });
-        self.lose(index);
+        self.lose(index, Ending::Ours);
+    }
+}
+
+impl Member {
+    fn keep_for_later(&mut self, packet: Vec<u8>) {
+        self.unsent_bytes += packet.len() + UNSENT_PACKET;
+        self.unsent.push_back(packet);
     }
 }
