@@ -57,3 +57,56 @@ fn a_babysitter_that_lives_closes_what_its_loop_takes_back() {
     drop(all.mine.remove(0));
     assert_eq!(all.theirs[0].read(&mut [0]).unwrap(), 0);
 }
+
+#[test]
+fn what_cannot_be_called_back_is_void_before_anything_is_done_with_it() {
+    let _one = one_at_a_time();
+    let (line, mut played, mut revocation) = Played::revocable();
+    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let mut all = Connections::new(&mut poller, 100);
+    leave(&mut poller, 100);
+    let mut events = Events::with_limit(64);
+    // Some are called back and away again, until the line is full.
+    let read_write = Interest::READABLE | Interest::WRITABLE;
+    until("the line is never full", || {
+        for &key in &all.keys[92..] {
+            poller.modify(key, read_write).unwrap();
+        }
+        assert_eq!(poller.wait(&mut events, Some(PATIENCE)).unwrap(), 8);
+        for &key in &all.keys[92..] {
+            poller.modify(key, Interest::READABLE).unwrap();
+        }
+        assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
+        poller.stats().sitter_full > 0
+    });
+    assert_eq!(poller.stats().sitter_lost, 0);
+    let mut count = [0; 8];
+    let error = revocation.read(&mut count).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is void too early");
+    // The owner of each writes to it from then on, and of one the babysitter has not heard.
+    while matches!(poller.babysitting(), Babysitting::Present) {
+        let error = revocation.read(&mut count).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is void too early");
+        poller.deregister(all.keys.remove(0)).unwrap();
+        drop((all.mine.remove(0), all.theirs.remove(0)));
+    }
+    assert!(!played.all().contains(&Said::Bye), "there was room for it");
+    assert_eq!(revocation.read(&mut count).unwrap(), 8, "nobody says that it is void");
+    assert!(matches!(poller.babysitting(), Babysitting::Lost(_)));
+    // The others are watched here.
+    let left = all.keys.len();
+    assert!(left > 8, "there was room for all of them");
+    all.are_heard(&mut poller, 0..left);
+}
+
+#[test]
+fn a_poller_that_ends_says_so_though_nobody_reads() {
+    let _one = one_at_a_time();
+    let (line, played, mut revocation) = Played::revocable();
+    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let _all = Connections::new(&mut poller, 1);
+    leave(&mut poller, 1);
+    drop(played);
+    drop(poller);
+    assert_eq!(revocation.read(&mut [0; 8]).unwrap(), 8);
+}

@@ -1,6 +1,7 @@
 //! A babysitter that a test plays itself, word by word.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -32,6 +33,13 @@ impl Played {
     pub fn new() -> (Line, Played) {
         let (line, theirs) = Line::pair().unwrap();
         (line, Played { line: theirs, heard: VecDeque::new(), files: Vec::new() })
+    }
+
+    /// The same, and what tells whether the line is void.
+    pub fn revocable() -> (Line, Played, File) {
+        let (line, played) = Played::new();
+        let (line, revocation) = line.with_revocation().unwrap();
+        (line, played, File::from(revocation))
     }
 
     /// Takes the next thing from the line, if there is any.

@@ -438,8 +438,14 @@ impl<S: Sitter> Cold for Babysat<S> {
     }
 
     fn settle(&mut self, cx: &mut Context<'_>) {
-        if S::TAKES_FILES && !self.over.is_empty() {
-            self.tell_over(cx, Some(Instant::now() + PATIENCE));
+        if !S::TAKES_FILES || self.over.is_empty() {
+            return;
+        }
+        let is_told = self.tell_over(cx, Some(Instant::now() + PATIENCE));
+        // The caller may write to what is over next, and a successor must not be given what it was before. A
+        // babysitter that cannot be told so is given up, with all that it has.
+        if !is_told && self.line.is_some() {
+            self.lose(cx, talk::late());
         }
     }
 
@@ -510,8 +516,10 @@ impl<S: Sitter> Drop for Babysat<S> {
         }
         if let Some(line) = self.line.take() {
             Request::Bye.encode_into(&mut self.packet);
-            // One that does not take it will hear the end of the line, and keep what it has for a while.
-            let _ = line.send_until(Instant::now() + PATIENCE, &self.packet, &[]);
+            if line.send_until(Instant::now() + PATIENCE, &self.packet, &[]).is_err() {
+                // One that does not take it hears the end of the line, and that it is to keep nothing.
+                line.revoke();
+            }
         }
         self.sitter.end();
     }

@@ -38,7 +38,7 @@ fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the babysitter has ended")
 }
 
-fn late() -> io::Error {
+pub(super) fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the babysitter has not answered in time")
 }
 
@@ -275,6 +275,8 @@ impl<S: Sitter> Babysat<S> {
     pub(super) fn lose(&mut self, cx: &mut Context<'_>, why: io::Error) {
         self.epoll.forget_line(cx);
         if let Some(line) = self.line.take() {
+            // Nothing of it may be handed to another server, whatever the line has room for and becomes of this process.
+            line.revoke();
             // One that lives is to let go of what it has: all of that is watched here again.
             Request::Bye.encode_into(&mut self.packet);
             cx.stats.calls.sendmsg += 1;
