@@ -59,7 +59,7 @@ calls! {
     waker_write,
     /// `fcntl(2)`, checking a raw descriptor.
     fcntl,
-    /// `fstat(2)`, learning a descriptor's kind.
+    /// `fstat(2)`, or `readlink(2)` in `/proc`, learning a descriptor's kind.
     fstat,
     /// `getsockopt(2)`, learning a socket's family.
     getsockopt,

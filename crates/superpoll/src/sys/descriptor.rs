@@ -43,6 +43,23 @@ pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
     }
 }
 
+/// Whether a wait for the descriptor finds the same in every thread and process. It does for sockets and pipes, for
+/// event counters and timers. A signalfd reports the signals of the task that waits, an epoll set may have one in it,
+/// and of kinds that are not named here nobody has looked. Of one that is closed nothing can be said, and nothing has to.
+pub fn waits_alike_everywhere(calls: &mut Calls, fd: RawFd) -> bool {
+    match mode(calls, fd).map(|mode| mode & libc::S_IFMT) {
+        None | Some(libc::S_IFSOCK | libc::S_IFIFO) => true,
+        // A file without a type: the kernel's name for it tells what it is.
+        Some(0) => {
+            calls.fstat += 1;
+            let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+            let known = ["anon_inode:[eventfd]", "anon_inode:[timerfd]"];
+            known.into_iter().any(|known| name.as_os_str() == known)
+        }
+        Some(_) => false,
+    }
+}
+
 /// The type and permissions of the open file (`fstat(2)`).
 fn mode(calls: &mut Calls, fd: RawFd) -> Option<libc::mode_t> {
     calls.fstat += 1;

@@ -18,6 +18,7 @@ use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Topolog
 use superpoll_sit::{Babysitter, Control, FULL, Line, Listener, Notice, Options, STATE};
 
 mod given_up;
+mod kinds;
 mod limits;
 mod played;
 mod returned;

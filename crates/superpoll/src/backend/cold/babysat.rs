@@ -13,6 +13,9 @@
 //! their state leave: level-triggered ones, one-shot ones that are armed, and those that leave the trigger to us. An
 //! edge that was reported would be reported again on the way back.
 //!
+//! And only descriptors leave that say the same to whoever waits for them: sockets, pipes, event counters and timers. A
+//! signalfd looks at the signals of the thread that asks, and would be silent for good in a babysitter's epoll set.
+//!
 //! A change of one that is away, or its end, calls it back without asking: the babysitter is told to forget it, with
 //! the next wait or [`settle`](Cold::settle), and for the rest it is as if the kernel had never known it. What the
 //! babysitter has said of it meanwhile goes by the number of a stay that is over, and is dropped.
@@ -35,6 +38,7 @@ use crate::backend::{Babysitting, Backend, Context, Deadline, Epoll, Memory, Que
 use crate::error::Result;
 use crate::interest::{Interest, Mode};
 use crate::key::Key;
+use crate::sys;
 
 mod talk;
 #[cfg(test)]
@@ -184,6 +188,22 @@ impl<S: Sitter> Babysat<S> {
             && (!self.stated_only || self.states.get(index).is_some())
     }
 
+    /// Whether it is of a kind of which a babysitter sees what this thread would. It is asked when a registration is to
+    /// leave for the first time.
+    fn is_fit(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        if self.stays.is_fit(index) {
+            return true;
+        }
+        let fd = cx.table.slot(index).fd();
+        let is_fit = sys::descriptor::waits_alike_everywhere(&mut cx.stats.calls, fd);
+        if is_fit {
+            self.stays.set_fit(index);
+        } else {
+            self.stays.keep(index);
+        }
+        is_fit
+    }
+
     /// Looks at a part of the table, and has those leave who are due.
     fn turn_hand(&mut self, cx: &mut Context<'_>) {
         let Some(due) = self.due else { return };
@@ -241,6 +261,7 @@ impl<S: Sitter> Babysat<S> {
         if until.is_none() {
             all.retain(|&index| self.may_leave(cx, index) && self.stays.is_due(index));
         }
+        all.retain(|&index| self.is_fit(cx, index));
         // What is over has to be known before its number may come again.
         let mut left = 0;
         while left < all.len() && self.tell_over(cx, until) {

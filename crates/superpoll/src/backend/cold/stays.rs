@@ -16,6 +16,9 @@ const LONGEST: u32 = 1 << 30;
 /// Doublings of one that may not leave at all.
 const KEPT: u8 = u8::MAX;
 
+/// Kept with the doublings: it is of a kind that may leave.
+const FIT: u8 = 1 << 6;
+
 /// A descriptor that the babysitter could not take is not offered again for so long.
 const BARRED: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,14 @@ struct Stay {
     pass: u16,
     /// A part of the registration's generation: a new registration begins anew.
     owner: u8,
+    /// At most 16, and [`FIT`]; or [`KEPT`].
     doublings: u8,
+}
+
+impl Stay {
+    fn doublings(self) -> u8 {
+        (self.doublings & !FIT).min(16)
+    }
 }
 
 #[derive(Debug)]
@@ -121,7 +131,7 @@ impl Stays {
         // Only who is barred is idle from a moment on that is still to come; anything else is long ago.
         let is_barred = (1..=ticks(BARRED)).contains(&stay.since.wrapping_sub(self.now));
         let elapsed = self.now.wrapping_sub(stay.since);
-        let wanted = u64::from(self.idle) << stay.doublings.min(16);
+        let wanted = u64::from(self.idle) << stay.doublings();
         self.is_quiet
             && stay.pass != self.pass
             && !is_barred
@@ -152,13 +162,25 @@ impl Stays {
         let stay = self.at(index);
         if let Rule::Regret { within, doublings } = rule {
             let away = now.wrapping_sub(stay.since);
-            if u64::from(away) < u64::from(idle) * u64::from(within) {
-                stay.doublings = (stay.doublings + 1).min(doublings.min(16));
+            let (before, fit) = (stay.doublings(), stay.doublings & FIT);
+            let after = if u64::from(away) < u64::from(idle) * u64::from(within) {
+                (before + 1).min(doublings.min(16))
             } else {
-                stay.doublings = stay.doublings.saturating_sub(1);
-            }
+                before.saturating_sub(1)
+            };
+            stay.doublings = after | fit;
         }
         stay.since = now;
+    }
+
+    /// It is of a kind that may be given away, as long as it is this registration's.
+    pub fn set_fit(&mut self, index: u32) {
+        self.at(index).doublings |= FIT;
+    }
+
+    /// Whether that was found out.
+    pub fn is_fit(&self, index: u32) -> bool {
+        self.all.get(index as usize).is_some_and(|stay| stay.doublings & FIT > 0)
     }
 
     /// It cannot be given away at all, as long as it is this registration's.
@@ -288,6 +310,26 @@ mod tests {
         assert!(stays.is_kept(0));
         stays.touch(0, 2, false);
         assert!(!stays.is_kept(0));
+    }
+
+    #[test]
+    fn what_kind_it_is_of_is_asked_once_for_each_registration() {
+        let mut stays = stays(REGRET);
+        assert!(!stays.is_fit(0) && !stays.is_fit(7));
+        stays.set_fit(0);
+        let mut now = 0;
+        for _ in 0..40 {
+            now += 100_000;
+            at(&mut stays, now);
+            assert!(stays.is_due(0));
+            stays.leave(0);
+            stays.come_back(0);
+            stays.touch(0, 1, true);
+            stays.begin_pass();
+            assert!(stays.is_fit(0) && !stays.is_kept(0));
+        }
+        stays.touch(0, 2, false);
+        assert!(!stays.is_fit(0));
     }
 
     #[test]
