@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::{HeaderValue, Method, Uri, Version};
 use serde::Serialize;
 
@@ -26,6 +27,9 @@ pub(crate) struct Record {
     /// Whether all of the body was sent.
     pub(crate) is_whole: bool,
     pub(crate) took: Duration,
+    /// The first line as it came, of a request that was refused before it was understood. Method, target and version
+    /// mean nothing then.
+    pub(crate) raw: Option<Bytes>,
 }
 
 /// What JSON says of it.
@@ -76,13 +80,24 @@ pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
     match format {
         LogFormat::Combined => combined(out, record),
         LogFormat::Json => {
+            let raw = record.raw.as_ref().map(|raw| String::from_utf8_lossy(raw));
+            let (method, target, protocol) = match &raw {
+                Some(raw) => parts(raw),
+                None => (record.method.as_str(), "", ""),
+            };
             let object = Object {
                 time: humantime::format_rfc3339_millis(record.at).to_string(),
                 client: record.client.map(|client| client.to_string()),
-                method: record.method.as_str(),
+                method,
                 host: text(&record.host),
-                target: record.uri.to_string(),
-                protocol: format!("{:?}", record.version),
+                target: match raw {
+                    Some(_) => target.to_owned(),
+                    None => record.uri.to_string(),
+                },
+                protocol: match raw {
+                    Some(_) => protocol.to_owned(),
+                    None => format!("{:?}", record.version),
+                },
                 status: record.status,
                 bytes: record.bytes,
                 complete: record.is_whole,
@@ -97,15 +112,29 @@ pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
     }
 }
 
+/// What may be the method, the target and the version of a line that is no request.
+fn parts(line: &str) -> (&str, &str, &str) {
+    let (method, rest) = line.split_once(' ').unwrap_or(("", line));
+    let (target, protocol) = rest.rsplit_once(' ').unwrap_or((rest, ""));
+    (method, target, protocol)
+}
+
 fn combined(out: &mut Vec<u8>, record: &Record) {
     // A vector takes everything.
     let _ = match record.client {
         Some(client) => write!(out, "{}", client.ip()),
         None => write!(out, "unix:"),
     };
-    let _ = write!(out, " - - [{}] \"{} ", date(record.at), record.method);
-    quote(out, record.uri.to_string().as_bytes());
-    let _ = write!(out, " {:?}\" {} {}", record.version, record.status, record.bytes);
+    let _ = write!(out, " - - [{}] \"", date(record.at));
+    match &record.raw {
+        Some(raw) => quote(out, raw),
+        None => {
+            let _ = write!(out, "{} ", record.method);
+            quote(out, record.uri.to_string().as_bytes());
+            let _ = write!(out, " {:?}", record.version);
+        }
+    }
+    let _ = write!(out, "\" {} {}", record.status, record.bytes);
     for field in [&record.referer, &record.agent] {
         out.extend_from_slice(b" \"");
         quote(out, field.as_ref().map_or(b"-", HeaderValue::as_bytes));

@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use http::{HeaderValue, Method, Version};
 
 use super::*;
@@ -19,6 +20,7 @@ fn record() -> Record {
         bytes: 6,
         is_whole: true,
         took: Duration::from_millis(1500),
+        raw: None,
     }
 }
 
@@ -44,6 +46,29 @@ fn lines_of_each_format_say_the_same() {
     assert_eq!(value["seconds"], 1.5);
     assert_eq!((&value["status"], &value["bytes"]), (&200.into(), &6.into()));
     assert_eq!(value["referer"], serde_json::Value::Null);
+}
+
+#[test]
+fn what_was_no_request_is_written_as_it_came() {
+    for (raw, combined, [method, target, protocol]) in [
+        (&b"GET /a b HTTP/1.1"[..], "\"GET /a b HTTP/1.1\"", ["GET", "/a b", "HTTP/1.1"]),
+        (b"\x16\x03\x01\"\x1b[2J\xff", "\"\\x16\\x03\\x01\\x22\\x1B[2J\\xFF\"", ["", "", ""]),
+        (b"GET /", "\"GET /\"", ["GET", "/", ""]),
+        (b"", "\"\"", ["", "", ""]),
+    ] {
+        let record = Record { raw: Some(Bytes::copy_from_slice(raw)), status: 400, ..record() };
+        let mut out = Vec::new();
+        line::write(&mut out, LogFormat::Combined, &record);
+        let line = String::from_utf8(out).unwrap();
+        assert!(line.contains(&format!("] {combined} 400 6 ")), "{line}");
+        let mut out = Vec::new();
+        line::write(&mut out, LogFormat::Json, &record);
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((&value["method"], &value["protocol"]), (&method.into(), &protocol.into()));
+        if raw.is_ascii() && raw.iter().all(|byte| !byte.is_ascii_control()) {
+            assert_eq!(value["target"], target);
+        }
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::{Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
 use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -46,6 +46,12 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// How a request is written down whose client did not wait for the answer, as nginx does and analysers know.
 const CLIENT_GONE: u16 = 499;
+
+/// How much of the first line of a request that was refused is written down.
+const LONGEST_LINE: usize = 1024;
+
+/// The longest target that hyper takes; it refuses a longer one by 414.
+const LONGEST_TARGET: usize = 65_534;
 
 /// What is told to who takes too long to say what they want.
 const TOO_SLOW: &[u8] =
@@ -110,12 +116,39 @@ impl Line {
         let is_last =
             worker.is_draining() || most.is_some_and(|most| self.requests() >= most.get());
         // HTTP/2 has no such field; its connection is told to go away.
-        if version < Version::HTTP_2 && is_last {
+        // What is left of a body is not read, and no other request can follow it.
+        let is_cut =
+            matches!(response.status().as_u16(), 400 | 408 | 413 | 417) && self.tally.unused.get();
+        if version < Version::HTTP_2 && (is_last || is_cut) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
         worker.counters.responses[class - 1].add(1);
         response.map(|body| Answer { body, running, bytes: 0, entry })
+    }
+
+    /// Writes down a request that was refused before it was understood: what has come of its first line.
+    fn refused(&self, status: u16, read: &Bytes) {
+        let Some(pad) = self.home.worker.pad() else { return };
+        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let start = read.iter().position(|byte| !is_end(byte)).unwrap_or(read.len());
+        let rest = read.slice(start..);
+        let end = rest.iter().position(is_end).unwrap_or(rest.len()).min(LONGEST_LINE);
+        pad.write(&Record {
+            at: SystemTime::now(),
+            client: self.peer.client,
+            method: Method::GET,
+            uri: Uri::default(),
+            version: Version::HTTP_11,
+            host: None,
+            referer: None,
+            agent: None,
+            status,
+            bytes: 0,
+            is_whole: true,
+            took: Duration::ZERO,
+            raw: Some(rest.slice(..end)),
+        });
     }
 
     /// Requests so far.
@@ -176,6 +209,7 @@ impl Entry {
             bytes: 0,
             is_whole: false,
             took: Duration::ZERO,
+            raw: None,
         };
         Entry { pad, record, begun: Instant::now() }
     }
@@ -278,9 +312,9 @@ pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving 
     let (version, is_empty) = (request.version(), request.body().is_end_stream());
     if line.can_park {
         line.form.set(form(&request));
-        if is_empty {
-            line.tally.unused.set(false);
-        }
+    }
+    if version < Version::HTTP_2 {
+        line.tally.unused.set(!is_empty);
     }
     if let Some(response) = line.first.take() {
         line.tally.unused.set(false);
@@ -298,7 +332,7 @@ pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving 
             can_wait: line.can_park && is_empty,
             plan: line.plan.clone(),
         };
-        let tally = line.can_park.then(|| line.tally.clone());
+        let tally = (version < Version::HTTP_2).then(|| line.tally.clone());
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
         (request.map(|body| Upload::new(body, limit, patience, tally)), exchange)
     };
@@ -421,6 +455,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         let period = home.worker.tick();
         let mut timer = pin!(sleep(period));
         let mut drains = false;
+        let mut refusal = None;
         let end = poll_fn(|cx| {
             let is_draining = home.worker.is_draining();
             // hyper would end without an answer to a request which it has not been given yet.
@@ -432,8 +467,10 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
             }
             if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
                 let taken = matches!(*line.plan.borrow(), Some(Plan::TakeOver(_)));
-                if outcome.is_err() {
+                if let Err(error) = &outcome {
                     home.worker.counters.broken.add(1);
+                    // hyper has answered it.
+                    refusal = error.is_parse().then(|| error.is_parse_too_large());
                 }
                 return Poll::Ready(if outcome.is_ok() && taken {
                     End::TakenOver
@@ -472,6 +509,9 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         let parts = connection.into_parts();
         let Watched { transport: below, before: rest, .. } = parts.io;
         let read = joined(parts.read_buf, rest);
+        if let Some(is_too_large) = refusal {
+            line.refused(status_of_refusal(is_too_large, &read), &read);
+        }
         match (end, below) {
             (End::TakenOver, below) => {
                 if let Some(Plan::TakeOver(then)) = line.plan.take() {
@@ -513,11 +553,22 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
             }
             (End::TooSlow, below) => {
                 home.worker.counters.timed_out.add(1);
+                line.refused(408, &read);
                 return too_slow(below).await;
             }
             (End::Stalled, _) => return home.worker.counters.timed_out.add(1),
             (End::Closed | End::Waits, below) => return close(below, &line.tally).await,
         }
+    }
+}
+
+/// The status by which hyper has refused a head.
+fn status_of_refusal(is_too_large: bool, read: &[u8]) -> u16 {
+    let target = read.split(|&byte| byte == b' ').nth(1);
+    match (is_too_large, target) {
+        (false, _) => 400,
+        (true, Some(target)) if target.len() > LONGEST_TARGET => 414,
+        (true, _) => 431,
     }
 }
 
