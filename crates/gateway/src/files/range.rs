@@ -1,5 +1,6 @@
 //! The Range header field (RFC 9110, section 14): which bytes of a file are asked for.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use http_range_header::{
@@ -32,10 +33,21 @@ fn bounded(range: &SyntacticallyCorrectRange, length: u64) -> Option<Range<u64>>
     (start < end).then_some(start..end)
 }
 
+/// A list without blanks around its commas and without empty elements, as RFC 9110 has lists read (section 5.6.1.2).
+fn plain(list: &str) -> Cow<'_, str> {
+    if !list.contains([' ', '\t']) && !list.contains(",,") {
+        return Cow::Borrowed(list);
+    }
+    let elements = list.split(',').map(|element| element.trim_matches([' ', '\t']));
+    Cow::Owned(elements.filter(|element| !element.is_empty()).collect::<Vec<_>>().join(","))
+}
+
 pub(super) fn wanted(field: &str, length: u64) -> Wanted {
     // The unit is compared without regard to case (RFC 9110, section 14.1).
     let field = match field.get(..6) {
-        Some(unit) if unit.eq_ignore_ascii_case("bytes=") => format!("bytes={}", &field[6..]),
+        Some(unit) if unit.eq_ignore_ascii_case("bytes=") => {
+            format!("bytes={}", plain(&field[6..]))
+        }
         _ => return Wanted::Whole,
     };
     let Ok(parsed) = parse_range_header(&field) else { return Wanted::Whole };
@@ -99,6 +111,10 @@ mod tests {
             ("bytes=5-99", parts(&[(5, 10)])),
             ("bytes=0-1, 4-5", parts(&[(0, 2), (4, 6)])),
             ("bytes=4-5,0-1", parts(&[(4, 6), (0, 2)])),
+            ("bytes=0-1 , 4-5", parts(&[(0, 2), (4, 6)])),
+            ("bytes=0-1\t,\t4-5 ", parts(&[(0, 2), (4, 6)])),
+            ("bytes= 0-1,,4-5", parts(&[(0, 2), (4, 6)])),
+            ("bytes=0 -1", Wanted::Whole),
             ("bytes=0-1,2-3", parts(&[(0, 4)])),
             ("bytes=0-1,6-7,1-6", parts(&[(0, 8)])),
             ("bytes=0-1,99-", parts(&[(0, 2)])),
