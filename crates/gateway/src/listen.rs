@@ -185,7 +185,10 @@ impl Drop for SocketFile {
 /// Sockets that listen already, as a service manager passes them on (`sd_listen_fds(3)`).
 #[derive(Debug, Default)]
 pub struct Inherited {
-    bound: Vec<Bound>,
+    /// Those that the service manager has passed on and nothing uses yet.
+    passed: Vec<Bound>,
+    /// Those that another server has as well.
+    left: Vec<Bound>,
     upgrades: bool,
 }
 
@@ -215,7 +218,7 @@ impl Inherited {
             };
             all.extend(bound);
         }
-        Ok(Inherited { bound: all, upgrades: false })
+        Ok(Inherited { passed: all, ..Inherited::default() })
     }
 
     /// The same for a server that takes over from one that is at work, with a babysitter that both have.
@@ -231,10 +234,10 @@ impl Inherited {
     /// Takes what another server listens on, and whether it has made the files of the sockets.
     pub(crate) fn add(&mut self, left: Vec<(OwnedFd, bool)>) {
         let bound = |(socket, has_file)| Bound::left(socket, has_file).ok();
-        self.bound.extend(left.into_iter().filter_map(bound));
+        self.left.extend(left.into_iter().filter_map(bound));
     }
 
-    /// Where they listen.
+    /// Where those listen that the service manager has passed on and nothing uses yet.
     ///
     /// # Errors
     ///
@@ -253,13 +256,34 @@ impl Inherited {
                 }
             },
         };
-        self.bound.iter().map(address).collect()
+        self.passed.iter().map(address).collect()
+    }
+
+    /// Refuses sockets that the service manager has passed on and nothing uses: clients that connect there would wait
+    /// for an answer that never comes, as the kernel goes on accepting them.
+    ///
+    /// # Errors
+    ///
+    /// If there are any; the text has their addresses.
+    pub fn all_used(&self) -> Result<(), String> {
+        let addresses = self.addresses().map_err(|error| error.to_string())?;
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<String> = addresses.iter().map(Address::to_string).collect();
+        Err(format!(
+            "the service manager listens on {} for this process, and no listener has that address; name it here, or \
+             take it out of the socket's unit",
+            all.join(", ")
+        ))
     }
 
     /// The one that listens on an address.
     pub(crate) fn at(&mut self, address: &Address) -> Option<Bound> {
-        let index = self.bound.iter().position(|bound| bound.is(address))?;
-        Some(self.bound.swap_remove(index))
+        [&mut self.passed, &mut self.left].into_iter().find_map(|all| {
+            let index = all.iter().position(|bound| bound.is(address))?;
+            Some(all.swap_remove(index))
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Responses that the gateway makes itself.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::body::Body;
@@ -8,6 +8,16 @@ use crate::body::Body;
 /// A status, told in words as well.
 pub(crate) fn status(status: StatusCode) -> Response<Body> {
     text(status, format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("")))
+}
+
+/// What the server can do at all, for OPTIONS that asks for no resource.
+pub(crate) fn options() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    let all = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+    headers.insert(ALLOW, HeaderValue::from_static(all));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    response
 }
 
 /// A status and a text.

@@ -281,7 +281,7 @@ impl<'a> Check<'a> {
                 self.missing(place, "the host has no routes, expected [[hosts.routes]]");
             }
             let routes = self.routes(host.routes);
-            hosts.push(Host { names: own, default, routes });
+            hosts.push(Host { names: own, default, addresses: false, routes });
         }
         hosts
     }
@@ -511,7 +511,8 @@ fn same(path: &str) -> String {
     path.trim_end_matches('/').to_owned()
 }
 
-fn host_name(name: &str) -> Result<(), &'static str> {
+/// Says what is wrong with the name of a host, in lower case.
+pub(super) fn host_name(name: &str) -> Result<(), &'static str> {
     let rest = name.strip_prefix("*.").unwrap_or(name);
     if rest.contains('*') {
         return Err("a wildcard stands at the start only, expected one as \"*.example.org\"");

@@ -34,6 +34,7 @@ pub use self::model::{
     Server, Sitting, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
+pub use self::scalar::check_workers;
 use crate::Address;
 
 /// The most mistakes of one file that are told, as each costs another reading of the whole.
@@ -166,7 +167,8 @@ impl Config {
         if check.found.is_empty() { Ok(config) } else { wrong(check.found) }
     }
 
-    /// The built-in configuration: the demonstration on port 8080 of the loopback address.
+    /// The built-in configuration: the demonstration on port 8080 of the loopback address, as `localhost` and by IP
+    /// addresses.
     #[must_use]
     pub fn demo() -> Config {
         let mut config = Config::of(Action::Demo);
@@ -175,7 +177,7 @@ impl Config {
         config
     }
 
-    /// A configuration that serves a folder on port 8080 of the loopback address.
+    /// A configuration that serves a folder on port 8080 of the loopback address, as `localhost` and by IP addresses.
     #[must_use]
     pub fn folder(folder: impl Into<PathBuf>) -> Config {
         Config::of(Action::Files(Files { root: folder.into(), ..Files::default() }))
@@ -184,10 +186,12 @@ impl Config {
     fn of(action: Action) -> Config {
         let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port: 8080 };
         let route = Route { path: "/".to_owned(), action };
+        // A site whose name is made to resolve to this machine (DNS rebinding) has another name.
+        let names = ["localhost", "*.localhost"].map(str::to_owned).into();
         Config {
             server: Process::default(),
             listeners: vec![Listener::plain(address)],
-            hosts: vec![Host { names: Vec::new(), default: true, routes: vec![route] }],
+            hosts: vec![Host { names, default: false, addresses: true, routes: vec![route] }],
             upstreams: std::collections::BTreeMap::new(),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
@@ -196,6 +200,21 @@ impl Config {
             metrics: None,
             babysitter: None,
         }
+    }
+
+    /// Has the first host answer for another name, unless some host does already.
+    ///
+    /// # Errors
+    ///
+    /// If it is no host name; the text says why.
+    pub fn also_named(&mut self, name: &str) -> Result<(), String> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        check::host_name(&name).map_err(|what| format!("{name:?} is no host name: {what}"))?;
+        let is_known = self.hosts.iter().any(|host| host.names.contains(&name));
+        if let Some(host) = self.hosts.first_mut().filter(|_| !is_known) {
+            host.names.push(name);
+        }
+        Ok(())
     }
 
     /// The host that answers for a name, which may have a port: the one with that name, else the one with the longest
@@ -221,7 +240,9 @@ impl Config {
                 }
             }
         }
-        best.map(|(_, host)| host).or_else(|| self.hosts.iter().find(|host| host.default))
+        let is_address = name.is_empty() || name.parse::<std::net::IpAddr>().is_ok();
+        let rest = |host: &&Host| host.default || (host.addresses && is_address);
+        best.map(|(_, host)| host).or_else(|| self.hosts.iter().find(rest))
     }
 }
 

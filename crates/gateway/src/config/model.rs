@@ -73,10 +73,11 @@ impl Babysitter {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Process {
-    /// How many engines share the connections, each on a thread of its own. Default: 1.
+    /// How many engines share the connections, each on a thread of its own; at most 1024. Default: 1.
+    #[serde(deserialize_with = "scalar::workers")]
     pub workers: NonZeroUsize,
-    /// What watches the connections: `select`, `poll`, `epoll`, `adaptive` or `uring`. Default: what the environment's
-    /// `SUPERPOLL_BACKEND` says, else the best there is.
+    /// What watches the connections: `select`, `poll`, `epoll`, `adaptive`, `uring` or `auto`. Default: what the
+    /// environment's `SUPERPOLL_BACKEND` says, else `adaptive`.
     #[serde(deserialize_with = "scalar::some_backend")]
     pub backend: Option<BackendKind>,
     /// Whether the live page is at `/_superpoll/`. Default: for programs on this machine, without a proxy between.
@@ -147,6 +148,9 @@ pub struct Host {
     pub names: Vec<String>,
     /// Whether it answers for the names that no host has. Default: only where it has no names.
     pub default: bool,
+    /// Whether it answers for IP addresses that no host has, and for requests that name no host, which no site can make
+    /// a browser send. So the built-in configurations do; a file cannot say it. Default: no.
+    pub addresses: bool,
     /// What is served, by path.
     pub routes: Vec<Route>,
 }

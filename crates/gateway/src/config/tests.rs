@@ -121,9 +121,16 @@ fn hosts_and_routes_are_found() {
 fn what_is_built_in_serves() {
     let config = Config::demo();
     assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.host("any").unwrap().route("/x").unwrap().action, Action::Demo);
-    let config = Config::folder("/srv");
-    let route = config.host("any").unwrap().route("/").unwrap();
+    for name in ["localhost:8080", "a.localhost", "127.0.0.1:8080", "[::1]", "192.0.2.1", ""] {
+        let host = config.host(name).unwrap_or_else(|| panic!("{name:?} is not served"));
+        assert_eq!(host.route("/x").unwrap().action, Action::Demo);
+    }
+    assert_eq!(config.host("any"), None);
+    let mut config = Config::folder("/srv");
+    assert_eq!(config.host("nas.lan"), None);
+    config.also_named("NAS.lan.").unwrap();
+    assert!(config.also_named("nas.lan:80").unwrap_err().contains("it has a port"));
+    let route = config.host("nas.lan").unwrap().route("/").unwrap();
     assert!(matches!(&route.action, Action::Files(files) if files.root == Path::new("/srv")));
 }
 
@@ -588,6 +595,7 @@ fn what_cannot_be_reached_is_told() {
             "\"fast\" is no back-end, expected one of ",
         ),
         (format!("{listener}{host}[server]\nworkers = 0\n"), 4, 11, "nonzero"),
+        (format!("{listener}{host}[server]\nworkers = 1025\n"), 4, 11, "expected 1 to 1024"),
         (
             format!("listeners = [{{ address = \":1\", mode = \"0660\" }}]\n{host}"),
             1,

@@ -36,8 +36,12 @@ pub(super) fn relative(path: &str, hidden: bool) -> Result<RelativePath, Refusal
             return Err(Refusal::Malformed);
         }
         let part = percent_decode_str(part).decode_utf8().map_err(|_| Refusal::Malformed)?;
-        if part.contains(['/', '\\', '\0']) || part == ".." || part == "." {
+        if part.contains(['/', '\\', '\0']) || part == ".." {
             return Err(Refusal::Malformed);
+        }
+        // The folder itself (RFC 3986, section 5.2.4).
+        if part == "." {
+            continue;
         }
         if part.starts_with('.') && part != ".well-known" && !hidden {
             return Err(Refusal::Hidden);
@@ -46,7 +50,8 @@ pub(super) fn relative(path: &str, hidden: bool) -> Result<RelativePath, Refusal
             parts.push(part);
         }
     }
-    Ok(RelativePath { path: parts.join("/"), is_folder: rest.is_empty() || rest.ends_with('/') })
+    let is_folder = matches!(rest.rsplit('/').next(), Some("" | "."));
+    Ok(RelativePath { path: parts.join("/"), is_folder })
 }
 
 /// Whether a path is written as clients usually do: without empty components, and with nothing escaped that need not
@@ -62,7 +67,10 @@ pub(super) fn is_usual(path: &str) -> bool {
             !(byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
         })
     };
-    !path.contains("//") && (0..bytes.len()).all(|at| bytes[at] != b'%' || is_needed(at))
+    let has_dots = path.contains("/./") || path.ends_with("/.");
+    !path.contains("//")
+        && !has_dots
+        && (0..bytes.len()).all(|at| bytes[at] != b'%' || is_needed(at))
 }
 
 #[cfg(test)]
@@ -74,7 +82,8 @@ mod tests {
         for path in ["/", "/a.txt", "/a/b", "/a%20b", "/%C3%A9", "/~a", "/a+b", "/a%2Bb"] {
             assert!(is_usual(path), "{path}");
         }
-        for path in ["//", "/a//b", "/%61", "/%c3%A9", "/%7Ea", "/%", "/%2", "/%zz"] {
+        for path in ["//", "/a//b", "/%61", "/%c3%A9", "/%7Ea", "/%", "/%2", "/%zz", "/./a", "/a/."]
+        {
             assert!(!is_usual(path), "{path}");
         }
     }

@@ -50,7 +50,7 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::Address;
-use crate::listen::{Bound, Listener};
+use crate::listen::{Bound, Inherited, Listener};
 use crate::proxy_protocol;
 use crate::statistics::Subject;
 use crate::transport::Plain;
@@ -170,9 +170,29 @@ impl Relay {
         options: Options,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Result<Relay, Error> {
+        Relay::start_with(runtime, &mut Inherited::default(), listen, to, options, report)
+    }
+
+    /// As [`start`](Relay::start), on a socket that listens already where that has the address.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Relay::start).
+    pub fn start_with(
+        runtime: &Runtime,
+        inherited: &mut Inherited,
+        listen: &Address,
+        to: &Address,
+        options: Options,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Relay, Error> {
         let settings = Settings::new(to, options, Rules::default())?;
         let failed = || Error::new(format!("listening on {listen}"));
-        let bound = Arc::new(Bound::new(listen, None).map_err(failed())?);
+        let bound = match inherited.at(listen) {
+            Some(bound) => bound,
+            None => Bound::new(listen, None).map_err(failed())?,
+        };
+        let bound = Arc::new(bound);
         let listening = bound.address(listen).map_err(failed())?;
         let engines = Engines::new(runtime.handle(), runtime.backend());
         let relay = Relay::on(bound, listening, settings, report);

@@ -160,7 +160,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`start`](Server::start); if the babysitter refuses, as it does where another server is at work, unless this
+    /// As [`start`](Server::start); if a socket was passed on whose address no listener has; if the babysitter refuses, as it does where another server is at work, unless this
     /// one [takes over](Inherited::by_upgrade) from it.
     pub fn start_with(
         runtime: &Runtime,
@@ -202,6 +202,7 @@ impl Server {
         };
         // Another server may be about to end for this one, which has to be able to go on then.
         let prepared = server.prepare(runtime, config)?;
+        server.inherited.borrow().all_used().map_err(failed)?;
         let estate = match &server.succession {
             Some(succession) => {
                 Server::check(config)?;

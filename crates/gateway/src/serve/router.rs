@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::LOCATION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::authority;
@@ -58,6 +59,8 @@ pub(super) struct Router {
     /// What follows the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
     default: Option<Routes>,
+    /// For IP addresses and for requests that name no host.
+    addresses: Option<Routes>,
     /// The Host field of the last request, and its routes.
     last: RefCell<Option<(HeaderValue, Routes)>>,
     desks: Vec<Rc<Desk>>,
@@ -88,6 +91,7 @@ impl Blueprint {
             names: HashMap::new(),
             wildcards: Vec::new(),
             default: None,
+            addresses: None,
             last: RefCell::default(),
             desks: Vec::new(),
             overview: self.overview,
@@ -135,7 +139,10 @@ impl Blueprint {
                 }
             }
             if host.default {
-                router.default = Some(routes);
+                router.default = Some(routes.clone());
+            }
+            if host.addresses {
+                router.addresses = Some(routes);
             }
         }
         router.wildcards.sort_by_key(|(rest, _)| std::cmp::Reverse(rest.len()));
@@ -191,6 +198,10 @@ impl Router {
                 found.map(|(_, routes)| routes)
             })
             .or(self.default.as_ref())
+            .or_else(|| {
+                let is_address = || name.is_empty() || name.parse::<IpAddr>().is_ok();
+                self.addresses.as_ref().filter(|_| is_address())
+            })
     }
 
     /// The desk of the channel that is written down under this number.
@@ -236,7 +247,17 @@ impl Router {
         peer: &Peer,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
+        // TRACE would tell a page's script what only its server is to know, and a tunnel has no route.
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return StatusCode::NOT_IMPLEMENTED.into();
+        }
         let path = request.uri().path();
+        if !path.starts_with('/') {
+            return match (path, request.method()) {
+                ("*", &Method::OPTIONS) => Reply::Now(reply::options()),
+                _ => StatusCode::BAD_REQUEST.into(),
+            };
+        }
         let metrics = self.metrics.as_ref().filter(|metrics| metrics.path == path);
         let is_page = path.starts_with(PAGE) && self.page != Some(false);
         // A program on this machine sees them by any name of the machine, whether or not that is a host's.
@@ -244,6 +265,7 @@ impl Router {
         let routes = match self.routes_for(&request, peer) {
             Ok(routes) => Some(routes),
             Err(_) if is_local => None,
+            Err(StatusCode::MISDIRECTED_REQUEST) => return misdirected(),
             Err(status) => return status.into(),
         };
         if let Some(metrics) = metrics {
@@ -258,16 +280,13 @@ impl Router {
             let (request, exchange) = prepare(request);
             return Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }));
         }
-        let Some(routes) = routes else { return StatusCode::MISDIRECTED_REQUEST.into() };
-        let fits = |route: &Route| {
-            let rest = path.strip_prefix(route.path.as_str());
-            rest.is_some_and(|rest| {
-                rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
-            })
-        };
-        let Some(route) = routes.iter().find(|route| fits(route)) else {
+        let Some(routes) = routes else { return misdirected() };
+        let Some(route) = find(&routes, path) else {
             return StatusCode::NOT_FOUND.into();
         };
+        if routes.len() > 1 && leads_elsewhere(&routes, route, path) {
+            return StatusCode::BAD_REQUEST.into();
+        }
         let below = route.path.trim_end_matches('/').len();
         match &route.handler {
             Handler::Redirect(redirect) => Reply::Now(to(redirect)),
@@ -303,6 +322,67 @@ impl Router {
     }
 }
 
+/// The route that a path is at or below.
+fn find<'a>(routes: &'a [Route], path: &str) -> Option<&'a Route> {
+    let fits = |route: &&Route| {
+        let rest = path.strip_prefix(route.path.as_str());
+        rest.is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
+        })
+    };
+    routes.iter().find(fits)
+}
+
+/// Whether a path is another route's where it is written as clients usually do: without empty and `.` components, and
+/// with nothing escaped that need not be. What is behind `route`, a folder or a server, may read it so, and would answer
+/// in the place of the other one.
+fn leads_elsewhere(routes: &[Route], route: &Route, path: &str) -> bool {
+    if !path.contains('%') && !path.contains("//") && !path.contains("/.") {
+        return false;
+    }
+    let mut usual = String::with_capacity(path.len());
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        let before = usual.len();
+        usual.push('/');
+        unescape(part, &mut usual);
+        if &usual[before..] == "/." {
+            usual.truncate(before);
+        }
+    }
+    if usual.is_empty() || path.ends_with('/') {
+        usual.push('/');
+    }
+    find(routes, &usual).is_none_or(|found| !std::ptr::eq(found, route))
+}
+
+/// Adds a part of a path without the escapes of bytes that need none (RFC 3986, section 6.2.2.2).
+fn unescape(part: &str, out: &mut String) {
+    let mut rest = part;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+        rest = match byte.filter(is_usual) {
+            Some(byte) => {
+                out.push(char::from(byte));
+                &after[2..]
+            }
+            None => {
+                out.push('%');
+                after
+            }
+        };
+    }
+    out.push_str(rest);
+}
+
+/// The answer to a request for a host that is not served.
+fn misdirected() -> Reply {
+    let text = "421 Misdirected Request: this server does not serve that host here; names in [[hosts]], or --name \
+                where there is no configuration, say what it serves\n";
+    Reply::Now(reply::text(StatusCode::MISDIRECTED_REQUEST, text))
+}
+
 /// Sends a client elsewhere.
 fn to(redirect: &config::Redirect) -> Response<Body> {
     let status = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
@@ -311,4 +391,38 @@ fn to(redirect: &config::Redirect) -> Response<Body> {
         response.headers_mut().insert(LOCATION, to);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_another_routes_in_the_usual_spelling_is_told() {
+        let route = |path: &str| {
+            let to = config::Redirect { to: path.to_owned(), status: 308 };
+            Route { path: path.to_owned(), handler: Handler::Redirect(to) }
+        };
+        let routes = [route("/private/deep"), route("/private"), route("/")];
+        for (path, expected) in [
+            ("/private", false),
+            ("/x", false),
+            ("/./x", false),
+            ("//x//y/.", false),
+            ("/a%2Fb", false),
+            ("/.well-known/x", false),
+            ("/%zz%", false),
+            ("/private/./x", false),
+            ("/%2Fprivate", false),
+            ("/./private", true),
+            ("//private/x", true),
+            ("/%70rivate/x", true),
+            ("/%2e/private", true),
+            ("/private//deep", true),
+            ("/private/%64eep/x", true),
+        ] {
+            let route = find(&routes, path).unwrap();
+            assert_eq!(leads_elsewhere(&routes, route, path), expected, "{path}");
+        }
+    }
 }

@@ -14,7 +14,8 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, MAX_FORWARDS, TE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue};
@@ -38,6 +39,8 @@ enum About {
     Asker,
     /// What the message is.
     Message,
+    /// The names of fields that follow the body.
+    Trailer,
     /// The cookies, which HTTP/2 may split into several fields.
     Cookie,
     /// Anything else.
@@ -52,15 +55,19 @@ fn about(name: &str) -> About {
         | "proxy" => About::Connection,
         "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-forwarded-port"
         | "x-forwarded-server" | "x-forwarded-prefix" | "x-forwarded-scheme" | "x-real-ip"
-        | "forwarded" => About::Asker,
-        "host" | "content-length" | "trailer" => About::Message,
+        | "forwarded"
+        // Servers take a client for encrypted, or for another one, because of these, too.
+        | "x-forwarded-ssl" | "x-forwarded-protocol" | "front-end-https" | "x-url-scheme"
+        | "x-client-ip" | "true-client-ip" | "x-cluster-client-ip" => About::Asker,
+        "host" | "content-length" => About::Message,
+        "trailer" => About::Trailer,
         "cookie" => About::Cookie,
         _ => About::Other,
     }
 }
 
-/// Leaves out what is not to be passed on.
-fn strip(headers: &mut HeaderMap, trusts: bool) {
+/// Leaves out what is not to be passed on. `has_trailers` says whether fields that follow the body are.
+fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
     let mut gone: Vec<HeaderName> = Vec::new();
     let mut has_cookies = false;
     for name in headers.keys() {
@@ -69,6 +76,7 @@ fn strip(headers: &mut HeaderMap, trusts: bool) {
             About::Connection => true,
             About::Asker => !trusts,
             About::Message => false,
+            About::Trailer => !has_trailers,
             About::Cookie => {
                 has_cookies = true;
                 false
@@ -144,17 +152,19 @@ pub(super) struct Asker<'a> {
     pub prefix: Option<&'a HeaderValue>,
     /// Whether what is said already is believed.
     pub trusts: bool,
+    /// Whether fields may follow the body.
+    pub has_trailers: bool,
     pub upgrade: Option<HeaderValue>,
 }
 
 /// Changes a request's fields to those of the forwarded one, but for the host.
 pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
-    let takes_trailers = headers.contains_key(TE) && has_token(headers, TE, "trailers");
+    let takes_trailers = takes_trailers(headers);
     let before = match asker.trusts {
         true => chain(headers),
         false => String::new(),
     };
-    strip(headers, asker.trusts);
+    strip(headers, asker.trusts, asker.has_trailers);
     if let Some(address) = asker.address {
         headers.insert(FORWARDED_FOR, chained(before, address));
     }
@@ -174,12 +184,34 @@ pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
         headers.insert(FORWARDED_PREFIX, prefix.clone());
     }
     if takes_trailers {
+        // TE is a field of the connection, and has to be named as one (RFC 9110, section 10.1.4).
         headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
     if let Some(protocol) = asker.upgrade {
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.append(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol);
     }
+}
+
+/// Whether a client reads fields that follow a body of HTTP/1.1.
+pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers.contains_key(TE) && has_token(headers, TE, "trailers")
+}
+
+/// Counts a request of OPTIONS down, which may be forwarded so many times (RFC 9110, section 7.6.2); tells whether it
+/// is to be answered here.
+pub(super) fn ends_here(headers: &mut HeaderMap) -> bool {
+    let Some(field) = headers.get(MAX_FORWARDS) else { return false };
+    let is_number = field.as_bytes().iter().all(u8::is_ascii_digit);
+    let left = field.to_str().ok().filter(|_| is_number).and_then(|text| text.parse::<u64>().ok());
+    match left {
+        Some(0) => return true,
+        Some(left) => drop(headers.insert(MAX_FORWARDS, HeaderValue::from(left - 1))),
+        // What is no number is nobody's limit.
+        None => {}
+    }
+    false
 }
 
 /// All that `X-Forwarded-For` says so far.
@@ -209,14 +241,14 @@ fn chained(before: String, address: IpAddr) -> HeaderValue {
 /// # Errors
 ///
 /// If it cannot be known where its body ends.
-pub(super) fn response(headers: &mut HeaderMap) -> Result<(), &'static str> {
+pub(super) fn response(headers: &mut HeaderMap, has_trailers: bool) -> Result<(), &'static str> {
     if headers.contains_key(TRANSFER_ENCODING) {
         if !strict::has_plain_coding(headers) {
             return Err("the server's response has a coding that is not chunked");
         }
         headers.remove(CONTENT_LENGTH);
     }
-    strip(headers, true);
+    strip(headers, true, has_trailers);
     Ok(())
 }
 
@@ -260,6 +292,7 @@ mod tests {
             host: Some(HeaderValue::from_static("a.example")),
             prefix: None,
             trusts,
+            has_trailers: true,
             upgrade: None,
         }
     }
@@ -279,11 +312,16 @@ mod tests {
             ("content_length", "9"),
             ("my_field", "stays"),
             ("x-real-ip", "6.6.6.6"),
+            ("x-forwarded-ssl", "on"),
+            ("front-end-https", "on"),
+            ("x_forwarded_ssl", "on"),
+            ("true-client-ip", "6.6.6.6"),
         ]);
         request(&mut headers, asker(false));
         let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         let expected = [
+            "connection",
             "content-length",
             "host",
             "my_field",
@@ -293,8 +331,39 @@ mod tests {
             "x-forwarded-proto",
         ];
         assert_eq!(names, expected);
-        assert_eq!(headers["te"], "trailers");
+        assert_eq!(
+            (&headers["te"], &headers["connection"]),
+            (&"trailers".parse().unwrap(), &"te".parse().unwrap())
+        );
         assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+    }
+
+    #[test]
+    fn a_limit_of_forwarding_is_counted_down() {
+        for (said, ends, then) in [
+            (None, false, None),
+            (Some("0"), true, Some("0")),
+            (Some("1"), false, Some("0")),
+            (Some("70"), false, Some("69")),
+            (Some("x"), false, Some("x")),
+            (Some("+1"), false, Some("+1")),
+            (Some("-1"), false, Some("-1")),
+        ] {
+            let said = said.map(|said| (MAX_FORWARDS, HeaderValue::from_static(said)));
+            let mut headers: HeaderMap = said.into_iter().collect();
+            assert_eq!(ends_here(&mut headers), ends, "{headers:?}");
+            let left = headers.get(MAX_FORWARDS).map(|left| left.to_str().unwrap());
+            assert_eq!(left, then);
+        }
+    }
+
+    #[test]
+    fn names_of_trailers_go_with_the_trailers() {
+        for has_trailers in [true, false] {
+            let mut headers = of(&[("trailer", "x-sum"), ("connection", "trailer")]);
+            response(&mut headers, has_trailers).unwrap();
+            assert_eq!(headers.contains_key("trailer"), has_trailers);
+        }
     }
 
     #[test]

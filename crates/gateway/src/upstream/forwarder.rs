@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, HOST, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HOST, RETRY_AFTER, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -69,6 +69,10 @@ struct Way {
     upgrades: bool,
     told: Told,
     client: Option<IpAddr>,
+    /// The client speaks HTTP/2, which has trailers of its own.
+    is_h2: bool,
+    /// It reads trailers of HTTP/1.1.
+    takes_trailers: bool,
 }
 
 /// Why a request was not answered by a server.
@@ -141,6 +145,9 @@ impl Forwarder {
         if upload.is_too_large() {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
+        if head.method == Method::OPTIONS && fields::ends_here(&mut head.headers) {
+            return Ok(Box::pin(async { reply::options() }));
+        }
         let peer = exchange.peer();
         let upgrade = match exchange.can_take_over() && upload.is_end_stream() {
             true => fields::upgrade(&head.headers),
@@ -155,12 +162,15 @@ impl Forwarder {
         }
         let expects = head.headers.contains_key(http::header::EXPECT);
         let said = host.clone();
+        let is_h2 = head.version == Version::HTTP_2;
+        let takes_trailers = fields::takes_trailers(&head.headers);
         let asker = Asker {
             address: client,
             is_encrypted: peer.is_encrypted,
             host,
             prefix: self.prefix.as_ref().map(|(_, value)| value),
             trusts: self.trusts,
+            has_trailers: !upload.is_end_stream(),
             upgrade,
         };
         fields::request(&mut head.headers, asker);
@@ -182,7 +192,7 @@ impl Forwarder {
             Some(_) => peer.client.zip(peer.local),
             None => None,
         };
-        let way = Way { repeats, upgrades, told, client };
+        let way = Way { repeats, upgrades, told, client, is_h2, takes_trailers };
         if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
             return Ok(Box::pin(async move {
                 match kept(upload).await {
@@ -214,7 +224,7 @@ impl Forwarder {
                 let mut answered = Some(answered);
                 poll_fn(|cx| match answered.take() {
                     Some((response, lease)) => {
-                        Poll::Ready(self.pass(cx, response, lease, way.upgrades, exchange))
+                        Poll::Ready(self.pass(cx, response, lease, way, exchange))
                     }
                     None => Poll::Pending,
                 })
@@ -380,17 +390,20 @@ impl Forwarder {
         cx: &mut Context<'_>,
         response: Response<Incoming>,
         mut lease: Lease,
-        upgrades: bool,
+        way: &Way,
         exchange: &Exchange,
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
         let protocol = head.headers.get(UPGRADE).cloned();
-        if let Err(why) = fields::response(&mut head.headers) {
+        // HTTP/1.1 has them after pieces only, and for clients that say so (RFC 9110, section 6.5.1).
+        let has_trailers = way.is_h2
+            || (way.takes_trailers && !head.headers.contains_key(http::header::CONTENT_LENGTH));
+        if let Err(why) = fields::response(&mut head.headers, has_trailers) {
             return self.refuse(&lease, why);
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let channel = lease.channel.take().filter(|_| upgrades);
+            let channel = lease.channel.take().filter(|_| way.upgrades);
             let stream = channel.and_then(|channel| channel.into_stream());
             let (Some(protocol), Some((stream, before))) = (protocol, stream) else {
                 return self.refuse(&lease, "it changes to a protocol that nobody asked for");
@@ -478,6 +491,9 @@ fn for_h1(request: &mut Request<Outgoing>, pool: &Pool, host: Option<&HeaderValu
     let has_trailers = matches!(body, Outgoing::Memory { trailers: Some(_), .. });
     if has_trailers || (!body.is_end_stream() && body.size_hint().exact().is_none()) {
         request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    } else if !body.is_end_stream() {
+        // Nothing follows a body whose length is told before.
+        request.headers_mut().remove(TRAILER);
     }
 }
 

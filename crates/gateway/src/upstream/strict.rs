@@ -12,7 +12,6 @@
 //!
 //! - codings beside `chunked`. hyper undoes that one only, and the field that tells of the others is the next
 //!   connection's own; the server would take compressed bytes for the content (RFC 9112, section 6.1: 501).
-//! - `CONNECT`, which makes a tunnel of the connection.
 //! - dots as a part of the path, plain or percent-encoded: routes are found by the path as it is written, and a server
 //!   that resolves `/a/../b` would answer for a path that the route does not have.
 //! - fields with an underscore that stand for one of those that count: CGI and its heirs call `X_Forwarded_For` and
@@ -24,13 +23,10 @@
 
 use http::header::{EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 
 /// Whether a request is understood by all in the same way, or else what it is answered with.
 pub(super) fn check(head: &Parts) -> Result<(), StatusCode> {
-    if head.method == Method::CONNECT {
-        return Err(StatusCode::METHOD_NOT_ALLOWED);
-    }
     if !has_plain_coding(&head.headers) {
         return Err(StatusCode::NOT_IMPLEMENTED);
     }
@@ -111,7 +107,5 @@ mod tests {
         assert_eq!(checked(twice), Err(StatusCode::NOT_IMPLEMENTED));
         assert_eq!(of("expect", "100-Continue"), Ok(()));
         assert_eq!(of("expect", "more"), Err(StatusCode::EXPECTATION_FAILED));
-        let connect = Request::connect("a:1");
-        assert_eq!(checked(connect), Err(StatusCode::METHOD_NOT_ALLOWED));
     }
 }

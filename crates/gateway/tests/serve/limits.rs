@@ -143,3 +143,75 @@ fn a_connection_may_make_so_many_requests_parked_or_not() {
         assert!(client.is_closed());
     }
 }
+
+#[test]
+fn what_is_refused_in_its_head_is_in_the_access_log() {
+    let folder = folder();
+    let log = folder.path().join("log");
+    for backend in [BACKENDS[2], BACKENDS[3]] {
+        let _ = std::fs::remove_file(&log);
+        let more = format!(
+            "[timeouts]\nheader = \"200ms\"\n[limits]\nheader_bytes = \"8KiB\"\n[access_log]\npath = {log:?}\n"
+        );
+        let stage = Stage::new(backend, 1, &text(folder.path(), &more));
+        let long = format!("GET /long HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(20_000));
+        let fields: String = (0..120).map(|number| format!("x-{number}: y\r\n")).collect();
+        let many = format!("GET /many HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
+        for (sent, status) in [
+            ("GET /bad HTTP/9.9\r\n\r\n", 400),
+            ("\r\nGET /\x1b[2J HTTP/1.1\r\n\r\n", 400),
+            ("GET /host HTTP/1.1\r\nhost: a@b\r\n\r\n", 400),
+            (&*long, 431),
+            (&*many, 431),
+            ("GET /slow HTTP/1.1\r\n", 408),
+        ] {
+            let mut client = stage.connect();
+            client.send(sent);
+            assert_eq!(client.answer().status, status, "{sent:?}");
+        }
+        assert_eq!(stage.drained(), 0);
+        let mut lines = Vec::new();
+        let end = std::time::Instant::now() + crate::stage::PATIENCE;
+        while lines.len() < 6 {
+            assert!(std::time::Instant::now() < end, "{lines:?}");
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            lines = text.lines().map(|line| line.split("] ").nth(1).unwrap().to_owned()).collect();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let expected = [
+            "\"GET /bad HTTP/9.9\" 400 0 \"-\" \"-\"",
+            "\"GET /\\x1B[2J HTTP/1.1\" 400 0 \"-\" \"-\"",
+            "\"GET /host HTTP/1.1\" 400 16 \"-\" \"-\"",
+            "\"GET /long HTTP/1.1\" 431 0 \"-\" \"-\"",
+            "\"GET /many HTTP/1.1\" 431 0 \"-\" \"-\"",
+            "\"GET /slow HTTP/1.1\" 408 0 \"-\" \"-\"",
+        ];
+        assert_eq!(lines, expected);
+    }
+}
+
+#[test]
+fn a_dot_in_a_path_is_the_folder_itself() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("sub")).unwrap();
+    std::fs::write(folder.path().join("sub/x"), "x").unwrap();
+    let text = text(folder.path(), "")
+        + "[[hosts.routes]]\npath = \"/sub\"\nredirect.to = \"/elsewhere\"\n";
+    let stage = Stage::new(BACKENDS[2], 1, &text);
+    let mut client = stage.connect();
+    for (path, status) in [
+        ("/./small.txt", 200),
+        ("/%2e/small.txt", 200),
+        ("//small.txt", 200),
+        ("/x/../small.txt", 400),
+        ("/sub/x", 308),
+        // Other spellings of what is another route's.
+        ("/./sub/x", 400),
+        ("//sub/x", 400),
+        ("/%73ub/x", 400),
+    ] {
+        for _ in 0..2 {
+            assert_eq!(client.get(path).status, status, "{path}");
+        }
+    }
+}

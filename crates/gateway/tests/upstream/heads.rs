@@ -121,7 +121,11 @@ const CASES: &[Case] = &[
         outcome: Ok(&["body"]),
     },
     // Targets.
-    Case { sent: "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", outcome: Err(404) },
+    Case { sent: "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", outcome: Err(501) },
+    Case { sent: "TRACE / HTTP/1.1\r\nHost: a\r\nCookie: a=1\r\n\r\n", outcome: Err(501) },
+    Case { sent: "GET * HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n", outcome: Ok(&[""]) },
+    Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n", outcome: Ok(&[""]) },
     Case { sent: "GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET /a/%2e%2E/b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
@@ -256,4 +260,73 @@ fn requests_of_old_clients_are_forwarded() {
     let seen = &origin.seen()[0];
     assert_eq!(seen.line(), "GET / HTTP/1.1");
     assert_eq!(seen.field("host"), Some(origin.address.clone()));
+}
+
+#[test]
+fn options_that_may_go_no_further_are_answered_here() {
+    let origin = Origin::echo();
+    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", ""));
+    for head in ["OPTIONS * HTTP/1.1", "OPTIONS / HTTP/1.1\r\nMax-Forwards: 0"] {
+        let mut client = Client::connect(&gateway.address);
+        client.send(format!("{head}\r\nHost: a\r\n\r\n"));
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text()), (200, ""), "{head}");
+        assert!(reply.field("allow").unwrap().contains("OPTIONS"));
+    }
+    assert!(origin.seen().is_empty());
+    let mut client = Client::connect(&gateway.address);
+    client.send("OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 7\r\n\r\n");
+    assert_eq!(client.reply().status, 200);
+    assert_eq!(origin.seen()[0].field("max-forwards").unwrap(), "6");
+}
+
+#[test]
+fn fields_of_the_connection_are_named_and_names_of_trailers_go_with_them() {
+    let origin = Origin::start(|line| {
+        loop {
+            line.request()?;
+            line.send(
+                "HTTP/1.1 200 OK\r\nTrailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n",
+            )?;
+        }
+    });
+    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", ""));
+    let mut client = Client::connect(&gateway.address);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nTrailer: x-sum\r\nFront-End-Https: on\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!((reply.text(), reply.field("trailer")), ("ok", None));
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!((reply.text(), reply.field("trailer").as_deref()), ("ok", Some("x-sum")));
+    assert_eq!(reply.trailers.to_ascii_lowercase(), "x-sum: 1\r\n");
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTrailer: x-sum\r\nContent-Length: 2\r\n\r\nhi");
+    client.reply();
+    let seen = origin.seen();
+    let fields = |index: usize| {
+        ["connection", "te", "trailer", "front-end-https"].map(|name| seen[index].field(name))
+    };
+    assert_eq!(fields(0), [None, None, None, None]);
+    assert_eq!(fields(1), [Some("te".to_owned()), Some("trailers".to_owned()), None, None]);
+    assert_eq!(fields(2), [None, None, None, None]);
+}
+
+#[test]
+fn a_refusal_that_ends_the_connection_says_so() {
+    let origin = Origin::echo();
+    let text = config(&[&origin.address], "", "") + "[limits]\nbody_bytes = 100\n";
+    let gateway = Gateway::start(BackendKind::Epoll, &text);
+    for (fields, status, closes) in [
+        ("Host: a\r\nContent-Length: 101\r\n", 413, true),
+        ("Host: a@b\r\nContent-Length: 10\r\n", 400, true),
+        ("Host: a\r\nContent-Length: 10\r\nExpect: more\r\n", 417, true),
+        ("Host: a\r\nContent-Length: x\r\n", 400, true),
+        ("Host: a@b\r\n", 400, false),
+    ] {
+        let mut client = Client::connect(&gateway.address);
+        client.send(format!("POST / HTTP/1.1\r\n{fields}\r\n"));
+        let reply = client.reply();
+        assert_eq!(reply.status, status, "{fields}");
+        assert_eq!(reply.field("connection").is_some(), closes, "{fields}");
+    }
 }
