@@ -7,6 +7,7 @@
 mod figures;
 mod keys;
 mod model;
+mod printable;
 mod screen;
 mod source;
 mod text;
@@ -26,6 +27,7 @@ use superpoll_rt::{AsyncFd, Runtime, time};
 
 use keys::Key;
 use model::Model;
+use printable::printable_json;
 use screen::Screen;
 use source::{End, Source};
 use view::State;
@@ -33,7 +35,7 @@ use view::State;
 /// The intervals that keys choose among, in milliseconds.
 const STEPS: [u64; 10] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
 
-/// How long a process may take to tell something when it is asked once, beyond the interval.
+/// How long a process may take to tell something for the first time, beyond the interval.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether anything was told.
@@ -84,12 +86,12 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
 /// Tells once: as it is, or as text with the rates of an interval.
 async fn once(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
-    let mut source = Source::connect(path).await?;
     let tells = async {
+        let mut source = Source::connect(path).await?;
         if options.json {
             let line = source.line().await?;
             source.understand(&line)?;
-            return Ok(line);
+            return Ok(printable_json(&line));
         }
         source.ask(options.interval).await?;
         let mut model = Model::default();
@@ -99,18 +101,24 @@ async fn once(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
         }
         Ok::<_, End>(text::write(&model).into_bytes())
     };
-    let patience = PATIENCE + Duration::from_millis(options.interval);
-    let mut told = time::timeout(patience, tells).await.map_err(|_| {
-        let (path, seconds) = (path.display(), patience.as_secs());
-        format!(
-            "the process at {path} has told nothing for {seconds} seconds; it is busy or stopped"
-        )
-    })??;
+    let patience = patience(options.interval);
+    let mut told = time::timeout(patience, tells).await.map_err(|_| silent(path, patience))??;
     if options.json {
         told.push(b'\n');
     }
     stdout().write_all(&told)?;
     Ok(())
+}
+
+/// How long a process may take to tell something for the first time.
+fn patience(interval_ms: u64) -> Duration {
+    PATIENCE + Duration::from_millis(interval_ms)
+}
+
+/// What is said of a process that takes longer.
+fn silent(path: &Path, patience: Duration) -> String {
+    let (path, seconds) = (path.display(), patience.as_secs());
+    format!("the process at {path} has told nothing for {seconds} seconds; it is busy or stopped")
 }
 
 /// What happens while it shows.
@@ -174,8 +182,13 @@ impl Signals {
 
 /// Shows until it is over.
 async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
-    let mut source = Source::connect(path).await?;
-    source.ask(options.interval).await?;
+    let patience = patience(options.interval);
+    let opens = async {
+        let mut source = Source::connect(path).await?;
+        source.ask(options.interval).await?;
+        Ok::<_, End>(source)
+    };
+    let mut source = time::timeout(patience, opens).await.map_err(|_| silent(path, patience))??;
     let mut signals = Signals::new()?;
     let terminal = AsyncFd::nonblocking(stdin());
     let mut screen = Screen::open()
@@ -211,8 +224,12 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
             }
             Happening::Tick => {
                 let late = Duration::from_millis(state.interval_ms) + 2 * TICK;
-                let silent = heard.elapsed();
-                state.silent = (silent > late).then_some(silent.as_secs());
+                let quiet = heard.elapsed();
+                // One that has told something may be stopped and go on; one that has not is no such process.
+                if model.snapshot.is_none() && quiet > patience {
+                    return Err(silent(path, patience).into());
+                }
+                state.silent = (quiet > late).then_some(quiet.as_secs());
             }
             Happening::Pressed(keys) => {
                 for key in keys {

@@ -9,7 +9,9 @@ use serde::Deserialize;
 use superpoll_gateway::statistics::{self, Failure, Request, SCHEMA, Snapshot};
 use superpoll_rt::net::unix::UnixStream;
 
-/// A longer line is none of ours.
+use super::printable::{printable, printable_value};
+
+/// The most bytes of a snapshot; a longer line is none of ours.
 const LONGEST: usize = 4 << 20;
 
 /// Why there is nothing more to show.
@@ -110,7 +112,8 @@ impl Source {
             }
             self.searched = self.read.len();
             if self.searched > LONGEST {
-                return Err(self.wrong("it tells no statistics"));
+                let what = format!("it tells no statistics: a line of more than {LONGEST} bytes");
+                return Err(self.wrong(&what));
             }
             let mut room = [0; 16 << 10];
             match self.stream.read(&mut room).await {
@@ -146,12 +149,17 @@ impl Source {
         if let Ok(Failure { error, .. }) = serde_json::from_slice(line) {
             return Err(self.wrong(&error));
         }
-        serde_json::from_slice(line)
+        // Whoever listens there may be another than it seems, and all texts are shown in a terminal.
+        let value = serde_json::from_slice(line).map(printable_value);
+        value
+            .and_then(serde_json::from_value)
             .map_err(|error| self.wrong(&format!("its statistics cannot be read: {error}")))
     }
 
+    /// Says what is wrong, in words of which the other process may have chosen some.
     fn wrong(&self, what: &str) -> End {
-        End::Wrong(format!("reading from the statistics socket {}: {what}", self.path.display()))
+        let what = format!("reading from the statistics socket {}: {what}", self.path.display());
+        End::Wrong(printable(&what))
     }
 }
 

@@ -144,6 +144,9 @@ fn what_cannot_be_shown_is_said_in_one_line() {
         ("{\"schema\":1,\"error\":\"go away\"}\n", "go away"),
         ("{\"schema\":1}\n", "cannot be read: missing field"),
         ("", "the server has ended"),
+        (EVIL, "INJECTED"),
+        ("\u{1b}[2J\u{1b}]0;x\u{7} not json\n", "tells no statistics"),
+        ("{\"schema\":1,\"engines\":\"\\u001b[2J\\r\\n\\u202e\"}\n", "cannot be read"),
     ]
     .into_iter()
     .enumerate()
@@ -156,6 +159,60 @@ fn what_cannot_be_shown_is_said_in_one_line() {
         });
         let line = refused(top(&["--once", "--json"]).arg(&path));
         assert!(line.contains(expected), "{said:?}: {line}");
+        assert!(!line.trim_end_matches('\n').contains(is_obeyed), "{said:?}: {line:?}");
         speaks.join().unwrap();
+    }
+}
+
+/// What a process says that would have the reader's terminal do something.
+const EVIL: &str = "{\"schema\":1,\"error\":\"bad \\u001b[2J\\u001b]0;PWNED\\u0007\\r\\nINJECTED\\u009b31m\\u202e\"}\n";
+
+/// Whether a terminal obeys it, or shows its neighbours in another order.
+fn is_obeyed(character: char) -> bool {
+    character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character)
+}
+
+/// Adds what terminals obey to all texts of a value.
+fn spoiled(value: Value) -> Value {
+    match value {
+        Value::String(text) => format!("{text}\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}5m\r\n\u{202e}").into(),
+        Value::Array(all) => all.into_iter().map(spoiled).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, spoiled(value))).collect()
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn a_terminal_obeys_nothing_that_a_process_says() {
+    let site = Site::new();
+    let path = site.path("stats");
+    let server = Server::folder(&site.www(), &["--stats", path.to_str().unwrap()]);
+    let mut snapshot = told(&path);
+    server.finish();
+    snapshot = spoiled(snapshot);
+    for escaped in [true, false] {
+        let mut line = snapshot.to_string();
+        if escaped {
+            line = line.replace('\u{9b}', "\\u009b").replace('\u{202e}', "\\u202e");
+        }
+        for arguments in [&["--once", "--json"][..], &["--once", "--interval", "0.05"]] {
+            let path = site.path("other");
+            let _ = std::fs::remove_file(&path);
+            let listener = UnixListener::bind(&path).unwrap();
+            let said = format!("{line}\n{line}\n");
+            let speaks = thread::spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                // It has ended when it has heard enough.
+                let _ = stream.write_all(said.as_bytes());
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+            let text = run(top(arguments).arg(&path));
+            speaks.join().unwrap();
+            assert!(text.contains("serve"), "{text}");
+            let bad = text.chars().find(|&one| one != '\n' && is_obeyed(one));
+            assert_eq!(bad, None, "{arguments:?}: {text:?}");
+        }
     }
 }
