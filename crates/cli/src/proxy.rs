@@ -6,9 +6,10 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use superpoll::BackendKind;
-use superpoll_gateway::Address;
+use superpoll_gateway::config::check_workers;
 use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::statistics::Place;
+use superpoll_gateway::{Address, Inherited};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
@@ -18,13 +19,14 @@ use crate::stats;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Where clients connect: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; port 0 lets the kernel choose
+    /// [default: the socket that a service manager passes on (LISTEN_FDS)]
     #[arg(long, value_name = "ADDRESS")]
-    pub listen: Address,
+    pub listen: Option<Address>,
     /// Where they are relayed to, written alike; a name is looked up once, and its addresses are tried in order
     #[arg(long, value_name = "ADDRESS")]
     pub to: Address,
     /// Threads that relay
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = workers)]
     pub workers: NonZeroUsize,
     /// The I/O manager [default: that of SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
@@ -50,6 +52,11 @@ pub struct Options {
     pub no_speculation: bool,
 }
 
+/// A number of threads.
+pub(crate) fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    check_workers(text.parse().map_err(|error| format!("{error}"))?)
+}
+
 /// A time that passes.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match patience(text)? {
@@ -63,8 +70,28 @@ fn patience(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
+/// Where it listens: where it is told to, else on the one socket that a service manager has passed on.
+fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn Error>> {
+    let passed = inherited.addresses()?;
+    match (&options.listen, passed.as_slice()) {
+        (Some(address), _) => Ok(address.clone()),
+        (None, [one]) => Ok(one.clone()),
+        (None, []) => Err("there is nowhere to listen; name an address with --listen, or have a \
+                           service manager pass on a socket"
+            .into()),
+        (None, several) => {
+            let all: Vec<String> = several.iter().map(Address::to_string).collect();
+            let all = all.join(", ");
+            Err(format!("the service manager passes on {all}; a proxy listens on one socket")
+                .into())
+        }
+    }
+}
+
 /// Relays until SIGTERM or SIGINT.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let mut inherited = Inherited::take()?;
+    let listen = listen(options, &inherited)?;
     // Each pair takes two, and many systems allow a thousand unless they are asked. As many as there are will do.
     let _ = superpoll::limits::raise_descriptors();
     let mut builder = Runtime::builder().workers(options.workers);
@@ -86,7 +113,9 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         // In one write, so that the lines of several engines are not mixed.
         let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
     };
-    let relay = Relay::start(&runtime, &options.listen, &options.to, settings, report)?;
+    let relay =
+        Relay::start_with(&runtime, &mut inherited, &listen, &options.to, settings, report)?;
+    inherited.all_used()?;
     let _statistics = stats::open(socket, relay.subject(&runtime), warn);
     let mut output = stdout().lock();
     writeln!(output, "superpoll: relaying from {} to {}", relay.listening(), options.to)?;

@@ -17,6 +17,7 @@ use superpoll_gateway::{Address, Config, Event, Inherited, Journal, Level, confi
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
+use crate::proxy::workers;
 use crate::{sit, stats};
 
 /// Below this many descriptors a server of many connections will soon run out of them.
@@ -38,8 +39,11 @@ pub struct Options {
     /// [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub listen: Vec<Address>,
+    /// Another name that clients use for this server, beside localhost, addresses and this machine's; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub name: Vec<String>,
     /// Threads that serve [default: what the configuration says, else 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = workers)]
     pub workers: Option<NonZeroUsize>,
     /// Leave idle connections with the babysitter that listens there, or is started there, so that they outlive the server
     #[arg(long, value_name = "PATH")]
@@ -67,6 +71,19 @@ impl Options {
         let asked = if self.listen.is_empty() { inherited } else { &self.listen };
         if !asked.is_empty() {
             config.listeners = asked.iter().cloned().map(config::Listener::plain).collect();
+        }
+        // What operators call this machine by is no other site's name.
+        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let listened = asked.iter().filter_map(|address| match address {
+            Address::Tcp { host, .. } => host.as_deref(),
+            Address::Unix(_) => None,
+        });
+        for name in std::iter::once(machine.trim()).chain(listened) {
+            // One that is no name of a host is no name that a client asks for.
+            let _ = config.also_named(name);
+        }
+        for name in &self.name {
+            config.also_named(name).map_err(|what| format!("--name: {what}"))?;
         }
         Ok(config)
     }

@@ -94,3 +94,32 @@ fn what_is_published_reaches_all_who_wait_and_all_who_come_later() {
         assert!(events.all(|line| line.is_ok()));
     }
 }
+
+#[test]
+fn a_site_whose_name_resolves_to_this_machine_is_not_served() {
+    let site = crate::stage::Site::new();
+    let folder = site.www();
+    let cases: [(&[&str], &str); 2] = [
+        (&["--listen", "127.0.0.1:0", "--name", "Some.Test"], "/demo/chat?after=0&wait=0"),
+        (&[folder.to_str().unwrap(), "--listen", "localhost:0", "--name", "some.test"], "/small"),
+    ];
+    for (arguments, path) in cases {
+        let server = Server::start(arguments);
+        let ask = |version: &str, host: &str| {
+            let mut stream = server.connect();
+            let head = format!("GET {path} HTTP/{version}\r\n{host}Connection: close\r\n\r\n");
+            std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+            crate::stage::response(&mut stream).split(' ').nth(1).unwrap().to_owned()
+        };
+        for host in
+            ["localhost", "a.localhost:80", "127.0.0.1", "[::1]:8080", "192.0.2.7", "some.test:1"]
+        {
+            assert_ne!(ask("1.1", &format!("Host: {host}\r\n")), "421", "{host}");
+        }
+        assert_ne!(ask("1.0", ""), "421");
+        for host in ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test", "some.test.evil"] {
+            assert_eq!(ask("1.1", &format!("Host: {host}\r\n")), "421", "{host}");
+        }
+        server.finish();
+    }
+}

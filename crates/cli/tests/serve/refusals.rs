@@ -24,7 +24,9 @@ fn what_is_asked_for_wrongly_is_refused_in_one_line() {
     let used = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let taken = TcpListener::bind(used).unwrap();
     let used = used.to_string();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
+        (&["--workers", "100000"], "100000 workers are more than there can be, expected 1 to 1024"),
+        (&["--name", "a:80"], "--name: \"a:80\" is no host name: it has a port"),
         (&["nowhere"], "opening the folder nowhere to serve its files: No such file"),
         (&["www/small"], "opening the folder www/small to serve its files: Not a directory"),
         (&["-c", "nowhere.toml"], "cannot read the configuration nowhere.toml: No such file"),
@@ -133,6 +135,17 @@ fn a_right_configuration_is_checked_without_being_served() {
     assert_eq!(output.stdout, b"superpoll: the configuration is right\n");
     assert_eq!(output.stderr, b"");
     assert!(!site.path("log").exists());
+    // Metrics that nobody else reads are no mistake, but may be no intention either.
+    for (more, notes) in [("[metrics]\n", true), ("[metrics]\npublic = true\n", false)] {
+        let path = site.write("metrics.toml", &format!("{text}{more}"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        let output = command.args(["serve", "--check", "-c"]).arg(path).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && told.starts_with("superpoll: the configuration is right\n")
+        );
+        assert_eq!(told.contains("public = true in [metrics]"), notes, "{told}");
+    }
 }
 
 #[test]

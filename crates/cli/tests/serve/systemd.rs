@@ -11,9 +11,16 @@ use crate::stage::{PATIENCE, Server, Site, get};
 /// The command with `listeners` as the service manager passes them: descriptors from 3 on, and the environment says
 /// how many and to whom. A shell moves them there from where a child can be given descriptors.
 fn activated(listeners: [OwnedFd; 2], arguments: &[&str]) -> Command {
-    let script = "LISTEN_FDS=2 LISTEN_PID=$$ exec \"$0\" serve \"$@\" 3<&0 4<&2 0</dev/null 2>&1";
+    passed("serve", 2, listeners, arguments)
+}
+
+/// The same for any command, with the first or both of them.
+fn passed(name: &str, count: usize, listeners: [OwnedFd; 2], arguments: &[&str]) -> Command {
+    let script = format!(
+        "LISTEN_FDS={count} LISTEN_PID=$$ exec \"$0\" {name} \"$@\" 3<&0 4<&2 0</dev/null 2>&1"
+    );
     let mut command = Command::new("sh");
-    command.args(["-c", script, env!("CARGO_BIN_EXE_superpoll")]).args(arguments);
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_superpoll")]).args(arguments);
     let [first, second] = listeners;
     command.stdin(Stdio::from(first)).stderr(Stdio::from(second));
     command
@@ -59,6 +66,65 @@ fn sockets_of_a_service_manager_are_listened_on() {
     assert_eq!(fronts, expected);
     // It is not the server's to remove: the service manager goes on listening there.
     assert!(socket.exists());
+}
+
+/// Two sockets that listen, and the address of the first.
+fn two() -> ([OwnedFd; 2], String, String) {
+    let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [first, second] = sockets.each_ref().map(|socket| socket.local_addr().unwrap().to_string());
+    (sockets.map(OwnedFd::from), first, second)
+}
+
+#[test]
+fn a_socket_that_no_listener_has_is_refused_by_its_address() {
+    let site = Site::new();
+    let (to, www) = ("127.0.0.1:9", site.www().to_str().unwrap().to_owned());
+    for (name, count, arguments, expected) in [
+        ("serve", 2, vec![&*www, "--listen"], "no listener has that address"),
+        ("proxy", 2, vec!["--to", to, "--listen"], "no listener has that address"),
+        ("proxy", 2, vec!["--to", to], "a proxy listens on one socket"),
+        ("proxy", 0, vec!["--to", to], "name an address with --listen"),
+    ] {
+        let (sockets, first, second) = two();
+        let mut arguments = arguments;
+        if arguments.last() == Some(&"--listen") {
+            arguments.push(&first);
+        }
+        let mut command = passed(name, count, sockets, &arguments);
+        let output = command.stdout(Stdio::piped()).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(told.starts_with("superpoll: ") && told.contains(expected), "{told}");
+        assert!(count == 0 || told.contains(&second), "{told}");
+    }
+}
+
+#[test]
+fn a_proxy_relays_from_the_socket_that_it_is_given() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = upstream.local_addr().unwrap().to_string();
+    for names in [false, true] {
+        let (sockets, first, _) = two();
+        let mut arguments = vec!["--to", &to, "--stats", "off"];
+        if names {
+            arguments.extend(["--listen", &first]);
+        }
+        let mut command = passed("proxy", 1, sockets, &arguments);
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        // Only the process has the socket from here on.
+        drop(command);
+        let mut child = crate::stage::Running(child);
+        let mut line = String::new();
+        BufReader::new(child.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains(&format!("relaying from {first} to {to}")), "{line}");
+        let mut client = crate::stage::connect(first.parse().unwrap());
+        client.write_all(b"hi").unwrap();
+        let mut bytes = [0; 2];
+        upstream.accept().unwrap().0.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"hi");
+    }
 }
 
 #[test]
