@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
+
+use crate::files::Pieces;
 
 /// The body of a response: in memory, or made while it is sent.
 pub struct Body(Inner);
@@ -17,6 +19,7 @@ enum Inner {
     /// Empty once it was given out.
     Memory(Bytes),
     Stream(Stream),
+    File(Box<Pieces>),
 }
 
 impl Body {
@@ -29,6 +32,18 @@ impl Body {
     /// A body that is made while it is sent. It lives on the engine that sends it.
     pub fn stream(stream: impl http_body::Body<Data = Bytes, Error = io::Error> + 'static) -> Body {
         Body(Inner::Stream(Box::pin(stream)))
+    }
+
+    /// A body that is read from files.
+    pub(crate) fn file(pieces: Pieces) -> Body {
+        Body(Inner::File(Box::new(pieces)))
+    }
+
+    /// Has so many bytes at most read of a file at a time.
+    pub(crate) fn limit_reads(&mut self, most: usize) {
+        if let Inner::File(pieces) = &mut self.0 {
+            pieces.limit_reads(most);
+        }
     }
 }
 
@@ -49,6 +64,7 @@ impl fmt::Debug for Body {
         match &self.0 {
             Inner::Memory(bytes) => f.debug_tuple("Memory").field(&bytes.len()).finish(),
             Inner::Stream(stream) => f.debug_tuple("Stream").field(&stream.size_hint()).finish(),
+            Inner::File(pieces) => f.debug_tuple("File").field(&pieces.size_hint()).finish(),
         }
     }
 }
@@ -65,6 +81,7 @@ impl http_body::Body for Body {
             Inner::Memory(bytes) if bytes.is_empty() => Poll::Ready(None),
             Inner::Memory(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Inner::Stream(stream) => stream.as_mut().poll_frame(cx),
+            Inner::File(pieces) => Pin::new(&mut **pieces).poll_frame(cx),
         }
     }
 
@@ -72,6 +89,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Memory(bytes) => bytes.is_empty(),
             Inner::Stream(stream) => stream.is_end_stream(),
+            Inner::File(pieces) => pieces.is_end_stream(),
         }
     }
 
@@ -79,6 +97,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Memory(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Stream(stream) => stream.size_hint(),
+            Inner::File(pieces) => pieces.size_hint(),
         }
     }
 }

@@ -9,13 +9,15 @@ use std::task::Poll;
 pub(crate) struct Tally {
     /// Reads and writes that moved bytes.
     pub(crate) moved: Cell<u32>,
+    /// Writes that moved bytes.
+    pub(crate) written: Cell<u32>,
     /// Bytes have come that no request has been made of.
     pub(crate) unused: Cell<bool>,
     /// The last read found nothing.
     pub(crate) waits: Cell<bool>,
     /// Bytes were written and not flushed.
     pub(crate) unflushed: Cell<bool>,
-    /// A write found no room.
+    /// A write found no room, or what is encrypted already did not.
     pub(crate) stuck: Cell<bool>,
     /// Somebody wants to know whether the other end is gone, which is looked at with the next flush.
     pub(crate) doubted: Cell<bool>,
@@ -31,9 +33,18 @@ impl Tally {
             Poll::Pending => self.stuck.set(true),
             Poll::Ready(_) => {
                 self.stuck.set(false);
+                self.written.set(self.written.get().wrapping_add(1));
                 self.count();
             }
         }
         self.unflushed.set(true);
+    }
+
+    /// What was written is on its way to the kernel, or waits for room there.
+    pub(crate) fn flushed(&self, outcome: &Poll<io::Result<()>>) {
+        self.stuck.set(outcome.is_pending());
+        if outcome.is_ready() {
+            self.unflushed.set(false);
+        }
     }
 }

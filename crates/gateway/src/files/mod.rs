@@ -40,6 +40,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 
 pub use self::embedded::Embedded;
 pub use self::folder::Folder;
+pub(crate) use self::pieces::Pieces;
 pub use self::site::Site;
 use crate::Body;
 

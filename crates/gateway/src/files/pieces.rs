@@ -1,8 +1,9 @@
 //! A body that is read while it is sent.
 //!
 //! What the kernel has in memory is read by the engine itself (`preadv2` with `RWF_NOWAIT`); what is on a disk is read
-//! by a thread that may block. There is at most one buffer under way for each body: who asks for the next frame has
-//! sent the last. Buffers are used again when what was read into them has been sent.
+//! by a thread that may block. Buffers are used again when what was read into them has been sent. hyper asks for the
+//! next one before that, as long as it holds less than its own bound; when all buffers in use have more than [`PLENTY`]
+//! bytes, though, a body has one at a time, and a small one.
 //!
 //! The length of a body has been promised by its head. A file that has become shorter meanwhile ends the body with an
 //! error, which closes the connection: a client is told that something is missing rather than given something else.
@@ -14,8 +15,9 @@ use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -28,9 +30,19 @@ const FRAME: usize = 128 << 10;
 /// How many unused buffers a thread keeps.
 const KEPT: usize = 8;
 
+/// From how many bytes on, of all buffers in use, the next ones are small, and each body has one at a time: most of them
+/// wait for clients that do not read then.
+const PLENTY: usize = 64 << 20;
+
+/// The bytes of a small buffer.
+const SMALL: usize = 16 << 10;
+
 thread_local! {
     static BUFFERS: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
+
+/// The bytes of all buffers in use.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// A part of a body.
 #[derive(Clone, Debug)]
@@ -54,12 +66,40 @@ impl Piece {
 struct Lent {
     buffer: Box<[u8]>,
     length: usize,
+    /// Told when it is back, where somebody waits for that.
+    back: Option<Arc<Back>>,
+}
+
+/// Tells that a buffer is back.
+#[derive(Default)]
+struct Back(Mutex<(bool, Option<Waker>)>);
+
+impl Back {
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1 = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn tell(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        let waker = state.1.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
 }
 
 impl Lent {
-    fn new() -> Lent {
-        let kept = BUFFERS.with_borrow_mut(Vec::pop);
-        Lent { buffer: kept.unwrap_or_else(|| vec![0; FRAME].into_boxed_slice()), length: 0 }
+    /// Room for so many bytes. What has room for a whole frame is used again.
+    fn new(room: usize) -> Lent {
+        let kept = if room == FRAME { BUFFERS.with_borrow_mut(Vec::pop) } else { None };
+        let buffer = kept.unwrap_or_else(|| vec![0; room].into_boxed_slice());
+        IN_USE.fetch_add(buffer.len(), Ordering::Relaxed);
+        Lent { buffer, length: 0, back: None }
     }
 }
 
@@ -72,6 +112,13 @@ impl AsRef<[u8]> for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
+        IN_USE.fetch_sub(buffer.len(), Ordering::Relaxed);
+        if let Some(back) = self.back.take() {
+            back.tell();
+        }
+        if buffer.len() != FRAME {
+            return;
+        }
         // A thread that is ending has no place for it.
         let _ = BUFFERS.try_with(|buffers| {
             if let Ok(mut buffers) = buffers.try_borrow_mut()
@@ -84,8 +131,8 @@ impl Drop for Lent {
 }
 
 /// What of the next bytes can be had at once; none where that cannot be told or is nothing.
-fn read_now(file: &File, start: u64, most: usize) -> io::Result<Option<Lent>> {
-    let mut lent = Lent::new();
+fn read_now(file: &File, start: u64, most: usize, room: usize) -> io::Result<Option<Lent>> {
+    let mut lent = Lent::new(room);
     loop {
         let mut parts = [IoSliceMut::new(&mut lent.buffer[..most])];
         match preadv2(file, &mut parts, start, ReadWriteFlags::NOWAIT) {
@@ -117,30 +164,39 @@ pub(super) fn fill(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usi
     Ok(filled)
 }
 
-fn read_later(file: Arc<File>, start: u64, most: usize) -> Blocking<io::Result<Lent>> {
+fn read_later(file: Arc<File>, start: u64, most: usize, room: usize) -> Blocking<io::Result<Lent>> {
     unblock(move || {
-        let mut lent = Lent::new();
+        let mut lent = Lent::new(room);
         lent.length = fill(&file, &mut lent.buffer[..most], start)?;
         Ok(lent)
     })
 }
 
 /// Pieces, one after another.
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     pieces: VecDeque<Piece>,
     left: u64,
     reading: Option<Blocking<io::Result<Lent>>>,
+    /// The most that is read at a time.
+    most: usize,
+    /// The buffer that has to be back before another one is used.
+    lent: Option<Arc<Back>>,
 }
 
 impl Pieces {
     pub(super) fn new(pieces: impl Into<VecDeque<Piece>>) -> Pieces {
         let pieces = pieces.into();
         let left = pieces.iter().map(Piece::length).sum();
-        Pieces { pieces, left, reading: None }
+        Pieces { pieces, left, reading: None, most: FRAME, lent: None }
+    }
+
+    /// Has so many bytes at most read at a time.
+    pub(crate) fn limit_reads(&mut self, most: usize) {
+        self.most = most.min(FRAME);
     }
 
     /// Takes what was read off the first piece, which is a file.
-    fn frame(&mut self, lent: Lent) -> io::Result<Frame<Bytes>> {
+    fn frame(&mut self, mut lent: Lent) -> io::Result<Frame<Bytes>> {
         if lent.length == 0 {
             let what = "a file has become shorter while it was sent";
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
@@ -152,10 +208,19 @@ impl Pieces {
             }
         }
         self.left -= lent.length as u64;
+        if IN_USE.load(Ordering::Relaxed) > PLENTY {
+            let back = Arc::default();
+            lent.back = Some(Arc::clone(&back));
+            self.lent = Some(back);
+        }
         Ok(Frame::data(Bytes::from_owner(lent)))
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(lent) = &self.lent {
+            ready!(lent.poll(cx));
+            self.lent = None;
+        }
         loop {
             if let Some(reading) = &mut self.reading {
                 let lent = ready!(Pin::new(reading).poll(cx));
@@ -172,11 +237,15 @@ impl Pieces {
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }
                 Some(Piece::File(file, range)) => {
-                    let most = FRAME.min(usize::try_from(range.end - range.start).unwrap_or(FRAME));
-                    match read_now(file, range.start, most) {
+                    let is_plenty = IN_USE.load(Ordering::Relaxed) > PLENTY;
+                    let room = if is_plenty { self.most.min(SMALL) } else { self.most };
+                    let most = room.min(usize::try_from(range.end - range.start).unwrap_or(room));
+                    let room = if room == FRAME { FRAME } else { most };
+                    match read_now(file, range.start, most, room) {
                         Ok(Some(lent)) => return Poll::Ready(Some(self.frame(lent))),
                         Ok(None) => {
-                            self.reading = Some(read_later(Arc::clone(file), range.start, most));
+                            self.reading =
+                                Some(read_later(Arc::clone(file), range.start, most, room));
                         }
                         Err(error) => return Poll::Ready(Some(Err(error))),
                     }

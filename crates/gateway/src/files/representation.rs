@@ -63,7 +63,7 @@ impl Cut for Arc<File> {
     }
 
     fn whole(self, length: u64) -> Body {
-        Body::stream(Pieces::new([Piece::File(self, 0..length)]))
+        Body::file(Pieces::new([Piece::File(self, 0..length)]))
     }
 }
 
@@ -245,7 +245,7 @@ impl Representation {
         fields.insert(CONTENT_LENGTH, HeaderValue::from(sum));
         let body = match pieces.make_contiguous() {
             [Piece::Memory(bytes)] => Body::from(std::mem::take(bytes)),
-            _ => Body::stream(Pieces::new(pieces)),
+            _ => Body::file(Pieces::new(pieces)),
         };
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;

@@ -225,6 +225,13 @@ impl Drop for Entry {
     }
 }
 
+impl Answer {
+    /// Has so many bytes at most read of a file at a time.
+    pub fn limit_reads(&mut self, most: usize) {
+        self.body.limit_reads(most);
+    }
+}
+
 impl Drop for Answer {
     fn drop(&mut self) {
         self.running.0.home.worker.counters.body_bytes.add(self.bytes);
@@ -364,6 +371,9 @@ pub(super) enum End {
 /// What a connection's timer has seen.
 pub(super) struct Clock {
     moved: u32,
+    /// What was written when the connection was last seen not to be stuck, or to write, and when that was.
+    written: u32,
+    unstuck: Instant,
     requests: u32,
     /// When something was last seen to have happened, give or take a tick.
     since: Instant,
@@ -374,7 +384,8 @@ pub(super) struct Clock {
 impl Clock {
     pub fn new(line: &Line) -> Clock {
         let (moved, requests) = (line.tally.moved.get(), line.requests.get());
-        Clock { moved, requests, since: Instant::now(), head: None }
+        let (written, now) = (line.tally.written.get(), Instant::now());
+        Clock { moved, written, unstuck: now, requests, since: now, head: None }
     }
 
     /// Looks what has happened since the last time.
@@ -389,7 +400,11 @@ impl Clock {
             self.since = now;
         }
         let quiet = now.saturating_duration_since(self.since);
-        if tally.stuck.get() && quiet >= timeouts.body {
+        if !tally.stuck.get() || tally.written.get() != self.written {
+            (self.written, self.unstuck) = (tally.written.get(), now);
+        }
+        // A client that goes on sending and does not read is no better than one that does neither.
+        if now.saturating_duration_since(self.unstuck) >= timeouts.body {
             return Some(End::Stalled);
         }
         if line.running.get() > 0 || tally.stuck.get() {

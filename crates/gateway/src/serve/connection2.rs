@@ -2,7 +2,8 @@
 //!
 //! Its state (windows, header compression, streams) is hyper's and cannot be parked; and it is one connection where
 //! HTTP/1 has six. Requests are tasks of their own, so this one looks after the connection: it ends it when it was
-//! idle or stuck for too long, and lets it finish what it has when the server is about to end.
+//! idle or stuck for too long, and lets it finish what it has when the server is about to end. What the responses hold
+//! on their way, and how single streams end that do not move, is in `streams`.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -16,6 +17,7 @@ use superpoll_rt::time::sleep;
 
 use super::connection::{Clock, End, Line, serve_one};
 use super::home::Home;
+use super::streams::{Streams, portioned};
 use super::watched::Watched;
 use crate::exchange::Peer;
 use crate::transport::Transport;
@@ -24,12 +26,16 @@ use crate::transport::Transport;
 pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) {
     let working = home.worker.begin();
     let line = Rc::new(Line::new(home.clone(), peer, (false, false)));
+    let streams: Rc<Streams> = Rc::default();
     let service = {
-        let line = line.clone();
-        service_fn(move |request| serve_one(&line, request))
+        let (line, streams) = (line.clone(), streams.clone());
+        service_fn(move |request| {
+            let member = streams.begin();
+            portioned(serve_one(&line, request), member)
+        })
     };
     let io = Watched { transport, before: Bytes::new(), tally: line.tally.clone() };
-    let mut connection = pin!(home.http2.serve_connection(io, service));
+    let mut connection = pin!(home.http2(&streams).serve_connection(io, service));
     let mut clock = Clock::new(&line);
     let period = home.worker.tick();
     let mut timer = pin!(sleep(period));
@@ -50,6 +56,19 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
             // Frames come and go without being requests.
             line.tally.unused.set(false);
             line.tally.unflushed.set(false);
+            let (limit, is_stuck) = (home.worker.timeouts.get().body, line.tally.stuck.get());
+            if streams.end_stalled(now, limit, is_stuck) {
+                // The rest of a response that its client does not take: there is no other way to have done with it.
+                if line.running.get() == 0 {
+                    home.worker.counters.timed_out.add(1);
+                    return Poll::Ready(false);
+                }
+                if !ends {
+                    ends = true;
+                    connection.as_mut().graceful_shutdown();
+                    cx.waker().wake_by_ref();
+                }
+            }
             match clock.tick(&line, now) {
                 // Who does not take the end of an idle connection does not get a second one.
                 Some(End::Closed) if !ends => {

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_rustls::TlsAcceptor;
 use hyper::server::conn::{http1, http2};
-use superpoll_rt::hyper::{EngineExecutor, EngineTimer, FuturesIo};
+use superpoll_rt::hyper::{EngineTimer, FuturesIo};
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout_at;
 
 use super::connection::Past;
+use super::streams::{Spawner, Streams};
 use super::worker::Worker;
-use super::{connection, connection2};
+use super::{connection, connection2, streams};
 use crate::exchange::Peer;
 use crate::park::{Guest, Parked, Until, Why};
 use crate::proxy_protocol::{self, Rest};
@@ -29,7 +30,7 @@ const H2: &[u8] = b"h2";
 pub(super) struct Home {
     pub worker: Rc<Worker>,
     pub http1: http1::Builder,
-    pub http2: http2::Builder<EngineExecutor>,
+    header_bytes: u32,
     tls: Option<TlsAcceptor>,
     proxy_protocol: bool,
 }
@@ -44,12 +45,19 @@ impl Home {
             .half_close(true)
             .max_header_size(header_bytes)
             .max_buf_size(header_bytes.max(64 * 1024));
-        let mut http2 = http2::Builder::new(EngineExecutor);
+        let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        Home { worker, http1, header_bytes, tls, proxy_protocol }
+    }
+
+    /// HTTP/2 for a connection of these streams.
+    pub fn http2(&self, streams: &Rc<Streams>) -> http2::Builder<Spawner> {
+        let mut http2 = http2::Builder::new(Spawner(streams.clone()));
         http2
             .timer(EngineTimer)
             .max_concurrent_streams(STREAMS)
-            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX));
-        Home { worker, http1, http2, tls, proxy_protocol }
+            .max_send_buf_size(streams::BUFFER)
+            .max_header_list_size(self.header_bytes);
+        http2
     }
 
     /// Whether connections are encrypted.

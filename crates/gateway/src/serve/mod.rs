@@ -16,6 +16,7 @@ mod connection2;
 mod home;
 mod opening;
 mod router;
+mod streams;
 mod tls;
 mod watched;
 mod worker;

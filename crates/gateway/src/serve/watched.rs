@@ -87,9 +87,7 @@ impl Write for Watched {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         let outcome = Pin::new(&mut this.transport).poll_flush(cx);
-        if outcome.is_ready() {
-            this.tally.unflushed.set(false);
-        }
+        this.tally.flushed(&outcome);
         outcome
     }
 

@@ -3,10 +3,14 @@
 #[path = "../channel/clients.rs"]
 #[expect(dead_code, reason = "shared with the other tests of channels")]
 mod clients;
+#[path = "../serve/frames2.rs"]
+#[expect(dead_code, reason = "shared with the tests of the web server")]
+mod frames2;
 mod slow;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
+mod streams;
 mod sys;
 
 use std::io::{Read, Write};

@@ -3,9 +3,11 @@
 mod babysitter;
 mod ending;
 mod guarded;
+mod frames2;
 mod http1;
 mod http2;
 mod limits;
 mod parking;
 mod stage;
+mod stalled;
 mod unix;

@@ -154,7 +154,7 @@ impl Client {
         self.0.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Reads a response whose body has a length.
+    /// Reads a response whose body has a length, or comes in chunks.
     pub fn answer(&mut self) -> Answer {
         let mut head = String::new();
         loop {
@@ -173,7 +173,22 @@ impl Client {
             .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).unwrap();
+        if head.to_lowercase().contains("transfer-encoding: chunked") {
+            while self.chunk(&mut body) {}
+        }
         Answer { status, head, body }
+    }
+
+    /// Reads a chunk (RFC 9112, section 7.1); false if it is the last one, which is empty.
+    fn chunk(&mut self, to: &mut Vec<u8>) -> bool {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let length = usize::from_str_radix(line.trim_end(), 16).unwrap();
+        let before = to.len();
+        to.resize(before + length, 0);
+        self.0.read_exact(&mut to[before..]).unwrap();
+        self.0.read_exact(&mut [0; 2]).unwrap();
+        length > 0
     }
 
     pub fn get(&mut self, path: &str) -> Answer {

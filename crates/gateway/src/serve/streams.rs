@@ -1,0 +1,357 @@
+//! The responses of an HTTP/2 connection on their way: how much memory each stream holds, and for how long.
+//!
+//! A client may open many streams and take nothing of any, by a window of zero or by not reading. hyper asks a body for
+//! its next frame before it knows whether that can be sent, and keeps what cannot be. So frames are small here
+//! ([`FRAME`]), h2 keeps little of a stream that does not move ([`BUFFER`]), and beyond a frame for each stream all
+//! streams of a connection share [`CONNECTION`] bytes. What a stream holds is counted from when its body has given it
+//! until h2 has written it to the connection.
+//!
+//! A stream of which nothing is written for as long as the `body` timeout, although the connection has room, is reset.
+//! If its body is over and only the last of it is stuck, there is nothing left to reset it by: the connection then ends
+//! as soon as its other streams have.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use http::Response;
+use http_body::{Frame, SizeHint};
+use hyper::rt::Executor;
+use slab::Slab;
+use superpoll_rt::{JoinHandle, spawn};
+
+use super::connection::{Answer, Serving};
+
+/// The most bytes of a body that hyper is given at a time: those of a frame that every client takes (RFC 9113, section
+/// 4.2).
+const FRAME: usize = 16 << 10;
+
+/// How much of a file is read at a time.
+const READ: usize = 32 << 10;
+
+/// How much h2 keeps of a stream that it cannot send, give or take a frame.
+pub(super) const BUFFER: usize = 64 << 10;
+
+/// How much all streams of a connection may hold beyond a frame each.
+const CONNECTION: usize = 1 << 20;
+
+/// The streams of a connection.
+#[derive(Default)]
+pub(super) struct Streams {
+    all: RefCell<Slab<Rc<Stream>>>,
+    held: Cell<usize>,
+    /// Streams that wait for room.
+    waiting: RefCell<VecDeque<Rc<Stream>>>,
+    /// The stream whose task is about to be spawned.
+    newest: RefCell<Option<Rc<Stream>>>,
+}
+
+/// A stream, from its request until all of its response was written.
+struct Stream {
+    streams: Rc<Streams>,
+    index: Cell<usize>,
+    /// What was given to hyper and not written yet.
+    held: Cell<usize>,
+    /// Some of it was written since it was last looked.
+    has_moved: Cell<bool>,
+    /// When it was last seen to move, or to have nothing to move.
+    since: Cell<Instant>,
+    /// Its body is over, or was dropped.
+    is_over: Cell<bool>,
+    /// Whoever waits until it may be given more.
+    waker: RefCell<Option<Waker>>,
+    /// It is among those that wait for what the streams share.
+    is_waiting: Cell<bool>,
+    task: RefCell<Option<JoinHandle<()>>>,
+}
+
+/// A stream's request or body.
+pub(super) struct Member(Rc<Stream>);
+
+impl Streams {
+    /// Begins a stream, whose task is spawned next.
+    pub fn begin(self: &Rc<Streams>) -> Member {
+        let stream = Rc::new(Stream {
+            streams: self.clone(),
+            index: Cell::new(0),
+            held: Cell::new(0),
+            has_moved: Cell::new(false),
+            since: Cell::new(Instant::now()),
+            is_over: Cell::new(false),
+            waker: RefCell::default(),
+            is_waiting: Cell::new(false),
+            task: RefCell::default(),
+        });
+        stream.index.set(self.all.borrow_mut().insert(stream.clone()));
+        self.newest.replace(Some(stream.clone()));
+        Member(stream)
+    }
+
+    /// Resets streams that have not moved for so long. Returns whether there are some that cannot be reset.
+    ///
+    /// While the connection itself is stuck, no stream can move.
+    pub fn end_stalled(&self, now: Instant, limit: Duration, is_stuck: bool) -> bool {
+        let mut tasks = Vec::new();
+        let mut is_left = false;
+        for (_, stream) in self.all.borrow().iter() {
+            if stream.has_moved.take() || stream.held.get() == 0 || is_stuck {
+                stream.since.set(now);
+            } else if now.saturating_duration_since(stream.since.get()) >= limit {
+                is_left |= stream.is_over.get();
+                tasks.extend(stream.task.take());
+            }
+        }
+        // Dropping a task's future resets its stream.
+        tasks.iter_mut().for_each(JoinHandle::abort);
+        is_left
+    }
+
+    /// What all streams hold, in bytes.
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        self.held.get()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let stream = &self.0;
+        stream.is_over.set(true);
+        if stream.is_waiting.get() {
+            let mut waiting = stream.streams.waiting.borrow_mut();
+            waiting.retain(|other| !Rc::ptr_eq(other, stream));
+        }
+        stream.remove_if_done();
+    }
+}
+
+impl Stream {
+    fn remove_if_done(&self) {
+        if self.is_over.get() && self.held.get() == 0 {
+            let removed = self.streams.all.borrow_mut().try_remove(self.index.get());
+            // Its index is another one's from here on.
+            self.index.set(usize::MAX);
+            // It is dropped when the table can be used again.
+            drop(removed);
+        }
+    }
+
+    /// Ready when the stream may be given another frame.
+    fn poll_room(self: &Rc<Stream>, cx: &Context<'_>) -> Poll<()> {
+        if self.held.get() == 0 || self.streams.held.get() < CONNECTION {
+            return Poll::Ready(());
+        }
+        self.waker.replace(Some(cx.waker().clone()));
+        if !self.is_waiting.replace(true) {
+            self.streams.waiting.borrow_mut().push_back(self.clone());
+        }
+        Poll::Pending
+    }
+
+    fn hold(&self, bytes: usize) {
+        if self.held.get() == 0 {
+            self.since.set(Instant::now());
+        }
+        self.held.set(self.held.get() + bytes);
+        self.streams.held.set(self.streams.held.get() + bytes);
+    }
+
+    fn release(&self, bytes: usize) {
+        self.held.set(self.held.get() - bytes);
+        self.streams.held.set(self.streams.held.get() - bytes);
+        self.has_moved.set(true);
+        self.remove_if_done();
+        if self.held.get() == 0 {
+            self.wake();
+        }
+        if self.streams.held.get() < CONNECTION {
+            // The next one is woken by what this one's task gives back, or by its own.
+            let next = self.streams.waiting.borrow_mut().pop_front();
+            if let Some(next) = next {
+                next.is_waiting.set(false);
+                next.wake();
+            }
+        }
+    }
+
+    fn wake(&self) {
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A part of a response that hyper has.
+pub(super) struct Portion {
+    bytes: Bytes,
+    length: usize,
+    stream: Rc<Stream>,
+}
+
+impl Buf for Portion {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.stream.has_moved.set(true);
+        self.bytes.advance(count);
+    }
+}
+
+impl Drop for Portion {
+    fn drop(&mut self) {
+        self.stream.release(self.length);
+    }
+}
+
+/// A response's body, in portions.
+pub(super) struct Portions {
+    answer: Answer,
+    /// The rest of the last frame.
+    rest: Bytes,
+    member: Member,
+}
+
+/// Answers a request in portions.
+pub(super) async fn portioned(
+    serving: Serving,
+    member: Member,
+) -> Result<Response<Portions>, Infallible> {
+    let response = serving.await?;
+    Ok(response.map(|mut answer| {
+        answer.limit_reads(READ);
+        Portions { answer, rest: Bytes::new(), member }
+    }))
+}
+
+impl http_body::Body for Portions {
+    type Data = Portion;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Portion>>>> {
+        let this = self.get_mut();
+        let stream = &this.member.0;
+        ready!(stream.poll_room(cx));
+        if this.rest.is_empty() {
+            let frame = match ready!(Pin::new(&mut this.answer).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            };
+            match frame.into_data() {
+                Ok(data) => this.rest = data,
+                Err(other) => {
+                    let trailers = other.into_trailers().unwrap_or_default();
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+            }
+        }
+        let bytes = this.rest.split_to(this.rest.len().min(FRAME));
+        stream.hold(bytes.len());
+        let length = bytes.len();
+        Poll::Ready(Some(Ok(Frame::data(Portion { bytes, length, stream: stream.clone() }))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.answer.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.answer.size_hint();
+        let rest = self.rest.len() as u64;
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
+}
+
+/// Spawns the tasks of a connection's streams.
+#[derive(Clone)]
+pub(super) struct Spawner(pub Rc<Streams>);
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Spawner {
+    fn execute(&self, future: F) {
+        let task = spawn(future);
+        if let Some(stream) = self.0.newest.take() {
+            stream.task.replace(Some(task));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn portion(member: &Member, length: usize) -> Portion {
+        member.0.hold(length);
+        let (bytes, stream) = (Bytes::from(vec![0; length]), member.0.clone());
+        Portion { bytes, length, stream }
+    }
+
+    #[test]
+    fn beyond_a_frame_each_streams_share_what_the_connection_may_hold() {
+        let streams: Rc<Streams> = Rc::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let members: Vec<Member> = (0..100).map(|_| streams.begin()).collect();
+        let mut portions = VecDeque::new();
+        while members[0].0.poll_room(&mut cx).is_ready() {
+            portions.push_back(portion(&members[0], FRAME));
+        }
+        assert_eq!(streams.held(), CONNECTION);
+        for member in &members[1..] {
+            assert!(member.0.poll_room(&mut cx).is_ready());
+            portions.push_back(portion(member, FRAME));
+            assert!(member.0.poll_room(&mut cx).is_pending());
+        }
+        assert_eq!(streams.held(), CONNECTION + 99 * FRAME);
+        drop(portions.drain(..100).collect::<Vec<_>>());
+        assert!(streams.held() < CONNECTION);
+        assert!(members[99].0.poll_room(&mut cx).is_ready());
+        drop((members, portions));
+        assert_eq!((streams.held(), streams.all.borrow().len()), (0, 0));
+    }
+
+    #[test]
+    fn who_does_not_move_is_found_and_who_does_is_not() {
+        let streams: Rc<Streams> = Rc::default();
+        let limit = Duration::from_secs(5);
+        let (slow, stuck, done) = (streams.begin(), streams.begin(), streams.begin());
+        let (mut first, _second, third) =
+            (portion(&slow, 10), portion(&stuck, 10), portion(&done, 10));
+        let begin = Instant::now();
+        for second in 0..20 {
+            let now = begin + Duration::from_secs(second);
+            // Nothing can move as long as the connection does not.
+            assert!(!streams.end_stalled(now, limit, true));
+        }
+        drop(done);
+        for second in 20..30 {
+            if second % 4 == 0 {
+                first.advance(1);
+            }
+            let now = begin + Duration::from_secs(second);
+            let is_left = streams.end_stalled(now, limit, false);
+            assert_eq!(is_left, second >= 24, "{second}");
+        }
+        let now = begin + Duration::from_secs(30);
+        assert!(now - slow.0.since.get() < limit && now - stuck.0.since.get() > limit);
+        drop(third);
+        assert!(!streams.end_stalled(now, limit, false));
+        assert_eq!(streams.all.borrow().len(), 2);
+    }
+}

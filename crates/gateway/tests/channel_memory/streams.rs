@@ -1,0 +1,83 @@
+//! What is held for streams of HTTP/2 whose responses are not taken.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_rustls::rustls::ClientConfig;
+use futures_rustls::rustls::pki_types::CertificateDer;
+use superpoll_gateway::Address;
+use superpoll_rt::BackendKind;
+
+use crate::frames2::{Frame, Frames2, LARGEST};
+use crate::stage::{PATIENCE, Stage, folder};
+use crate::{alone, sys};
+
+const CONNECTIONS: usize = 3;
+const STREAMS: usize = 100;
+
+fn trust(folder: &std::path::Path) -> ClientConfig {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let mut roots = futures_rustls::rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+    let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}
+
+/// Waits until nothing is allocated or freed any more.
+fn settle() {
+    let (mut last, end) = (0, Instant::now() + PATIENCE);
+    while last != sys::bytes() {
+        assert!(Instant::now() < end);
+        last = sys::bytes();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_read_holds_little() {
+    let _alone = alone();
+    let (folder, trusted) = (folder(), tempfile::tempdir().unwrap());
+    let config = trust(trusted.path());
+    let (cert, key) = (trusted.path().join("cert.pem"), trusted.path().join("key.pem"));
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+         tls = {{ certificate = {cert:?}, key = {key:?} }}\n\
+         [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
+        folder.path()
+    );
+    let stage = Stage::new(BackendKind::Epoll, 1, &text);
+    let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
+    // Without a window a stream holds what was read of its file once; with the largest one also what all streams of a
+    // connection share, and TLS has its own bound.
+    let each = 2 * 32 * 1024;
+    for (window, bound) in [(0, each), (LARGEST, each + (2 << 20) / STREAMS)] {
+        let before = sys::bytes();
+        let mut clients: Vec<Frames2> =
+            (0..CONNECTIONS).map(|_| Frames2::connect(port, &config, window)).collect();
+        for client in &mut clients {
+            let streams = (0..STREAMS).map(|index| 2 * u32::try_from(index).unwrap() + 1);
+            let requests: Vec<Frame> =
+                streams.map(|stream| Frame::get(stream, "/large.bin")).collect();
+            client.send(&requests);
+        }
+        stage.until(|engine| &engine.running, (CONNECTIONS * STREAMS) as u64);
+        settle();
+        let found = sys::bytes().saturating_sub(before) / (CONNECTIONS * STREAMS);
+        println!("window {window}: {} KiB a stream", found / 1024);
+        assert!(found < bound, "window {window}: {} KiB a stream", found / 1024);
+        drop(clients);
+        stage.until(|engine| &engine.active, 0);
+        stage.until(|engine| &engine.running, 0);
+        settle();
+        let left = sys::bytes().saturating_sub(before);
+        assert!(left < 4 << 20, "{left} bytes are left");
+    }
+}
