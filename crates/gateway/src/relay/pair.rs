@@ -250,7 +250,10 @@ impl Pair {
 
     fn broken(&mut self, broken: Broken, of_upstream: bool) -> Step {
         let (Broken::Source(error) | Broken::Target(error)) = broken;
-        if of_upstream && self.connecting {
+        // The kernel says so only of a connection that there was: one that is refused fails with `ECONNREFUSED`.
+        let was_connected =
+            matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        if of_upstream && self.connecting && !was_connected {
             return self.not_connected(error);
         }
         self.client.reset_on_close();

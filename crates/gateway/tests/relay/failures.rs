@@ -59,6 +59,27 @@ fn who_cannot_be_reached_costs_the_client_and_nothing_else() {
     }
 }
 
+#[test]
+fn an_upstream_that_resets_was_there() {
+    for backend in backends() {
+        let (listener, to) = upstream();
+        let relay = start(backend, "127.0.0.1:0", &to, Options::default());
+        for speaks in [true, false] {
+            let mut client = relay.connect();
+            if speaks {
+                client.write_all(b"question").unwrap();
+            }
+            let server = accept(&listener);
+            socket2::SockRef::from(&server).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(server);
+            let error = client.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{backend:?} {speaks}");
+        }
+        let counters = relay.counters();
+        assert_eq!((counters.broken, counters.connect_failures), (2, 0), "{backend:?}");
+    }
+}
+
 /// Two addresses with one port, the first of which refuses. The other end is kept, so that the port stays ours.
 fn second_address_only() -> (TcpListener, Address) {
     let listener = TcpListener::bind("[::1]:0").unwrap();
