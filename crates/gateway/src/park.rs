@@ -495,6 +495,13 @@ impl Lot {
         if self.soonest.get() == 0 || self.soonest.get() > now {
             return;
         }
+        // What has arrived counts, and not the time that is over: the process may have been stopped for a while.
+        let mut events = Events::with_limit(BATCH);
+        for _ in 0..=self.parked.get() / BATCH {
+            if self.stir(&mut events) < BATCH {
+                break;
+            }
+        }
         let mut due = Vec::new();
         let mut soonest = 0;
         for place in self.places.borrow().iter().flatten() {

@@ -290,7 +290,10 @@ impl Babysitter {
             events.clear();
             let room = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(self.registrations.epoll(), room, timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => {}
+                // Nothing is known of what has come, and this process may have been stopped for longer than any of
+                // its deadlines: before the time counts, another wait looks.
+                Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
             self.turn(&events);

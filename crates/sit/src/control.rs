@@ -301,17 +301,19 @@ impl Control {
     /// The same for one who waits until all is sent.
     fn catch_up_until(&mut self, doing: &'static str, until: Instant) -> Result<(), Error> {
         loop {
+            // Before the try, which may be made long after the last wait.
+            let is_over = Instant::now() >= until;
             self.catch_up()?;
             if !self.is_behind() {
                 return Ok(());
             }
-            // Too many descriptors on their way say nothing of the line's room.
-            let soon = until.min(Instant::now() + Duration::from_millis(10));
-            self.line.wait(true, soon).map_err(|source| self.lost(doing, source))?;
-            if Instant::now() >= until {
+            if is_over {
                 let what = "it does not read what it is told";
                 return Err(self.lost(doing, io::Error::new(io::ErrorKind::TimedOut, what)));
             }
+            // Too many descriptors on their way say nothing of the line's room.
+            let soon = until.min(Instant::now() + Duration::from_millis(10));
+            self.line.wait(true, soon).map_err(|source| self.lost(doing, source))?;
         }
     }
 

@@ -5,6 +5,10 @@
 //! is one. Nothing ends early. How late it ends is up to the kernel's timer slack (50 microseconds unless
 //! set otherwise), and to the tasks that run before it.
 //!
+//! After a pause of the thread (`SIGSTOP`, a virtual machine that was suspended, a task that computes for long) what has
+//! arrived goes before the time that is over: timers that are more than 10 milliseconds late fire when the loop has
+//! looked at all descriptors and has run the tasks that were due then.
+//!
 //! A timer belongs to no engine until it is polled and has to wait; then it belongs to the engine of
 //! the task that polls it, until a task of another engine does. What is over when it is first polled, a
 //! request that is answered before its time limit is looked at, never touches the wheel. Creating
