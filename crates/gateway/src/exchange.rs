@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use crate::park::Waiting;
 use crate::seats::Seat;
+use crate::tally::Tally;
 use crate::transport::Transport;
 
 /// Who is at the other end.
@@ -52,6 +53,8 @@ pub struct Exchange {
     pub(crate) can_take_over: bool,
     pub(crate) can_wait: bool,
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
+    /// What has happened on the connection, if the request is alone on it.
+    pub(crate) tally: Option<Rc<Tally>>,
 }
 
 impl Exchange {
@@ -76,6 +79,18 @@ impl Exchange {
     #[must_use]
     pub fn can_wait(&self) -> bool {
         self.can_wait
+    }
+
+    /// Ends the request, and its connection, as soon as the client has ended its side of it and everything that it has
+    /// sent was read. Otherwise the response is still sent: a client may end its side after its request
+    /// (`shutdown(SHUT_WR)`) and read on. A response that may take indefinitely cannot tell such a client from one that
+    /// has gone until it writes.
+    ///
+    /// A stream of HTTP/2 is ended with its connection in any case.
+    pub fn end_with_client(&self) {
+        if let Some(tally) = &self.tally {
+            tally.ends_with_client.set(true);
+        }
     }
 
     /// Has the connection taken out of hyper and given to `then`, which has to see that it is answered one day. The

@@ -19,6 +19,10 @@ pub(crate) struct Tally {
     pub(crate) unflushed: Cell<bool>,
     /// A write found no room, or what is encrypted already did not.
     pub(crate) stuck: Cell<bool>,
+    /// The request under way is given up when the client ends its side: see [`Tally::watches`].
+    pub(crate) ends_with_client: Cell<bool>,
+    /// There is more to come of the body of the request under way.
+    pub(crate) has_upload: Cell<bool>,
     /// Somebody wants to know whether the other end is gone, which is looked at with the next flush.
     pub(crate) doubted: Cell<bool>,
 }
@@ -26,6 +30,12 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn count(&self) {
         self.moved.set(self.moved.get().wrapping_add(1));
+    }
+
+    /// Whether the transport is to be read while a request is answered, for the end of what the client sends. As long
+    /// as a body is to come, hyper reads.
+    pub(crate) fn watches(&self) -> bool {
+        self.ends_with_client.get() && !self.has_upload.get()
     }
 
     pub(crate) fn wrote(&self, outcome: &Poll<io::Result<usize>>) {

@@ -107,6 +107,7 @@ impl Upload {
     fn ended(&mut self) {
         if let Some(tally) = self.tally.take() {
             tally.unused.set(false);
+            tally.has_upload.set(false);
         }
     }
 

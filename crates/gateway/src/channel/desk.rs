@@ -207,6 +207,7 @@ impl Desk {
             return self.accept(&head.headers, &asked, exchange);
         }
         if events::are_asked_for(&head.headers) {
+            exchange.end_with_client();
             return self.stream(&asked);
         }
         self.poll(&asked, exchange).await

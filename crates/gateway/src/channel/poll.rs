@@ -52,6 +52,7 @@ impl Desk {
             exchange.wait(move |waiting| self.park_poll(waiting, last, wait));
             return pending().await;
         }
+        exchange.end_with_client();
         let since = self.hub.join(self.outlet, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
         let member = self.enter(since.last, At::Task(mailbox.clone()));

@@ -421,6 +421,7 @@ impl<'a> Check<'a> {
             retries: proxy.retries.unwrap_or(1),
             host: proxy.host.map(Spanned::into_inner),
             trust_forwarded: proxy.trust_forwarded,
+            abort_on_close: proxy.abort_on_close.unwrap_or(true),
         }))
     }
 

@@ -298,6 +298,9 @@ pub struct Proxy {
     /// Whether what a request says of proxies before this one (`X-Forwarded-For` and its like) is believed and added
     /// to. Default: no, it is replaced.
     pub trust_forwarded: bool,
+    /// Whether a request is given up when its client ends its side of the connection, as clients do that are gone, and
+    /// also those that end it after their request and read on. Default: yes.
+    pub abort_on_close: bool,
 }
 
 /// How a server is chosen.

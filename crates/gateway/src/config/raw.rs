@@ -112,6 +112,7 @@ pub(super) struct Proxy {
     pub(super) retries: Option<u32>,
     pub(super) host: Option<Spanned<String>>,
     pub(super) trust_forwarded: bool,
+    pub(super) abort_on_close: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use futures_io::{AsyncRead, AsyncWrite};
+use futures_io::AsyncWrite;
 use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
 use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
@@ -28,8 +28,10 @@ use hyper::service::service_fn;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::home::Home;
+use super::linger::linger;
 use super::router::Reply;
 use super::watched::Watched;
+use super::worker::Working;
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture, Peer, Plan};
 use crate::log::{Pad, Record};
@@ -38,11 +40,8 @@ use crate::tally::Tally;
 use crate::transport::{Plain, Transport};
 use crate::upload::Upload;
 
-/// How much of a request that nobody wants is read after its response, so that the response is not lost with a reset.
-const LINGER_BYTES: usize = 1 << 20;
-
-/// For how long it is read.
-const LINGER: Duration = Duration::from_secs(2);
+/// For how long an encrypted connection may take to say that it ends.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// How a request is written down whose client did not wait for the answer, as nginx does and analysers know.
 const CLIENT_GONE: u16 = 499;
@@ -65,6 +64,7 @@ pub(super) struct Line {
     pub plan: Rc<RefCell<Option<Plan>>>,
     /// Whether there is a socket without state of ours below.
     can_park: bool,
+    /// Whether it speaks HTTP/1, which has one request at a time.
     can_take_over: bool,
     /// Requests under way.
     pub running: Cell<u32>,
@@ -175,6 +175,8 @@ impl Drop for Running {
         self.0.running.set(self.0.running.get() - 1);
         let running = &self.0.home.worker.counters.running;
         running.set(running.get() - 1);
+        // What comes from here on is another request, and hyper's to read.
+        self.0.tally.ends_with_client.set(false);
     }
 }
 
@@ -317,10 +319,13 @@ pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving 
     let running = Running::new(line);
     let worker = &line.home.worker;
     let (version, is_empty) = (request.version(), request.body().is_end_stream());
+    // Of one request at a time it is known what is still to be read of it.
+    let is_alone = version < Version::HTTP_2;
     if line.can_park {
         line.form.set(form(&request));
     }
-    if version < Version::HTTP_2 {
+    if is_alone {
+        line.tally.has_upload.set(!is_empty);
         line.tally.unused.set(!is_empty);
     }
     if let Some(response) = line.first.take() {
@@ -333,13 +338,14 @@ pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving 
         line.entry.replace(entry.take());
     }
     let prepare = |request: Request<Incoming>| {
+        let tally = is_alone.then(|| line.tally.clone());
         let exchange = Exchange {
             peer: line.peer.clone(),
             can_take_over: line.can_take_over && version == Version::HTTP_11,
             can_wait: line.can_park && is_empty,
             plan: line.plan.clone(),
+            tally: tally.clone(),
         };
-        let tally = (version < Version::HTTP_2).then(|| line.tally.clone());
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
         (request.map(|body| Upload::new(body, limit, patience, tally)), exchange)
     };
@@ -569,10 +575,10 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
             (End::TooSlow, below) => {
                 home.worker.counters.timed_out.add(1);
                 line.refused(408, &read);
-                return too_slow(below).await;
+                return too_slow(below, &home, &working).await;
             }
             (End::Stalled, _) => return home.worker.counters.timed_out.add(1),
-            (End::Closed | End::Waits, below) => return close(below, &line.tally).await,
+            (End::Closed | End::Waits, below) => return close(below, &line, &working).await,
         }
     }
 }
@@ -601,38 +607,24 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
     all.freeze()
 }
 
-async fn too_slow(mut transport: Transport) {
+async fn too_slow(mut transport: Transport, home: &Home, working: &Working) {
     // It may not be read either, so this is one try.
     let write = poll_fn(|cx| match Pin::new(&mut transport).poll_write(cx, TOO_SLOW) {
         Poll::Pending => Poll::Ready(Ok(0)),
         outcome => outcome,
     });
     let _ = write.await;
-    let _ = timeout(LINGER, linger(transport)).await;
+    linger(transport, home, working).await;
 }
 
 /// Closes a connection so that the last response arrives.
-async fn close(mut transport: Transport, tally: &Tally) {
-    if tally.unused.get() {
-        // Closing with bytes unread resets the connection, and the client's kernel throws away what it has not read.
-        let _ = timeout(LINGER, linger(transport)).await;
+async fn close(mut transport: Transport, line: &Line, working: &Working) {
+    if line.tally.unused.get() {
+        linger(transport, &line.home, working).await;
     } else if let Transport::Tls(_) = transport {
         let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
-        let _ = timeout(LINGER, closed).await;
+        let _ = timeout(GOODBYE, closed).await;
     }
-}
-
-async fn linger(mut transport: Transport) -> io::Result<()> {
-    poll_fn(|cx| Pin::new(&mut transport).poll_close(cx)).await?;
-    let mut room = [0; 4096];
-    let mut left = LINGER_BYTES;
-    while left > 0 {
-        match poll_fn(|cx| Pin::new(&mut transport).poll_read(cx, &mut room)).await? {
-            0 => break,
-            count => left = left.saturating_sub(count),
-        }
-    }
-    Ok(())
 }
 
 /// Heads of requests that have the same effect on their response as the ones that waited for it.

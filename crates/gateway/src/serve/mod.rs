@@ -14,6 +14,7 @@ mod adoption;
 mod connection;
 mod connection2;
 mod home;
+mod linger;
 mod opening;
 mod router;
 mod streams;

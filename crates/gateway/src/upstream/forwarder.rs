@@ -51,6 +51,8 @@ pub(crate) struct Forwarder {
     route: Rc<str>,
     retries: u32,
     trusts: bool,
+    /// A request is given up when its client ends its side of the connection.
+    aborts: bool,
     /// The host that servers are told, if it is not the client's.
     host: Option<HeaderValue>,
     /// What is taken off paths.
@@ -123,6 +125,7 @@ impl Forwarder {
             route: path.into(),
             retries: proxy.retries,
             trusts: proxy.trust_forwarded,
+            aborts: proxy.abort_on_close,
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
             prefix: prefix.flatten(),
             connect: timeouts.connect,
@@ -147,6 +150,9 @@ impl Forwarder {
         }
         if head.method == Method::OPTIONS && fields::ends_here(&mut head.headers) {
             return Ok(Box::pin(async { reply::options() }));
+        }
+        if self.aborts {
+            exchange.end_with_client();
         }
         let peer = exchange.peer();
         let upgrade = match exchange.can_take_over() && upload.is_end_stream() {

@@ -1,7 +1,7 @@
 //! Subscribing by server-sent events.
 
-use crate::clients::{Event, Events, publish, socket, stage};
-use crate::stage::BACKENDS;
+use crate::clients::{Event, Events, publish, socket, stage, text, until_subscribers};
+use crate::stage::{BACKENDS, Stage};
 
 #[test]
 fn messages_come_as_events() {
@@ -30,6 +30,39 @@ fn messages_come_as_events() {
             publish(&stage, "is anybody there?");
             assert!(std::time::Instant::now() < end, "{backend:?}");
         }
+    }
+}
+
+#[test]
+fn a_client_that_has_gone_is_no_subscriber_any_more() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        for gets_a_message in [false, true] {
+            let mut clients: Vec<_> = (0..20).map(|_| Events::new(&stage, "", "").0).collect();
+            until_subscribers(&stage, 20);
+            if gets_a_message {
+                publish(&stage, "hello");
+                clients.iter_mut().for_each(|client| drop(client.message()));
+            }
+            // Long before anything would be written to them.
+            drop(clients);
+            until_subscribers(&stage, 0);
+        }
+    }
+}
+
+/// As a browser does whose page is loaded again: the new connection may come before the end of the old one is seen.
+#[test]
+fn a_page_that_is_loaded_again_does_not_lock_itself_out() {
+    let text = text("").replace("[timeouts]", "[limits]\nconnections_per_client = 4\n[timeouts]");
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &text);
+        for _ in 0..20 {
+            let (events, _) = Events::new(&stage, "", "");
+            drop(events);
+            stage.until(|engine| &engine.active, 0);
+        }
+        assert_eq!(stage.count(|engine| &engine.refused), 0, "{backend:?}");
     }
 }
 

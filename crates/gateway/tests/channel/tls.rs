@@ -44,8 +44,13 @@ impl Trust {
     }
 
     fn stage(&self, backend: BackendKind) -> Stage {
+        self.stage_with(backend, "")
+    }
+
+    fn stage_with(&self, backend: BackendKind, timeouts: &str) -> Stage {
         let (cert, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
-        let tls = format!("tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]");
+        let tls =
+            format!("tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]\n{timeouts}");
         Stage::new(backend, 1, &text("").replace("[timeouts]", &tls))
     }
 }
@@ -95,6 +100,54 @@ fn all_the_ways_work() {
         while socket.read().is_ok() {}
         drop(socket);
         assert_eq!(stage.drained(), 0, "{backend:?}");
+    }
+}
+
+#[test]
+fn between_two_requests_the_time_for_a_head_does_not_run() {
+    let trust = Trust::new(&[b"http/1.1"]);
+    let stage = trust.stage_with(BackendKind::Epoll, "header = \"2s\"\nidle = \"1h\"");
+    let name = ServerName::try_from("localhost").unwrap();
+    let client = ClientConnection::new(trust.config.clone(), name).unwrap();
+    let stream = TcpStream::connect(address(&stage)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = StreamOwned::new(client, stream);
+    for pause in [3, 0] {
+        stream.write_all(b"POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello").unwrap();
+        let mut room = [0; 4096];
+        let count = stream.read(&mut room).unwrap();
+        assert!(room[..count].starts_with(b"HTTP/1.1 201"), "{pause}");
+        std::thread::sleep(std::time::Duration::from_secs(pause));
+    }
+}
+
+/// Encrypted, a long-poll has a task as well, and hyper does not read while it waits.
+#[test]
+fn clients_that_have_gone_are_no_subscribers_any_more() {
+    let trust = Trust::new(&[b"http/1.1"]);
+    for backend in BACKENDS {
+        let stage = trust.stage(backend);
+        for (accept, says_so) in [
+            ("*/*", true),
+            ("*/*", false),
+            ("text/event-stream", true),
+            ("text/event-stream", false),
+        ] {
+            let name = ServerName::try_from("localhost").unwrap();
+            let client = ClientConnection::new(trust.config.clone(), name).unwrap();
+            let stream = TcpStream::connect(address(&stage)).unwrap();
+            let mut stream = StreamOwned::new(client, stream);
+            let request = format!("GET /c HTTP/1.1\r\nhost: a\r\naccept: {accept}\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            until_subscribers(&stage, 1);
+            if says_so {
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+            } else {
+                drop(stream);
+            }
+            until_subscribers(&stage, 0);
+        }
     }
 }
 

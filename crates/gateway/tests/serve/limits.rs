@@ -125,6 +125,39 @@ fn a_response_arrives_though_the_request_goes_on() {
     assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
 }
 
+/// Most clients read no response before they have sent their whole request.
+#[test]
+fn a_client_that_sends_a_large_body_in_vain_is_told_so() {
+    const LARGE: usize = 48 << 20;
+    let folder = folder();
+    let more = "[limits]\nbody_bytes = \"1MiB\"\nheader_bytes = \"8KiB\"";
+    let channel = "\n[[hosts.routes]]\npath = \"/c\"\nchannel = {}\n";
+    let text = text(folder.path(), more) + channel;
+    let length = format!("content-length: {LARGE}\r\n");
+    let chunk = format!("transfer-encoding: chunked\r\n\r\n{LARGE:x}\r\n");
+    let long = format!("x: {}\r\n", "y".repeat(20_000));
+    let requests = [
+        (405, format!("POST /small.txt HTTP/1.1\r\nhost: a\r\n{length}\r\n")),
+        (413, format!("POST /c HTTP/1.1\r\nhost: a\r\n{length}\r\n")),
+        (413, format!("POST /c HTTP/1.1\r\nhost: a\r\n{chunk}")),
+        (400, format!("POST /c HTTP/1.1\r\n{length}\r\n")),
+        (404, format!("POST /c/x HTTP/1.1\r\nhost: a\r\n{length}\r\n")),
+        (431, format!("POST /c HTTP/1.1\r\nhost: a\r\n{length}{long}\r\n")),
+        (400, format!("POST /c HTTP/1.1\r\nhost : a\r\n{length}\r\n")),
+    ];
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &text);
+        for (status, request) in &requests {
+            let mut client = stage.connect();
+            client.send(request);
+            client.send(vec![b'x'; LARGE]);
+            assert_eq!(client.answer().status, *status, "{backend:?} {request:?}");
+            assert!(client.is_closed());
+        }
+        assert_eq!(stage.drained(), 0, "{backend:?}");
+    }
+}
+
 #[test]
 fn a_connection_may_make_so_many_requests_parked_or_not() {
     let folder = folder();

@@ -2,8 +2,8 @@
 
 mod babysitter;
 mod ending;
-mod guarded;
 mod frames2;
+mod guarded;
 mod http1;
 mod http2;
 mod limits;

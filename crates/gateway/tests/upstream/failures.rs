@@ -320,7 +320,7 @@ fn a_client_that_goes_while_its_server_is_silent_takes_its_request_along() {
 }
 
 #[test]
-fn a_client_that_has_only_said_all_is_answered() {
+fn a_client_that_has_only_said_all_is_answered_where_that_is_configured() {
     for backend in all() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let ended = std::sync::Mutex::new(ended);
@@ -329,7 +329,9 @@ fn a_client_that_has_only_said_all_is_answered() {
             line.answer("late")
         });
         let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
-        let gateway = Gateway::start(backend, &whole(&servers, "", "[timeouts]\npark = \"20ms\""));
+        let timeouts = "[timeouts]\npark = \"20ms\"";
+        let text = whole(&servers, ", abort_on_close = false", timeouts);
+        let gateway = Gateway::start(backend, &text);
         let mut client = Client::connect(&gateway.address);
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -338,6 +340,82 @@ fn a_client_that_has_only_said_all_is_answered() {
         std::thread::sleep(std::time::Duration::from_millis(100));
         drop(end);
         assert_eq!(client.reply().text(), "late");
+    }
+}
+
+/// The end of what a client sends, which is all that the end of a client looks like.
+#[test]
+fn a_client_that_ends_its_side_takes_its_request_along_at_once() {
+    for backend in all() {
+        let gone = Arc::new(AtomicUsize::new(0));
+        let seen = gone.clone();
+        // Says nothing at all, or the beginning of a response that never ends.
+        let origin = Origin::start(move |line| {
+            if line.request()?.line().contains("/stream") {
+                line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")?;
+            }
+            if matches!(line.stream.read(&mut [0]), Ok(0)) {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        // Nothing else ends it in time.
+        let timeouts = "[timeouts]\nresponse = \"1h\"\nbody = \"1h\"\nidle = \"1h\"";
+        let gateway = Gateway::start(backend, &whole(&servers, "", timeouts));
+        let requests = [
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", false),
+            ("GET / HTTP/1.0\r\nHost: a\r\n\r\n", false),
+            ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nsome", false),
+            ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nsome", false),
+            ("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n", true),
+        ];
+        for (count, (request, answers)) in requests.into_iter().enumerate() {
+            let mut client = Client::connect(&gateway.address);
+            client.send(request);
+            if answers {
+                assert_eq!(client.head().unwrap().status, 200);
+            } else {
+                wait(|| origin.seen().len() > count);
+            }
+            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+            wait(|| gone.load(Ordering::SeqCst) == count + 1);
+            assert!(client.is_closed(), "{backend:?} {request:?}");
+        }
+        wait(|| gateway.call(|_, server| server.connections()) == 0);
+        assert_eq!(gateway.up(), [true]);
+    }
+}
+
+/// What was sent behind a request is another one, and whoever waits for its response is there.
+#[test]
+fn a_client_that_sends_its_next_request_early_is_answered() {
+    for backend in all() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = std::sync::Mutex::new(ended);
+        let origin = Origin::start(move |line| {
+            loop {
+                if line.request()?.line().contains("/slow") {
+                    let _ = ended.lock().unwrap().recv();
+                }
+                line.answer("answer")?;
+            }
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let gateway = Gateway::start(backend, &whole(&servers, "", ""));
+        let mut client = Client::connect(&gateway.address);
+        client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait(|| origin.seen().len() == 1);
+        // In two pieces, longer together than what is read ahead.
+        let early = format!("GET /next HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(3000));
+        for piece in [&early.as_bytes()[..100], &early.as_bytes()[100..]] {
+            client.send(piece);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        end.send(()).unwrap();
+        assert_eq!(client.reply().text(), "answer", "{backend:?}");
+        assert_eq!(client.reply().text(), "answer", "{backend:?}");
+        assert_eq!(client.get("/last").text(), "answer", "{backend:?}");
     }
 }
 

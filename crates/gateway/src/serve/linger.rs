@@ -1,0 +1,77 @@
+//! Closing a connection so that the last response arrives.
+//!
+//! A request may be answered before its body has come: it is too large, or nothing is served there. If the connection
+//! were closed then, with bytes unread or still on their way, the kernel would reset it, and the client's kernel would
+//! throw away the response, which most clients read only after their request. So the sending side alone is ended, and
+//! what the client goes on to send is read and thrown away, until it ends its side too, which it does when it has read
+//! the response. nginx does the same (`lingering_close`), with the same limits of time.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_io::{AsyncRead, AsyncWrite};
+use superpoll_rt::time::sleep;
+
+use super::home::Home;
+use super::worker::Working;
+use crate::transport::Transport;
+
+/// The most that is thrown away, in bytes.
+const MOST: u64 = 1 << 30;
+
+/// The longest time in all.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The longest time in which nothing comes, and the longest in all once the server is about to end.
+const PAUSE: Duration = Duration::from_secs(5);
+const ENDING: Duration = Duration::from_secs(2);
+
+/// How much is read at a time; it is not kept.
+const ROOM: usize = 16 << 10;
+
+/// Ends the sending side, and throws away what comes until the client has ended its side or a limit is reached.
+pub(super) async fn linger(mut transport: Transport, home: &Home, working: &Working) {
+    let begun = Instant::now();
+    let (mut moved, mut ending) = (begun, None);
+    let (mut is_closed, mut left) = (false, MOST);
+    let mut timer = pin!(sleep(PAUSE));
+    poll_fn(|cx| {
+        working.remember(cx.waker());
+        if !is_closed {
+            match Pin::new(&mut transport).poll_close(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => is_closed = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+            }
+        }
+        // What has come goes before the time, which may be over because the process was stopped.
+        loop {
+            match drop_some(cx, &mut transport) {
+                Poll::Pending => break,
+                Poll::Ready(0) => return Poll::Ready(()),
+                Poll::Ready(count) => left = left.saturating_sub(count as u64),
+            }
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            moved = Instant::now();
+        }
+        let mut end = (moved + PAUSE).min(begun + LONGEST);
+        if home.worker.is_draining() {
+            end = end.min(*ending.get_or_insert_with(Instant::now) + ENDING);
+        }
+        if timer.deadline() != end {
+            timer.as_mut().get_mut().reset(end);
+        }
+        timer.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// Reads, into memory that is not the task's; nothing is the end, or a failure.
+fn drop_some(cx: &mut Context<'_>, transport: &mut Transport) -> Poll<usize> {
+    let mut room = [0; ROOM];
+    Pin::new(transport).poll_read(cx, &mut room).map(|outcome| outcome.unwrap_or(0))
+}
