@@ -15,6 +15,7 @@ pub mod bench;
 pub mod chaos;
 pub mod checks;
 mod moody;
+pub mod oracle;
 pub mod rig;
 pub mod sequence;
 mod sitter;

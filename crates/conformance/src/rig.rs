@@ -33,6 +33,10 @@ pub enum Fault {
     ReadClosedMasked,
     /// The read-closed condition is reported to those who did not ask for it.
     ReadClosedUnasked,
+    /// The priority condition is not reported to those who ask for it and not for data.
+    PriorityAloneMasked,
+    /// The priority condition is reported with whatever has arrived.
+    PriorityInvented,
     /// Hang-ups are dropped.
     HangUpDropped,
     /// Errors are dropped.
@@ -98,6 +102,8 @@ pub const FAULTS: &[Fault] = &[
     Fault::OneShotNotRearmed,
     Fault::ReadClosedMasked,
     Fault::ReadClosedUnasked,
+    Fault::PriorityAloneMasked,
+    Fault::PriorityInvented,
     Fault::HangUpDropped,
     Fault::ErrorDropped,
     Fault::ModifyIgnored,
@@ -433,6 +439,21 @@ impl Rig {
         }
     }
 
+    fn bend_priority(&self, batch: &mut Batch) {
+        for event in batch.iter_mut() {
+            let asked = self.asked(event.0).map_or(Interest::NONE, |asked| asked.watch.interest);
+            let for_data = asked.contains(Interest::READABLE);
+            if self.has(Fault::PriorityAloneMasked) && !for_data {
+                event.1 = without(event.1, Readiness::PRIORITY);
+            }
+            let readable = event.1.contains(Readiness::READABLE);
+            if self.has(Fault::PriorityInvented) && readable && asked.contains(Interest::PRIORITY) {
+                event.1 |= Readiness::PRIORITY;
+            }
+        }
+        batch.retain(|event| !event.1.is_empty());
+    }
+
     /// Makes a batch wrong in the rig's one way.
     fn bend(&mut self, batch: &mut Batch, limit: usize) {
         let drop_bit = |batch: &mut Batch, bit| {
@@ -443,6 +464,7 @@ impl Rig {
         };
         match self.fault {
             Fault::ReadClosedMasked => drop_bit(batch, Readiness::READ_CLOSED),
+            Fault::PriorityAloneMasked | Fault::PriorityInvented => self.bend_priority(batch),
             Fault::HangUpDropped => drop_bit(batch, Readiness::HANG_UP),
             Fault::ErrorDropped => drop_bit(batch, Readiness::ERROR),
             Fault::WritableHidden => {

@@ -20,6 +20,8 @@ const TRIALS: &[(Fault, &str, &str)] = &[
     (Fault::OneShotNotRearmed, "one_shot_is_reported_once_until_modified", "epoll"),
     (Fault::ReadClosedMasked, "read_closed_is_reported_if_asked_for", "poll"),
     (Fault::ReadClosedUnasked, "read_closed_is_reported_if_asked_for", "epoll"),
+    (Fault::PriorityAloneMasked, "priority_needs_no_readable", "epoll"),
+    (Fault::PriorityInvented, "priority_needs_no_readable", "poll"),
     (Fault::HangUpDropped, "hang_up_alone_reaches_an_idle_descriptor", "adaptive-cold"),
     (Fault::ErrorDropped, "error_rings_while_armed_and_only_then", "epoll"),
     (Fault::ModifyIgnored, "level_reports_directions_asked_for", "poll"),

@@ -1,0 +1,169 @@
+//! Every kind of descriptor, interest, mode and back-end against what `poll(2)` says at the same moment.
+//!
+//! Each [kind](kinds::KINDS) is a short story of descriptors: sockets that are reset, pipes whose reader goes, terminals
+//! that hang up, files that cannot be waited for. After each step of it the kernel is asked with `poll(2)` what the
+//! descriptors are ready for, and the poller is asked to wait. How the two have to agree follows from the mode
+//! ([`judge`]). A story knows nothing of interests, modes and back-ends, and so each is told with all of them.
+//!
+//! The complete product takes a while. [`examine`] takes a share of it, in turns: each turn has every pair of a kind
+//! with a back-end, an interest or a mode, and of an interest with a mode, and the [`TURNS`] turns together are the
+//! whole.
+//!
+//! Nothing waits for time to pass. A step that takes effect later says by what that is seen, and an event that is to
+//! come and is not there yet is waited for by looking again.
+
+use std::fmt;
+use std::io;
+
+use superpoll::{Error, Interest, Mode, Readiness, Watch};
+
+use crate::bench::{Bench, Capabilities};
+use kinds::KINDS;
+
+mod judge;
+pub mod kinds;
+mod scene;
+mod sys;
+
+pub use scene::{Scene, Step};
+
+/// The interests, from the most common one to all.
+pub const INTERESTS: [Interest; 7] = [
+    Interest::READABLE,
+    Interest::WRITABLE,
+    Interest::READABLE.with(Interest::WRITABLE),
+    Interest::PRIORITY,
+    Interest::READ_CLOSED,
+    Interest::READABLE.with(Interest::READ_CLOSED).with(Interest::PRIORITY),
+    Interest::ALL,
+];
+
+/// The modes; [`Mode::Exclusive`] is not one of one poller alone.
+pub const MODES: [Mode; 4] = [Mode::Level, Mode::Auto, Mode::OneShot, Mode::Edge];
+
+/// So many turns are the whole product.
+pub const TURNS: usize = INTERESTS.len() * MODES.len();
+
+/// Differences that are left out: of which kind, where, and why.
+type Known = (&'static str, fn(&Capabilities) -> bool, &'static str);
+const KNOWN: &[Known] = &[(
+    "signalfd",
+    |caps| caps.babysat,
+    "a signalfd tells of the signals of the thread that asks it, and a babysitter is another one",
+)];
+
+/// What was found in an examination.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Findings {
+    /// How often a descriptor's events were compared with what the kernel says, or a refusal with the contract.
+    pub checks: usize,
+    /// What is not as it should be, by kind, interest, mode and step; the first few.
+    pub differences: Vec<String>,
+    /// Kinds that were left out, and why.
+    pub skipped: Vec<(&'static str, &'static str)>,
+}
+
+impl Findings {
+    fn skip(&mut self, kind: &'static str, reason: &'static str) {
+        if !self.skipped.contains(&(kind, reason)) {
+            self.skipped.push((kind, reason));
+        }
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} checks, {} differ", self.checks, self.differences.len())?;
+        self.differences.iter().try_for_each(|difference| write!(f, "\n  {difference}"))
+    }
+}
+
+/// Examines a back-end with the turns from `first` on, so many of them, until there are `most` differences, each of
+/// which may have been waited for.
+///
+/// # Errors
+///
+/// What the system says when a story cannot be told; that is no finding.
+pub fn examine(bench: &Bench, first: usize, turns: usize, most: usize) -> io::Result<Findings> {
+    let mut findings = Findings::default();
+    for turn in first..first + turns {
+        for (number, kind) in KINDS.iter().enumerate() {
+            // Both come round together after all pairs of an interest and a mode.
+            let place = number + turn;
+            let interest = INTERESTS[place % INTERESTS.len()];
+            let mode = MODES[place % MODES.len()];
+            let watch = Watch::new(interest).mode(mode);
+            let caps = bench.capabilities();
+            let known = KNOWN.iter().find(|(name, of, _)| *name == kind.name && of(&caps));
+            if let Some((_, _, reason)) = known {
+                findings.skip(kind.name, reason);
+                continue;
+            }
+            let Some(scene) = (kind.make)()? else {
+                findings.skip(kind.name, "this system does not have it");
+                continue;
+            };
+            if is_refused(bench, watch) {
+                refuse(bench, watch, kind.name, &scene, &mut findings);
+            } else {
+                judge::tell(bench, watch, kind.name, scene, &mut findings)?;
+            }
+            if findings.differences.len() >= most {
+                return Ok(findings);
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Whether the contract says that the back-end refuses this.
+fn is_refused(bench: &Bench, watch: Watch) -> bool {
+    let caps = bench.capabilities();
+    let in_band = Interest::READABLE | Interest::WRITABLE;
+    let needs_readable = watch.interest - in_band;
+    (watch.mode == Mode::Edge && !caps.edge)
+        || (!caps.read_closed_alone
+            && !needs_readable.is_empty()
+            && !watch.interest.contains(Interest::READABLE))
+}
+
+fn refuse(bench: &Bench, watch: Watch, kind: &str, scene: &Scene, findings: &mut Findings) {
+    let mut rig = bench.rig();
+    for fd in &scene.watched {
+        findings.checks += 1;
+        let outcome = rig.register(fd, watch);
+        if !matches!(outcome, Err(Error::Unsupported { .. })) {
+            findings.differences.push(format!("{kind}, {watch:?}: not refused: {outcome:?}"));
+        }
+    }
+}
+
+/// What the kernel says of a descriptor to one with this interest.
+fn state(fd: &impl std::os::fd::AsRawFd, interest: Interest) -> Readiness {
+    let fd = fd.as_raw_fd();
+    let mut slot = [libc::pollfd { fd, events: interest.poll_bits(), revents: 0 }];
+    // It cannot fail with one slot and no timeout, but for a signal.
+    while crate::sys::poll(&mut slot, 0).is_err() {}
+    Readiness::from_poll_bits(slot[0].revents)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_turn_has_every_pair_and_all_turns_are_everything() {
+        let told = |turn: usize, kind: usize| {
+            let place = kind + turn;
+            (INTERESTS[place % INTERESTS.len()], MODES[place % MODES.len()])
+        };
+        let one: HashSet<_> = (0..KINDS.len()).map(|kind| told(3, kind)).collect();
+        assert_eq!(one.len(), KINDS.len().min(TURNS));
+        for kind in 0..KINDS.len() {
+            let all: HashSet<_> = (0..TURNS).map(|turn| told(turn, kind)).collect();
+            assert_eq!(all.len(), TURNS);
+        }
+    }
+}
