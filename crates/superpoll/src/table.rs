@@ -174,7 +174,11 @@ impl Table {
             self.by_fd.reserve_exact(wanted + wanted / GROWTH - self.by_fd.len());
             self.by_fd.resize(wanted, NOWHERE);
         }
-        let leaving = self.by_fd[place];
+        let mut leaving = self.by_fd[place];
+        if leaving != NOWHERE && self.slots[leaving as usize].is_worn() {
+            self.by_fd[place] = NOWHERE;
+            leaving = NOWHERE;
+        }
         let index = match key {
             Some(key) => {
                 if leaving != NOWHERE {
@@ -265,11 +269,13 @@ impl Table {
         let slot = &mut self.slots[index as usize];
         debug_assert!(!slot.is(LIVE) && !slot.is(TOLD) && !slot.is(AWAY));
         let place = slot.fd as usize;
-        let foreign = slot.is(FOREIGN);
+        let (foreign, worn) = (slot.is(FOREIGN), slot.is_worn());
         slot.fd = -1;
         slot.flags &= CHANGED;
         slot.place = NOWHERE;
-        if foreign {
+        if worn {
+            // Its next key would be its first one again. It stays vacant.
+        } else if foreign {
             self.foreign.push(key);
         } else {
             slot.place = self.vacant;
@@ -303,7 +309,9 @@ impl Table {
 
     /// Takes back a key that a registrar allotted and that was refused.
     pub(crate) fn give_back(&mut self, key: Key) {
-        self.foreign.push(Key::new(key.index(), key.generation().wrapping_add(1)));
+        if let Some(next) = key.generation().checked_add(1) {
+            self.foreign.push(Key::new(key.index(), next));
+        }
     }
 
     /// Vacant slots that belong to the registrar.
@@ -373,6 +381,34 @@ mod tests {
         assert_eq!(next, Key::new(key.index(), key.generation() + 1));
         let other = table.insert(7, readable(), None);
         assert_ne!(other.index(), next.index());
+    }
+
+    #[test]
+    fn a_slot_whose_keys_are_used_up_is_not_used_again() {
+        let mut table = table();
+        let told = Some((Interest::READABLE, Mode::Level));
+        let key = table.insert(5, readable(), None);
+        table.slots[key.index() as usize].generation = u32::MAX;
+        let last = table.key(key.index());
+        assert!(table.get(last).is_some());
+        table.slot_mut(key.index()).set_told(told);
+        table.end(key.index(), false);
+        // Its removal is still to be told when the number is registered again.
+        let next = table.insert(5, readable(), None);
+        assert_ne!(next.index(), key.index());
+        assert_eq!(table.find(5), Some(next));
+        forget(&mut table, key.index());
+        assert_eq!(table.find(5), Some(next));
+        let others: Vec<_> = (6..9).map(|fd| table.insert(fd, readable(), None)).collect();
+        assert!(others.iter().all(|other| other.index() != key.index()), "{others:?}");
+        assert!(table.get(key).is_none() && table.get(last).is_none());
+        // Nor is one that a registrar has allotted.
+        let foreign = Key::new(table.next_index.fetch_add(1, Ordering::Relaxed), u32::MAX);
+        table.insert(20, readable(), Some(foreign));
+        table.end(foreign.index(), false);
+        forget(&mut table, foreign.index());
+        table.give_back(foreign);
+        assert_eq!(table.take_foreign().count(), 0);
     }
 
     #[test]

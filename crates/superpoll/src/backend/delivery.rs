@@ -46,7 +46,10 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     pub fn begin_wait(&mut self) {
-        self.wait = self.wait.wrapping_add(1);
+        // Never zero, which means that a slot has not been served. The numbers come round after four thousand million
+        // waits that somebody may not have been served in. One that was served exactly so long ago waits for one more;
+        // all others only change places in the queue.
+        self.wait = self.wait.wrapping_add(1).max(1);
     }
 
     /// Whether nobody is kept waiting and nothing was found closed.

@@ -7,7 +7,10 @@
 //! the kernel does not answer, the memory is leaked: nobody can say when the kernel is done with it.
 //!
 //! The name of an entry is its place in the high half, and in the low half a mark, whether it is the second part
-//! of a linked pair, and how often the place was used before. Polls are armed under numbers below the mark.
+//! of a linked pair, and how often the place was used before, as far as there are bits. Polls are armed under numbers
+//! below the mark. A completion is never that of another use, since a place is used again only when all completions
+//! were fetched. A ticket, which a caller may keep, has 32 bits of that number, so one that is late means another use
+//! after exactly 2^32 of them at the earliest, and not after 2^27.
 //!
 //! What is done again and again may be ended by the kernel for reasons of its own, or because it has no buffer;
 //! then it is told again, and the caller does not notice. What the kernel may forget to say is the end of a stream
@@ -104,7 +107,8 @@ impl Ticket {
 
     /// What it is called in the ring.
     fn name(self) -> u64 {
-        self.0 | u64::from(MARK)
+        let low = MARK | self.generation() & GENERATION;
+        u64::from(self.place()) << 32 | u64::from(low)
     }
 
     fn second(self) -> u64 {
@@ -248,8 +252,12 @@ impl Lasting {
     /// What one completion says, whose name is an operation's.
     pub fn complete(&mut self, completion: Completion) {
         let (place, low) = ((completion.data >> 32) as u32, completion.data as u32);
-        let ticket = Ticket::new(place, low & GENERATION);
-        let Some(entry) = self.find(ticket) else { return };
+        let Some(home) = self.places.get_mut(place as usize) else { return };
+        if home.generation & GENERATION != low & GENERATION {
+            return;
+        }
+        let ticket = Ticket::new(place, home.generation);
+        let Some(entry) = &mut home.entry else { return };
         if !completion.armed {
             entry.due -= 1;
         }
@@ -363,7 +371,7 @@ impl Lasting {
         self.find(ticket)?;
         self.disown(ticket.place());
         let place = self.places.get_mut(ticket.place() as usize)?;
-        place.generation = (place.generation + 1) & GENERATION;
+        place.generation = place.generation.wrapping_add(1);
         let entry = place.entry.take();
         self.free.push(ticket.place());
         self.live -= 1;
@@ -524,14 +532,40 @@ mod tests {
 
     #[test]
     fn names_are_no_polls_and_no_actions() {
-        for (place, generation) in [(0, 0), (u32::MAX, GENERATION), (7, 1)] {
+        for (place, generation) in [(0, 0), (u32::MAX, GENERATION), (7, 1), (7, u32::MAX)] {
             let ticket = Ticket::new(place, generation);
             for name in [ticket.name(), ticket.second()] {
                 let low = name as u32;
                 assert!(is_name(low) && low != super::super::batch::MARK);
-                assert_eq!((low & GENERATION, (name >> 32) as u32), (generation, place));
+                let expected = (generation & GENERATION, place);
+                assert_eq!((low & GENERATION, (name >> 32) as u32), expected);
             }
         }
         assert!(!is_name(MARK - 1) && !is_name(u32::MAX) && !is_name(0x8000_0000));
+    }
+
+    #[test]
+    fn a_late_ticket_means_nobody_when_the_names_have_come_round() {
+        let mut lasting = Lasting::default();
+        let cancelled = |lasting: &mut Lasting, ticket| lasting.end(ticket, Err(canceled()));
+        let first = lasting.start(0, 0, Operation::Accept, 1);
+        cancelled(&mut lasting, first);
+        lasting.places[0].generation = GENERATION + 1;
+        let later = lasting.start(0, 0, Operation::Accept, 2);
+        assert_eq!((first.name(), first.place()), (later.name(), later.place()));
+        assert!(lasting.is_under_way(later) && !lasting.is_under_way(first));
+        lasting.places[0].generation = u32::MAX;
+        let last = Ticket::new(0, u32::MAX);
+        if let Some(entry) = lasting.find(last) {
+            entry.due = 1;
+        }
+        // What the ring says of it reaches it, by as much of its number as the name has.
+        let none = Completion::NONE;
+        lasting.complete(Completion { data: first.name(), answer: -libc::EINVAL, ..none });
+        assert!(lasting.is_under_way(last));
+        lasting.complete(Completion { data: last.name(), answer: -libc::EINVAL, ..none });
+        assert!(!lasting.is_under_way(last));
+        let told: Vec<_> = lasting.done.iter().map(|(ticket, _)| *ticket).collect();
+        assert_eq!(told, [first, last]);
     }
 }

@@ -63,6 +63,11 @@ impl Slot {
         if on { self.flags |= flag } else { self.flags &= !flag }
     }
 
+    /// Whether its last registration has ended under the last of its keys.
+    pub(super) fn is_worn(&self) -> bool {
+        !self.is(LIVE) && self.generation == 0
+    }
+
     /// The descriptor.
     pub fn fd(&self) -> RawFd {
         self.fd
