@@ -360,8 +360,11 @@ impl Engine {
                 Some(Ok(wanted)) => {
                     let action = Action::ReceiveAtMost(wanted.into());
                     let mut poller = self.poller.borrow_mut();
-                    // Refused if the registration has ended, and then nobody waits.
-                    let _ = poller.queue(key, action, self.memory(), key.to_bits());
+                    let queued = poller.queue(key, action, self.memory(), key.to_bits());
+                    if queued.is_err() {
+                        // The registration has ended, and nobody waits.
+                        self.source(key, Source::end_read);
+                    }
                 }
                 outcome => outcome.and_then(Result::err).unwrap_or_default().wake(),
             }

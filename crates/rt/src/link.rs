@@ -8,7 +8,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -20,6 +20,7 @@ use crate::peers::End;
 use crate::remote::{Message, Remote};
 use crate::sources::{ALL_READY, Direction, Source, allowed};
 use crate::stats::count;
+use crate::sys;
 
 /// What an operation did, beyond its result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -310,10 +311,13 @@ impl Link {
 
     /// Notes in the source what the wait that was just begun wants.
     #[inline]
-    fn want(&self, engine: &Engine, direction: Direction, source: &mut Source) {
+    fn want(&self, engine: &Engine, key: Key, direction: Direction, source: &mut Source) {
         let wanted = self.wanted.get();
         if wanted > 0 && direction == Direction::Read && engine.fetches() {
-            source.want(wanted, self.fetched.get_or_init(Arc::default), engine.remote.id);
+            let fetched = self.fetched.get_or_init(Arc::default);
+            if source.want(wanted, fetched, engine.remote.id) {
+                sys::open::keeps_open(&mut engine.poller(), key);
+            }
         }
     }
 
@@ -349,7 +353,12 @@ impl Link {
             return None;
         }
         if let Some(key) = self.key_on(engine) {
-            return Some(key);
+            let number = engine.source(key, |source| source.fd());
+            if number.is_none_or(|number| number == fd.as_raw_fd()) {
+                return Some(key);
+            }
+            // Exchanged for another one, and its number may be anything's.
+            self.leave();
         }
         let drained = self.drained.get();
         let mode = self.mode(engine);
@@ -598,7 +607,7 @@ impl Link {
                 return Known::Ready;
             }
             let interest = source.wait(direction, self.waiter.get(), &mut waker);
-            self.want(engine, direction, source);
+            self.want(engine, key, direction, source);
             // Where the poller has to be told anyway.
             interest.map_or(Known::Watched, |_| Known::Asks(source.ask(self.more(direction))))
         });
@@ -634,7 +643,7 @@ impl Link {
         self.registered(engine, key);
         engine.source(key, |source| {
             source.wait(direction, self.waiter.get(), &mut waker);
-            self.want(engine, direction, source);
+            self.want(engine, key, direction, source);
         });
         Ok(())
     }

@@ -20,6 +20,7 @@ use superpoll::{Events, Key};
 use crate::engine::{self, Engine};
 use crate::foreign;
 use crate::sources::Source;
+use crate::sys;
 use crate::tie::Tie;
 
 /// So much that nobody has taken ends an operation that goes on by itself, until it is taken.
@@ -64,7 +65,10 @@ impl Operations {
         let home = list.vacant_entry();
         let place = home.key();
         // Whatever stands in the way is told by the wait that comes instead.
-        let started = engine.poller().start(key, operation, place as u64);
+        let mut poller = engine.poller();
+        sys::open::keeps_open(&mut poller, key);
+        let started = poller.start(key, operation, place as u64);
+        drop(poller);
         let ticket = started.map_err(|(_, operation)| operation)?;
         let pending = Rc::new(Pending {
             ticket,

@@ -149,9 +149,7 @@ pub(crate) struct Source {
 impl Drop for Source {
     fn drop(&mut self) {
         // It has not come to an end with its engine.
-        if let (Some(engine), Some(fetched)) = (self.reads, &self.fetched) {
-            fetched.end(engine, false);
-        }
+        self.end_read();
     }
 }
 
@@ -372,16 +370,31 @@ impl Source {
         }
     }
 
-    /// Who waits to read wants so many bytes, and has them read by this engine.
-    pub fn want(&mut self, bytes: u16, fetched: &Arc<Fetched>, engine: u32) {
+    /// Who waits to read wants so many bytes, and has them read by this engine. Returns whether it is the first of
+    /// the registration.
+    pub fn want(&mut self, bytes: u16, fetched: &Arc<Fetched>, engine: u32) -> bool {
         if self.receiving > 0 {
-            return;
+            return false;
         }
         self.wanted = bytes;
         fetched.allow(engine);
-        if self.fetched.is_none() {
+        let is_first = self.fetched.is_none();
+        if is_first {
             self.fetched = Some(fetched.clone());
         }
+        is_first
+    }
+
+    /// A read that was begun will not be made.
+    pub fn end_read(&mut self) {
+        if let (Some(engine), Some(fetched)) = (self.reads.take(), &self.fetched) {
+            fetched.end(engine, false);
+        }
+    }
+
+    /// The number under which it is registered.
+    pub fn fd(&self) -> RawFd {
+        self.fd
     }
 
     /// An operation that takes bytes begins: nothing is read ahead any more, which would overtake it or be overtaken.
@@ -477,6 +490,7 @@ impl Source {
     /// The kernel refused to watch it. Operations are tried from now on, and who would have to wait
     /// gets the error.
     pub fn refuse(&mut self, error: io::Error) -> Woken {
+        self.end_read();
         self.refused = Some(Box::new(error));
         self.closed = ALL_READY;
         self.ready = ALL_READY;

@@ -571,8 +571,7 @@ fn a_wait_for_a_closed_descriptor_is_refused() {
         assert!(AsyncFd::new(sys::Number(number)).is_err());
         for _ in 0..2 {
             let error = fd.perform(Direction::Read, would_block).await.unwrap_err();
-            let text = format!("descriptor {number} is not open");
-            assert!(error.to_string().contains(&text), "{error}");
+            assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{error}");
         }
         let error = fd
             .readable()
@@ -608,7 +607,7 @@ fn a_descriptor_that_is_closed_under_a_wait_harms_no_other() {
                     BackendKind::Epoll => assert!(outcome.is_none()),
                     BackendKind::Select | BackendKind::Poll => {
                         let error = outcome.unwrap().unwrap_err();
-                        assert!(error.to_string().contains("not open"), "{kind}: {error}");
+                        assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{kind}");
                     }
                     _ => assert!(outcome.is_none_or(|outcome| outcome.is_err())),
                 }

@@ -324,8 +324,9 @@ impl<T: AsFd> BatchReader<T> {
         self.source(key).ok().map(|source| &source.io).or_else(|| Some(&refused()?.1))
     }
 
-    /// The same, for those who write through `&mut`.
+    /// The same, for those who write through `&mut`. It must stay the same open file.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.disengage(key.index());
         match self.sources.get_mut(key.index() as usize) {
             Some(Some(source)) if source.key == key => Some(&mut source.io),
             _ => {

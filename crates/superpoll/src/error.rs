@@ -74,6 +74,11 @@ pub enum Error {
         /// What to do instead.
         instead: &'static str,
     },
+    /// An operation was started under a registration that does not keep its descriptor open.
+    NotOwned {
+        /// Its number.
+        fd: RawFd,
+    },
     /// The descriptor is no stream that can be read together with others.
     NotAStream {
         /// Its number.
@@ -207,6 +212,11 @@ impl fmt::Display for Error {
             Error::Unsupported { backend, what, instead } => {
                 write!(f, "back-end {backend} cannot do {what}: {instead}")
             }
+            Error::NotOwned { fd } => write!(
+                f,
+                "descriptor {fd} could be closed before the kernel is told of the operation, which would \
+                 then be carried out on another file: register it with Poller::share, which keeps it open"
+            ),
             Error::NotAStream { fd, what, instead } => {
                 write!(
                     f,
@@ -355,6 +365,7 @@ mod tests {
                 &["trying", "5", "6", "ulimit -n"],
                 denied,
             ),
+            (Error::NotOwned { fd: 9 }, &["9", "another file", "Poller::share"], invalid),
             (Error::WatchLimit { fd: 8 }, &["8", "max_user_watches"], io::ErrorKind::StorageFull),
             (
                 Error::System { doing: "trying", fd: Some(8), source: source() },

@@ -8,6 +8,8 @@
 //! Everything here is done by the thread that has `&mut Poller`. Without wakers, registrars or
 //! owners there is no atomic operation on the way but one load.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -69,6 +71,8 @@ pub struct Poller {
     nested: bool,
     /// `Backend::holds_files`.
     holds_files: bool,
+    /// What was [shared](Poller::share), by index. The back-end, which is dropped first, uses it no more.
+    shared_files: HashMap<u32, Arc<dyn Any + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Poller {
@@ -112,6 +116,7 @@ impl Poller {
             refusals: Vec::new(),
             nested: false,
             holds_files,
+            shared_files: HashMap::new(),
         }
     }
 
@@ -198,6 +203,25 @@ impl Poller {
             Ok(key) => Ok(Owned::new(io, key, self.shared.clone())),
             Err(error) => Err(Rejected { io, error }),
         }
+    }
+
+    /// Registers a descriptor and keeps it open until the registration has ended, whatever becomes of the other
+    /// references to it: what takes to [start](Poller::start) operations.
+    ///
+    /// # Errors
+    ///
+    /// As [`register`](Poller::register).
+    pub fn share<T>(&mut self, io: &Arc<T>, watch: impl Into<Watch>) -> Result<Key>
+    where
+        T: AsFd + Send + Sync + 'static,
+    {
+        let key = self.register(&**io, watch)?;
+        // In a nested poller it may have been refused already.
+        if self.table.get(key).is_some() {
+            self.shared_files.insert(key.index(), io.clone());
+            self.set_owned(key);
+        }
+        Ok(key)
     }
 
     /// Ends the registration of an owned descriptor, if it has not ended yet, and gives the
@@ -308,6 +332,7 @@ impl Poller {
         let (backend, mut cx) = self.split();
         backend.withdraw(&mut cx, index);
         self.table.end(index, closed);
+        self.let_go(index);
         if closed {
             // No system call is due, and the number may be registered again right away.
             self.sync(index);
@@ -319,6 +344,14 @@ impl Poller {
             self.table.release(index);
         }
         Ok(())
+    }
+
+    /// Gives up what was shared under an index.
+    #[inline]
+    fn let_go(&mut self, index: u32) {
+        if !self.shared_files.is_empty() {
+            self.shared_files.remove(&index);
+        }
     }
 
     /// Tells the poller what the caller knows to be ready without the kernel: bytes that a TLS

@@ -22,7 +22,8 @@ mod slot;
 
 pub use slot::Slot;
 use slot::{
-    ALWAYS, AWAY, CHANGED, CLOSED, FOREIGN, LIVE, PLACED, PLAIN, PRESSING, QUEUED, RENAMED, TOLD,
+    ALWAYS, AWAY, CHANGED, CLOSED, FOREIGN, LIVE, OWNED, PLACED, PLAIN, PRESSING, QUEUED, RENAMED,
+    TOLD,
 };
 
 /// No place; no slot.
@@ -211,7 +212,7 @@ impl Table {
         slot.watch = watch;
         slot.account = Account::default();
         slot.served = 0;
-        slot.put(PLACED, false);
+        slot.flags &= !(PLACED | OWNED);
         slot.put(RENAMED, slot.is(TOLD) || slot.is(AWAY));
         slot.put(LIVE, true);
         slot.put(CLOSED, false);

@@ -125,7 +125,7 @@ fn until_the_end(poller: &mut Poller, how: Wait) -> (Vec<u8>, bool) {
 }
 
 fn receive(poller: &mut Poller, receiver: &impl AsFd) -> (Key, Ticket) {
-    let key = poller.register(receiver, Interest::NONE).unwrap();
+    let key = sys::register(poller, receiver);
     (key, poller.start(key, Operation::ReceiveMany, 1).unwrap())
 }
 
@@ -195,7 +195,7 @@ fn ends_are_told_while_others_write() {
     while ended < STREAMS {
         while begun < STREAMS && under_way.len() < AT_ONCE {
             let (receiver, sender) = UnixStream::pair().unwrap();
-            let key = poller.register(&receiver, Interest::NONE).unwrap();
+            let key = sys::register(&mut poller, &receiver);
             poller.start(key, Operation::ReceiveMany, begun as u64).unwrap();
             under_way.push((begun, key, receiver, Vec::new()));
             to_writer.send((begun, sender)).unwrap();
@@ -262,7 +262,7 @@ fn a_busy_stream_does_not_keep_the_end_of_another_from_being_told() {
     let (busy, mut other) = UnixStream::pair().unwrap();
     receive(&mut poller, &busy);
     let (ending, sender) = UnixStream::pair().unwrap();
-    let key = poller.register(&ending, Interest::NONE).unwrap();
+    let key = sys::register(&mut poller, &ending);
     poller.start(key, Operation::ReceiveMany, 2).unwrap();
     send(sender, &messages(40, 4_096), End::Close);
     let mut events = Events::with_limit(16);
@@ -288,7 +288,7 @@ fn connections_that_come_at_once_are_all_accepted() {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let unix = UnixListener::bind(&path).unwrap();
         let listeners = [tcp.as_fd(), unix.as_fd()].map(|fd| {
-            let key = poller.register(fd, Interest::NONE).unwrap();
+            let key = sys::register(&mut poller, fd);
             poller.start(key, Operation::AcceptMany, 1).unwrap();
             key
         });

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -171,7 +171,8 @@ fn operations_end_when_their_poller_moves_before_it_waits() {
     }
     let mut poller = poller(BackendKind::Uring);
     let (receiver, _sender) = UnixStream::pair().unwrap();
-    let key = poller.register(&receiver, Interest::NONE).unwrap();
+    let receiver = Arc::new(receiver);
+    let key = poller.share(&receiver, Interest::NONE).unwrap();
     let ticket = poller.start(key, Operation::Receive(Vec::with_capacity(8)), 1).unwrap();
     assert!(found(&mut poller).is_empty());
     thread::spawn(move || {

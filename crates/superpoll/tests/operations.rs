@@ -60,7 +60,7 @@ fn error(progress: &Progress) -> i32 {
 fn pair(poller: &mut Poller) -> (UnixStream, UnixStream, Key) {
     let (one, other) = UnixStream::pair().unwrap();
     one.set_nonblocking(true).unwrap();
-    let key = poller.register(&one, Interest::NONE).unwrap();
+    let key = sys::register(poller, &one);
     (one, other, key)
 }
 
@@ -105,8 +105,8 @@ fn a_receive_waits_and_brings_its_memory_back() {
 fn pipes_are_read_and_written() {
     let Some(mut poller) = poller() else { return };
     let (reader, writer) = io::pipe().unwrap();
-    let from = poller.register(&reader, Interest::NONE).unwrap();
-    let to = poller.register(&writer, Interest::NONE).unwrap();
+    let from = sys::register(&mut poller, &reader);
+    let to = sys::register(&mut poller, &writer);
     poller.start(from, Operation::Read(Vec::with_capacity(3)), 1).unwrap();
     assert!(look(&mut poller).is_empty());
     poller.start(to, Operation::Write { bytes: b"abcde".to_vec(), from: 1 }, 2).unwrap();
@@ -166,7 +166,7 @@ fn connections_are_accepted_once_and_again_and_connected() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(!blocking).unwrap();
         let address = listener.local_addr().unwrap();
-        let key = poller.register(&listener, Interest::NONE).unwrap();
+        let key = sys::register(&mut poller, &listener);
         poller.start(key, Operation::Accept, 1).unwrap();
         assert!(look(&mut poller).is_empty());
         let mut client = TcpStream::connect(address).unwrap();
@@ -195,7 +195,7 @@ fn connections_are_accepted_once_and_again_and_connected() {
         assert_eq!(error(&only(poller.cancel_now(ticket).unwrap())), libc::ECANCELED);
 
         let socket = sys::socket();
-        let connecting = poller.register(&socket, Interest::NONE).unwrap();
+        let connecting = sys::register(&mut poller, &socket);
         poller.start(connecting, Operation::Connect(address), 3).unwrap();
         let progress = only(wait(&mut poller));
         assert!(matches!(progress.outcome, Ok(Gain::Nothing)), "{progress:?}");
@@ -212,7 +212,7 @@ fn a_refused_connection_says_so() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let socket = sys::socket();
-    let key = poller.register(&socket, Interest::NONE).unwrap();
+    let key = sys::register(&mut poller, &socket);
     poller.start(key, Operation::Connect(address), 1).unwrap();
     assert_eq!(error(&only(wait(&mut poller))), libc::ECONNREFUSED);
 }
@@ -374,7 +374,7 @@ fn a_poller_is_dropped_with_everything_under_way() {
         let mut kept = Vec::new();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let accepting = poller.register(&listener, Interest::NONE).unwrap();
+        let accepting = sys::register(&mut poller, &listener);
         poller.start(accepting, Operation::AcceptMany, 0).unwrap();
         for token in 0..50 {
             let (one, mut other, key) = pair(&mut poller);
@@ -576,7 +576,7 @@ fn an_outer_loop_hears_of_operations_that_end_without_the_kernel() {
     assert!(!sys::is_readable(number));
     let thread = std::thread::spawn(move || {
         // Its ring is another thread's, where the operation was under way.
-        poller.register(&third, Interest::NONE).unwrap();
+        sys::register(&mut poller, &third);
         assert!(sys::is_readable(number), "the outer loop sleeps");
         assert_eq!(error(&only(look(&mut poller))), libc::ECANCELED);
         assert!(!sys::is_readable(number), "the outer loop is kept awake");

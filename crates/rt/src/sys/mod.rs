@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod current;
 pub(crate) mod descriptor;
 pub(crate) mod message;
+pub(crate) mod open;
 pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod signal;

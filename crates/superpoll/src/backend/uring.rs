@@ -477,8 +477,13 @@ impl Backend for Uring {
         self.batch.withdraw(index);
         self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
         if !self.lasting.is_idle() {
+            let linked = self.lasting.linked(index);
             // It has no other owner whom the failure would concern, and its memory stays.
             let _ = self.lasting.withdraw(&mut cx.stats.calls, &mut self.ring, index);
+            if !linked.is_empty() {
+                // The descriptor may be closed next, and its number be another file's.
+                let _ = self.await_end(cx, &linked);
+            }
         }
     }
 

@@ -252,6 +252,16 @@ impl<T: AsFd> BatchReader<T> {
         arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
     }
 
+    /// Nothing is told to the kernel any more under the number that a source has now: its file may be replaced.
+    pub(super) fn disengage(&mut self, index: u32) {
+        if let Some(batch) = self.poller.batch()
+            && batch.disengage(index)
+            && let Some(Some(source)) = self.sources.get_mut(index as usize)
+        {
+            self.due.extend(source.becomes_due());
+        }
+    }
+
     /// A source is read in most waits, and will be.
     #[cold]
     fn stays(&mut self, index: u32) {

@@ -149,7 +149,11 @@ impl Poller {
             Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
             Err(error) if self.table.slot(index).is_live() => {
                 let key = self.table.key(index);
+                // As with any other end, or its operations would be told under a number that is free.
+                let (backend, mut cx) = self.split();
+                backend.withdraw(&mut cx, index);
                 self.table.end(index, false);
+                self.let_go(index);
                 self.refuse(key, error);
                 // What the kernel still knows of it goes as well; it has nothing left to refuse.
                 let (backend, mut cx) = self.split();

@@ -6,6 +6,13 @@ use crate::operation::{Action, Operation, Progress, Ticket};
 use crate::poller::Poller;
 
 impl Poller {
+    /// Notes that the descriptor of a registration stays open until that has ended.
+    pub(crate) fn set_owned(&mut self, key: Key) {
+        if self.table.get(key).is_some() {
+            self.table.slot_mut(key.index()).set_owned();
+        }
+    }
+
     /// Whether actions can be [queued](Poller::queue): `uring` carries out many with one call.
     pub fn has_operations(&mut self) -> bool {
         self.backend.operations().is_some()
@@ -14,11 +21,12 @@ impl Poller {
     /// Has the next wait carry out a read or a write of a registered descriptor, which must be non-blocking.
     /// It comes back in [`Events::completions`](crate::Events::completions) of that wait, under the caller's
     /// token; one that would block comes back with `WouldBlock`. Ending the registration before withdraws it
-    /// and drops the memory, so nothing is read from a descriptor's successor.
+    /// and drops the memory, so nothing is read from a descriptor's successor. For the same reason the registration
+    /// must be one that keeps its descriptor open ([`Poller::share`], [`Poller::assume_open`]).
     ///
     /// # Errors
     ///
-    /// [`Error::StaleKey`], or [`Error::Unsupported`] if the back-end [cannot](Poller::has_operations); the memory
+    /// [`Error::StaleKey`], [`Error::NotOwned`], or [`Error::Unsupported`] if the back-end [cannot](Poller::has_operations); the memory
     /// is given back.
     pub fn queue(
         &mut self,
@@ -30,8 +38,11 @@ impl Poller {
         let Some(slot) = self.table.get(key) else {
             return Err((Error::StaleKey { key }, buffer));
         };
-        let fd = slot.fd();
+        let (fd, is_owned) = (slot.fd(), slot.is_owned());
         if let Some(batch) = self.backend.operations() {
+            if !is_owned {
+                return Err((Error::NotOwned { fd }, buffer));
+            }
             batch.queue(key.index(), fd, action, buffer, token);
             return Ok(());
         }
@@ -45,11 +56,13 @@ impl Poller {
 
     /// Starts an operation of a registered descriptor. The kernel is told with the next wait; what it brings comes in
     /// [`Events::progress`](crate::Events::progress) of some wait, under the caller's token. The registration need
-    /// have no [interest](crate::Interest::NONE). Ending it cancels the operation; the last progress comes all the
-    /// same. [`Operation`] says what there is.
+    /// have no [interest](crate::Interest::NONE), but must keep its descriptor open: it was made by
+    /// [`share`](Poller::share), or its owner has [promised](Poller::assume_open) that. Ending it cancels the
+    /// operation; the last progress comes all the same. [`Operation`] says what there is.
     ///
     /// ```
     /// use std::io::Write;
+    /// use std::sync::Arc;
     /// use superpoll::operation::{Gain, Operation};
     /// use superpoll::{BackendKind, Events, Interest, Poller};
     ///
@@ -57,7 +70,8 @@ impl Poller {
     /// # if !BackendKind::Uring.is_available() { return Ok(()); }
     /// let mut poller = Poller::builder().backend(BackendKind::Uring).build()?;
     /// let (receiver, mut sender) = std::os::unix::net::UnixStream::pair()?;
-    /// let key = poller.register(&receiver, Interest::NONE)?;
+    /// let receiver = Arc::new(receiver);
+    /// let key = poller.share(&receiver, Interest::NONE)?;
     /// let receive = Operation::Receive(Vec::with_capacity(100));
     /// poller.start(key, receive, 7).map_err(|(error, _)| error)?;
     ///
@@ -74,7 +88,7 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Error::StaleKey`]; [`Error::Unsupported`] if the back-end has no operations, or the kernel not this one; what
+    /// [`Error::StaleKey`]; [`Error::NotOwned`]; [`Error::Unsupported`] if the back-end has no operations, or the kernel not this one; what
     /// the kernel says of registering buffers. The operation is given back.
     pub fn start(
         &mut self,
@@ -82,8 +96,12 @@ impl Poller {
         operation: Operation,
         token: u64,
     ) -> Result<Ticket, (Error, Operation)> {
-        if self.table.get(key).is_none() {
-            return Err((Error::StaleKey { key }, operation));
+        match self.table.get(key) {
+            None => return Err((Error::StaleKey { key }, operation)),
+            Some(slot) if !slot.is_owned() => {
+                return Err((Error::NotOwned { fd: slot.fd() }, operation));
+            }
+            Some(_) => {}
         }
         let (backend, mut cx) = self.split();
         let ticket = backend.start(&mut cx, key, operation, token)?;

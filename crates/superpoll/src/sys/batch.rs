@@ -80,6 +80,19 @@ impl Batch {
         }
     }
 
+    /// Forgets what the kernel would be told of a registration's descriptor by its number. Returns whether an action
+    /// was queued.
+    pub fn disengage(&mut self, owner: u32) -> bool {
+        if !self.wanted.is_empty() {
+            self.wanted.retain(|&(wanted, _)| wanted != owner);
+        }
+        let queued = self.entries.iter().skip(self.told).any(|entry| entry.owner == owner);
+        if queued {
+            self.withdraw(owner);
+        }
+        queued
+    }
+
     /// Has the ring keep the file of a registration that has come to stay.
     pub fn want_file(&mut self, owner: u32, fd: RawFd) {
         self.wanted.push((owner, fd));

@@ -403,6 +403,21 @@ impl Lasting {
         ring.cancel(calls, ticket.name())
     }
 
+    /// Those of a registration whose second part the kernel begins only when the first is done, and looks the
+    /// descriptor's number up then.
+    pub fn linked(&self, owner: u32) -> Vec<Ticket> {
+        let mut found = Vec::new();
+        let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
+        while let Some(home) = self.places.get(place as usize) {
+            let Some(entry) = &home.entry else { break };
+            if entry.due > 0 && matches!(entry.operation, Operation::SendAllAndShutdown { .. }) {
+                found.push(Ticket::new(place, home.generation));
+            }
+            place = entry.after;
+        }
+        found
+    }
+
     /// Ends what belongs to a registration, which is over. What is under way has no owner from then on.
     pub fn withdraw(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) -> io::Result<()> {
         let mut outcome = Ok(());

@@ -11,6 +11,7 @@ pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod lasting;
 pub mod limits;
+mod owned;
 pub(crate) mod poll;
 pub(crate) mod question;
 pub(crate) mod returns;

@@ -23,6 +23,7 @@ pub(super) const PLAIN: u16 = 1024;
 pub(super) const PLACED: u16 = 2048;
 pub(super) const AWAY: u16 = 4096;
 pub(super) const EARLIER: u16 = 8192;
+pub(super) const OWNED: u16 = 16384;
 
 /// One registration, as a back-end sees it.
 #[derive(Debug)]
@@ -233,6 +234,16 @@ impl Slot {
 
     pub(crate) fn set_placed(&mut self) {
         self.put(PLACED, true);
+    }
+
+    /// Whether the descriptor is known to stay open until the registration has ended.
+    #[inline]
+    pub(crate) fn is_owned(&self) -> bool {
+        self.is(OWNED)
+    }
+
+    pub(crate) fn set_owned(&mut self) {
+        self.put(OWNED, true);
     }
 
     pub(crate) fn set_due(&mut self, on: bool) {

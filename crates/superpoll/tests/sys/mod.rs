@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use superpoll::{Interest, Key, Poller};
+
 /// A TCP socket that neither blocks nor is connected.
 pub fn socket() -> OwnedFd {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -50,4 +52,12 @@ pub fn in_a_child(run: impl FnOnce()) {
             assert_eq!(status, 0, "the child has failed");
         }
     }
+}
+
+/// Registers a descriptor that stays open until its registration has ended, which the test sees to.
+pub fn register(poller: &mut Poller, fd: impl AsFd) -> Key {
+    let key = poller.register(fd, Interest::NONE).unwrap();
+    // SAFETY: as the caller sees to.
+    unsafe { poller.assume_open(key) };
+    key
 }

@@ -52,17 +52,41 @@ impl Uring {
             if !self.lasting.is_under_way(ticket) {
                 break;
             }
-            match self.ring.ask(&mut cx.stats.calls, 1, Some(REAPED))?.put() {
-                Err(error) if !self.ring.has_completions() => match error.raw_os_error() {
-                    Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::ENOMEM | libc::EINTR) => {
-                    }
-                    _ => return Err(error),
-                },
-                _ => {}
-            }
-            self.fetch_early(cx);
+            self.fetch_once(cx)?;
         }
         Ok(self.lasting.take_done_by(ticket))
+    }
+}
+
+impl Uring {
+    /// Waits until cancelled operations have ended; their progress is left to the next wait.
+    #[cold]
+    pub(super) fn await_end(
+        &mut self,
+        cx: &mut Context<'_>,
+        tickets: &[Ticket],
+    ) -> std::io::Result<()> {
+        while tickets.iter().any(|&ticket| self.lasting.is_under_way(ticket)) {
+            if self.ring.is_elsewhere() {
+                // What is left ends with the ring.
+                return self.move_here(cx);
+            }
+            self.fetch_once(cx)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a completion for a while, and fetches what there is.
+    fn fetch_once(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.ring.ask(&mut cx.stats.calls, 1, Some(REAPED))?.put() {
+            Err(error) if !self.ring.has_completions() => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::ENOMEM | libc::EINTR) => {}
+                _ => return Err(error),
+            },
+            _ => {}
+        }
+        self.fetch_early(cx);
+        Ok(())
     }
 }
 
