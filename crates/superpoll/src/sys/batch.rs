@@ -293,3 +293,21 @@ impl Entry {
         Completion { token: self.token, buffer, outcome }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_disengaged_is_not_told_under_its_number() {
+        let mut batch = Batch::default();
+        for owner in [3, 4, 3] {
+            batch.queue(owner, 9, Action::Receive, Vec::new(), u64::from(owner));
+            batch.want_file(owner, 9);
+        }
+        assert!(batch.disengage(3) && !batch.disengage(3) && !batch.disengage(5));
+        assert_eq!(batch.wanted, [(4, 9)]);
+        let owners: Vec<u32> = batch.entries.iter().map(|entry| entry.owner).collect();
+        assert_eq!(owners, [NOBODY, 4, NOBODY]);
+    }
+}
