@@ -158,8 +158,8 @@ for _ in range(6):
     while frame is not None and len(names) < 20:
         names.append(frame.name() or '?')
         frame = frame.older()
-    names = [name for name in names if name != 'superpoll_refilled_read']
-    if 'unwinding_finds' in names[0]:
+    # The names of inlined functions are there without unwinding; the test runner's are not.
+    if any('begin_short_backtrace' in name for name in names):
         found += 1
     else:
         print('LOST', stops, names)
