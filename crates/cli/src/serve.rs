@@ -298,10 +298,13 @@ fn serve(
                     if let Some(number) = successor {
                         notify(journal, &[NotifyState::MainPid(number)]);
                     }
-                    let left = server.hand_over().await;
-                    let message = format!("another server takes over; {left} connections end here");
+                    let handed = server.hand_over().await;
+                    let (elsewhere, here) = (handed.elsewhere, handed.here);
+                    let message = format!(
+                        "another server takes over: {elsewhere} connections go on there, {here} end here"
+                    );
                     let event = Event::new(Level::Notice, "handed-over", message);
-                    journal.write(&event.with("connections", left));
+                    journal.write(&event.with("connections", here).with("elsewhere", elsewhere));
                     break;
                 }
             }

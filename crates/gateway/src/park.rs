@@ -297,11 +297,10 @@ impl Lot {
         if self.outlives
             && let Socket::Tcp(stream) = &parked.socket
             && let Some(activity) = activity()
-            && let Ok(written) = sys::written(stream)
+            && let seconds =
+                limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1))
+            && let Some(left) = Left::new(&parked.peer, seconds, stream, activity)
         {
-            let seconds =
-                limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1));
-            let left = Left::new(&parked.peer, seconds, written, activity);
             // Without it the connection ends with this server.
             let _ = poller.leave_state(key, &left.encode());
         }
@@ -400,15 +399,18 @@ impl Lot {
         }
     }
 
-    /// Closes what was left, but for what the babysitter has given back since.
-    pub(crate) fn abandon(&self) {
+    /// Closes what was left, but for what the babysitter has given back since, and tells how many that were.
+    pub(crate) fn abandon(&self) -> usize {
         // Whoever stirred before the babysitter heard that they are another's is known to this.
         let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
         self.keep_what_stays();
-        for place in self.left.take() {
+        let left = self.left.take();
+        let count = left.len();
+        for place in left {
             // Cannot fail: the key is one of a place.
             let _ = self.poller.borrow_mut().deregister(place.key);
         }
+        count
     }
 
     /// Gives everything back, and takes nothing any more.

@@ -3,6 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+/// States of a TCP connection of which the peer has sent its end (`tcp_states.h` in the kernel).
+const TCP_TIME_WAIT: u8 = 6;
+const TCP_CLOSE_WAIT: u8 = 8;
+const TCP_LAST_ACK: u8 = 9;
+const TCP_CLOSING: u8 = 11;
+
 /// Has the allocator give back to the kernel what it keeps without need: glibc's keeps whatever lies below something
 /// that is in use, for as long as the process runs.
 pub(crate) fn give_memory_back() {
@@ -13,8 +19,8 @@ pub(crate) fn give_memory_back() {
     }
 }
 
-/// What of a TCP connection's bytes the peer has acknowledged (`tcpi_bytes_acked`, Linux 4.1).
-fn acknowledged(socket: impl AsFd) -> io::Result<u64> {
+/// What the kernel has counted of a TCP connection (`TCP_INFO`, Linux 4.1).
+fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     // SAFETY: all zeros are a value of this structure of numbers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
@@ -23,27 +29,47 @@ fn acknowledged(socket: impl AsFd) -> io::Result<u64> {
     // SAFETY: the kernel writes at most `length` bytes to `info`, and how many there are to `length`.
     let done =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info_at, length_at) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(info.tcpi_bytes_acked) }
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(info) }
 }
 
-/// What of them it has not (`SIOCOUTQ`, `tcp(7)`), sent or not.
-fn on_the_way(socket: impl AsFd) -> io::Result<u64> {
+/// How many bytes are in one of a TCP connection's queues (`tcp(7)`): of those that were written the ones that were not
+/// acknowledged (`TIOCOUTQ`), sent or not; of those that have come the ones that were not read (`FIONREAD`).
+fn queued(socket: impl AsFd, queue: libc::Ioctl) -> io::Result<u64> {
     let mut count: libc::c_int = 0;
-    // SAFETY: this request, which `tcp(7)` calls SIOCOUTQ, writes one number.
-    let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    // SAFETY: either request writes one number.
+    let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), queue, &raw mut count) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(count.max(0).cast_unsigned().into()) }
 }
 
 /// How many bytes have ever been written to a TCP connection, by whichever process, but for a constant of the
 /// connection.
 pub(crate) fn written(socket: impl AsFd) -> io::Result<u64> {
-    let mut before = acknowledged(&socket)?;
+    let mut before = info(&socket)?.tcpi_bytes_acked;
     loop {
-        let rest = on_the_way(&socket)?;
+        let rest = queued(&socket, libc::TIOCOUTQ)?;
         // An acknowledgement in between would be missing in one and the other.
-        let after = acknowledged(&socket)?;
+        let after = info(&socket)?.tcpi_bytes_acked;
         if after == before {
             return Ok(before + rest);
+        }
+        before = after;
+    }
+}
+
+/// How many bytes have ever been read from a TCP connection, by whichever process, but for a constant of the connection.
+/// While urgent data waits in it the number may be too large, and is never that of before.
+pub(crate) fn read(socket: impl AsFd) -> io::Result<u64> {
+    let counted = |info: libc::tcp_info| {
+        // The end that the peer has sent counts as a byte, which is in no queue.
+        let ends = [TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING, TCP_TIME_WAIT];
+        info.tcpi_bytes_received - u64::from(ends.contains(&info.tcpi_state))
+    };
+    let mut before = counted(info(&socket)?);
+    loop {
+        let rest = queued(&socket, libc::FIONREAD)?;
+        let after = counted(info(&socket)?);
+        if after == before {
+            return Ok(before.wrapping_sub(rest));
         }
         before = after;
     }
@@ -56,6 +82,42 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn what_was_read_is_known_whatever_has_come_since() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        let before = read(&server).unwrap();
+        let came = |count: usize| {
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while queued(&server, libc::FIONREAD).unwrap() < count as u64 {
+                assert!(std::time::Instant::now() < end, "it does not come");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        };
+        client.write_all(b"hello").unwrap();
+        came(5);
+        assert_eq!(read(&server).unwrap(), before);
+        server.peek(&mut [0; 5]).unwrap();
+        assert_eq!(read(&server).unwrap(), before);
+        server.try_clone().unwrap().read_exact(&mut [0; 2]).unwrap();
+        assert_eq!(read(&server).unwrap() - before, 2);
+        // Its end is nothing that anybody has read, whether or not something is left to be read.
+        client.write_all(b", world").unwrap();
+        came(10);
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while info(&server).unwrap().tcpi_state != TCP_CLOSE_WAIT {
+            assert!(std::time::Instant::now() < end, "it does not end");
+        }
+        assert_eq!(read(&server).unwrap() - before, 2);
+        server.read_exact(&mut [0; 10]).unwrap();
+        assert_eq!(read(&server).unwrap() - before, 12);
+        assert_eq!(server.read(&mut [0]).unwrap(), 0);
+        assert_eq!(read(&server).unwrap() - before, 12);
+        assert!(read(&UnixStream::pair().unwrap().0).is_err());
+    }
 
     #[test]
     fn what_was_written_is_known_whoever_has_read_of_it() {

@@ -495,8 +495,12 @@ impl Control {
     /// [`Error::Lost`].
     pub fn bye(mut self) -> Result<(), Error> {
         let doing = "leaving";
-        self.ask(doing, &Request::Bye, None)?;
-        self.catch_up_until(doing, Instant::now() + ROOM)
+        let asked = self.ask(doing, &Request::Bye, None);
+        let outcome = asked.and_then(|()| self.catch_up_until(doing, Instant::now() + ROOM));
+        if outcome.is_err() {
+            self.line.revoke();
+        }
+        outcome
     }
 }
 

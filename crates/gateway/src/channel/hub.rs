@@ -257,6 +257,12 @@ impl Hub {
         }
     }
 
+    /// Whether subscribers of the server before may still be its babysitter's, with what they had then: a successor takes
+    /// what was written to them since for messages, so nothing else is written unasked.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.state().gathered.is_some()
+    }
+
     /// Publishes a message, which is text if it is UTF-8, and tells its id; none if another server goes on with the
     /// channel, which is where it has to be published.
     ///

@@ -168,6 +168,9 @@ impl Desk {
                     // Who does not answer has gone.
                     return self.leave(index);
                 }
+                if self.hub.is_gathering() {
+                    return self.park_socket(index, parked, false);
+                }
                 match write(&parked.socket, PING) {
                     Err(_) => self.leave(index),
                     Ok(count) if count == PING.len() => self.park_socket(index, parked, true),
@@ -472,8 +475,10 @@ impl Awake {
             if self.ends || !(self.heard || self.session.is_held_up()) {
                 return Poll::Ready(Next::Gone);
             }
-            self.heard = false;
-            self.session.send_raw(PING);
+            if !self.member.desk.hub.is_gathering() {
+                self.heard = false;
+                self.session.send_raw(PING);
+            }
             timer.as_mut().get_mut().reset(Instant::now() + silence);
             cx.waker().wake_by_ref();
         }

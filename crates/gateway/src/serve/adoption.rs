@@ -32,7 +32,6 @@ use crate::seats::Seats;
 use crate::succession::Succession;
 use crate::succession::ledger::Ledger;
 use crate::succession::state::{Activity, Left};
-use crate::sys;
 use crate::transport::Socket;
 
 /// For how long connections that are at work may come to rest before the others are left.
@@ -49,6 +48,15 @@ const TOGETHER: usize = 32;
 
 /// How often it is looked whether a line has room that waits for something else than room.
 const BEHIND: Duration = Duration::from_millis(10);
+
+/// What became of the connections of a server that another one has taken over from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandedOver {
+    /// Connections that the other server goes on with.
+    pub elsewhere: u64,
+    /// Connections that end in this process.
+    pub here: u64,
+}
 
 /// What is dealt out to an engine.
 type Hand = Vec<(OwnedFd, Left)>;
@@ -106,11 +114,15 @@ impl Server {
             let (busy, adopting) = (busy.clone(), adopting.clone());
             let (all_closed, closed) = (closed.clone(), closed.clone());
             let channels = self.channels.clone();
-            let settles = move || {
+            let settles = async move {
                 if busy.fetch_sub(1, Ordering::AcqRel) > 1 {
                     return;
                 }
                 succession.settled();
+                // Before it knows, it may hand them over as the other server had left them.
+                while !succession.has_room() {
+                    time::sleep(BEHIND).await;
+                }
                 channels.settle();
                 adopting.store(false, Ordering::Release);
                 if all > 0 {
@@ -130,7 +142,7 @@ impl Server {
                         let lost = local.adopt(hand, &seats, &succession).await;
                         closed.fetch_add(lost, Ordering::Relaxed);
                     }
-                    settles();
+                    settles.await;
                 };
                 spawn(adopts).detach();
             };
@@ -180,10 +192,12 @@ impl Server {
     }
 
     /// Leaves the listeners, the channels and all idle connections to the server that wants to go on with them, and
-    /// tells how many connections are left. Those are at work, or cannot go on elsewhere; [`stop`](Server::stop) and
-    /// [`drained`](Server::drained) are for them.
-    pub async fn hand_over(&mut self) -> u64 {
-        let Some(succession) = self.succession.clone() else { return self.connections() };
+    /// tells how many connections go on there and how many are left here. Those are at work, or cannot go on elsewhere;
+    /// [`stop`](Server::stop) and [`drained`](Server::drained) are for them.
+    pub async fn hand_over(&mut self) -> HandedOver {
+        let Some(succession) = self.succession.clone() else {
+            return HandedOver { elsewhere: 0, here: self.connections() };
+        };
         // What it has not gone on with yet could go on nowhere.
         let end = Instant::now() + LEAVING;
         while self.adopting.load(Ordering::Acquire) && Instant::now() < end {
@@ -211,8 +225,18 @@ impl Server {
             time::sleep(NAP).await;
         }
         succession.yielded();
-        self.on_engines(|local| local.worker.lot.abandon());
-        self.connections()
+        let elsewhere = Arc::new(AtomicUsize::new(0));
+        let counted = elsewhere.clone();
+        let busy = self.on_engines(move |local| {
+            counted.fetch_add(local.worker.lot.abandon(), Ordering::AcqRel);
+        });
+        // Only then are they counted there alone.
+        let end = Instant::now() + LEAVING;
+        while busy.load(Ordering::Acquire) > 0 && Instant::now() < end {
+            time::sleep(NAP).await;
+        }
+        let elsewhere = elsewhere.load(Ordering::Acquire) as u64;
+        HandedOver { elsewhere, here: self.connections() }
     }
 
     /// Has each engine do something; the number of those that have not done it yet.
@@ -255,7 +279,7 @@ impl Local {
 
     /// Goes on with one, if what was written to it since it was left can be explained.
     fn adopt_one(&self, stream: TcpStream, left: Left, seats: &Arc<Seats>) -> Option<()> {
-        let sent = sys::written(&stream).ok()?.checked_sub(left.written)?;
+        let sent = left.sent_since(&stream)?;
         let address = stream.local_addr().ok()?;
         let home = self.home(address)?;
         let seat = seats.take(left.client.map(|client| client.ip())).ok()?;

@@ -22,6 +22,8 @@ mod tls;
 mod watched;
 mod worker;
 
+pub use adoption::HandedOver;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

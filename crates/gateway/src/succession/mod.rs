@@ -14,7 +14,8 @@
 //! TCP connection, and still knows when the process that wrote them is gone; the difference to what that was when the
 //! connection was left is a number of whole messages and the beginning of one at most, and the messages are known. That
 //! is how the next server knows what each subscriber has, to the byte: none is lost, none comes twice. A connection for
-//! which the numbers do not fit was in the middle of something else, and is closed.
+//! which the numbers do not fit was in the middle of something else, and is closed. So is one from which anything was read
+//! since: by a server that had gone on with it, for a moment, and was killed before it had left it again.
 //!
 //! Connections of which there is more than a descriptor and a few numbers end with their server: encrypted ones, whose
 //! keys are in its memory, those of HTTP/2, those of the Unix domain, of which the kernel does not count the bytes, and
@@ -136,7 +137,8 @@ impl Succession {
                 Some(done)
             }
             Err(error) => {
-                *control = None;
+                // This server goes on with what it has, and nobody else is to.
+                control.take().into_iter().for_each(Control::give_up);
                 drop(control);
                 (self.told)(&error);
                 None
@@ -311,7 +313,8 @@ mod tests {
             Orphan { descriptor: reader.into(), state: state.to_vec() }
         };
         let idle = state::Activity::Idle { requests: 3 };
-        let left = Left { client: None, local: None, seconds: 1, written: 2, activity: idle };
+        let left =
+            Left { client: None, local: None, seconds: 1, written: 2, read: 3, activity: idle };
         let record = |name: &str| {
             ChannelRecord { names: vec![(name.to_owned(), "/".to_owned())], epoch: 7 }.encode()
         };
