@@ -1,9 +1,12 @@
 //! `superpoll sit`: the babysitter, which has idle connections while servers come and go.
 
 use std::error::Error;
-use std::io::{self, Write, stderr, stdout};
+use std::io::{self, ErrorKind, Read, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,11 +14,14 @@ use futures_lite::future::or;
 use sd_notify::NotifyState;
 use superpoll::{BackendKind, limits};
 use superpoll_rt::Runtime;
-use superpoll_rt::signal::{SignalKind, signal};
+use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_sit::{Babysitter, Happening, Line, Listener};
 
 /// For how long one that was started may take to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most bytes that are read of why one could not begin.
+const LAST_WORDS: u64 = 4096;
 
 /// How long it takes until it is looked again.
 const NAP: Duration = Duration::from_millis(2);
@@ -39,13 +45,49 @@ fn say(happening: &Happening) {
     let _ = writeln!(stderr(), "superpoll: {happening}");
 }
 
-/// Works until SIGTERM or SIGINT, or until there is nothing left to hold, if it is to end then.
+/// What stands in the way of a socket at a path, and what to do about it.
+fn advice(path: &Path, error: &io::Error) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).display();
+    match error.kind() {
+        ErrorKind::NotFound => {
+            format!("the folder {folder} does not exist: make it, or choose another path")
+        }
+        ErrorKind::NotADirectory => format!("{folder} is no folder: choose another path"),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            format!("this user may not write to {folder}: choose a path where it may")
+        }
+        ErrorKind::AddrInUse if Line::connect(path).is_ok() => {
+            "a babysitter or another program listens there: end it, or choose another path".into()
+        }
+        ErrorKind::AddrInUse => {
+            "a file that is no socket is in the way: remove it, or choose another path".into()
+        }
+        ErrorKind::InvalidFilename => {
+            "the path of a socket has at most 107 bytes: choose a shorter one".into()
+        }
+        _ => "choose another path".into(),
+    }
+}
+
+/// Works until SIGTERM or SIGINT, or until there is nothing left to hold, if it is to end then. SIGHUP changes nothing:
+/// what it holds is to outlive the terminal and the server that it was started from, and it has no configuration.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let path = options.listen.display();
     limits::raise_descriptors()
         .map_err(|error| format!("raising the limit of descriptors: {error}"))?;
-    let listener =
-        Listener::bind(&options.listen).map_err(|error| format!("listening on {path}: {error}"))?;
+    // From here on no signal ends it but those that are meant to.
+    let made = Arc::new(AtomicBool::new(false));
+    let (sender, caught) = mpsc::channel();
+    let ends = end_on_signals(options.listen.clone(), made.clone(), sender);
+    thread::Builder::new().name("signals".to_owned()).spawn(ends)?;
+    let cannot = |error: &dyn std::fmt::Display| format!("listening for signals: {error}");
+    caught.recv().map_err(|error| cannot(&error))?.map_err(|error| cannot(&error))?;
+    drop(caught);
+    let listener = Listener::bind(&options.listen).map_err(|error| {
+        format!("listening on {path}: {error}; {}", advice(&options.listen, &error))
+    })?;
+    made.store(true, Ordering::Release);
     let sit = superpoll_sit::Options {
         orphans: options.patience,
         ends: options.end,
@@ -55,60 +97,107 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     babysitter.listen(listener)?;
     // Nobody may be reading any more.
     let _ = writeln!(stdout(), "superpoll: holding connections at {path}");
-    let ends = end_on_signals(options.listen.clone());
-    thread::Builder::new().name("signals".to_owned()).spawn(ends)?;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     Ok(babysitter.run()?)
 }
 
-/// What ends the process when it is asked to end: the babysitter's own thread waits for connections only.
-fn end_on_signals(socket: PathBuf) -> impl FnOnce() + Send {
+/// Takes no notice of a signal, but for a line on standard error.
+async fn pass_over(hang_up: &mut Signal) -> io::Result<()> {
+    loop {
+        hang_up.recv().await?;
+        // Nobody may be reading any more.
+        let _ = writeln!(stderr(), "superpoll: SIGHUP changes nothing here");
+    }
+}
+
+/// What ends the process when it is asked to end: the babysitter's own thread waits for connections only. The file of the
+/// socket goes with it, once it is made; `caught` is told when the signals are caught.
+fn end_on_signals(
+    socket: PathBuf,
+    made: Arc<AtomicBool>,
+    caught: mpsc::Sender<io::Result<()>>,
+) -> impl FnOnce() + Send {
     move || {
+        let told = caught.clone();
         let asked = || -> io::Result<()> {
             // Nothing but signals comes in here: no back-end is worth to be chosen for it.
             let runtime =
                 Runtime::builder().backend(BackendKind::Epoll).build().map_err(io::Error::other)?;
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut hang_up = signal(SignalKind::hangup())?;
+            // Who waits for it has not gone.
+            let _ = told.send(Ok(()));
             runtime
-                .block_on(async { or(terminate.recv(), interrupt.recv()).await })
+                .block_on(async {
+                    or(or(terminate.recv(), interrupt.recv()), pass_over(&mut hang_up)).await
+                })
                 .map_err(io::Error::other)?
         };
         match asked() {
             Ok(()) => {
-                let _ = std::fs::remove_file(socket);
+                if made.load(Ordering::Acquire) {
+                    let _ = std::fs::remove_file(socket);
+                }
                 std::process::exit(0);
             }
             Err(error) => {
-                let _ = writeln!(stderr(), "superpoll: listening for signals: {error}");
-                std::process::exit(1);
+                // Before the signals are caught that is told where it is waited for.
+                if let Err(unheard) = caught.send(Err(error)) {
+                    let error = unheard.0.err().map_or_else(String::new, |error| error.to_string());
+                    let _ = writeln!(stderr(), "superpoll: listening for signals: {error}");
+                    std::process::exit(1);
+                }
             }
         }
     }
 }
 
+/// What a child that has ended said last, without the program's name.
+fn last_words(child: &mut Child) -> Option<String> {
+    let mut said = String::new();
+    child.stderr.take()?.take(LAST_WORDS).read_to_string(&mut said).ok()?;
+    let said = said.trim();
+    let said = said.strip_prefix("superpoll: ").unwrap_or(said).replace('\n', "; ");
+    (!said.is_empty()).then_some(said)
+}
+
+/// Whether nobody listens at a path, and somebody may: there is no file, or one that was left.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+}
+
 /// Starts one for a server, unless one listens at the path; tells whether it did.
 pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
-    if Line::connect(path).is_ok() {
-        return Ok(false);
+    let at = path.display();
+    let begins = |what: &dyn std::fmt::Display| format!("starting a babysitter at {at}: {what}");
+    match Line::connect(path) {
+        Ok(_) => return Ok(false),
+        // So many servers are about to connect that there is no room for one more.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+        Err(error) if is_absence(&error) => {}
+        Err(error) => {
+            let advice = advice(path, &error);
+            return Err(format!("connecting to the babysitter at {at}: {error}; {advice}").into());
+        }
     }
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     command.arg("sit").arg("--end").arg("--listen").arg(path);
-    // It goes on when the server, or the terminal of that, has ended, and nobody reads what it would say.
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // It goes on when the server, or the terminal of that, has ended, and nobody reads what it would say; but why it
+    // cannot begin is read.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command
         .spawn()
-        .map_err(|error| format!("starting the babysitter {}: {error}", program.display()))?;
+        .map_err(|error| begins(&format!("running {}: {error}", program.display())))?;
     let end = Instant::now() + PATIENCE;
     loop {
         match Line::connect(path) {
             Ok(_) => return Ok(true),
             Err(error) if Instant::now() > end => {
-                return Err(
-                    format!("connecting to the babysitter at {}: {error}", path.display()).into()
-                );
+                let why = format!("it does not listen within {} s: {error}", PATIENCE.as_secs());
+                return Err(begins(&why).into());
             }
             Err(_) => {}
         }
@@ -116,8 +205,8 @@ pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
         if let Some(status) = child.try_wait()?
             && Line::connect(path).is_err()
         {
-            let path = path.display();
-            return Err(format!("the babysitter at {path} has ended at once ({status})").into());
+            let why = format!("it has ended at once ({status})");
+            return Err(begins(&last_words(&mut child).unwrap_or(why)).into());
         }
         thread::sleep(NAP);
     }

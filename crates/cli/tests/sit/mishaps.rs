@@ -83,6 +83,51 @@ fn a_socket_file_goes_from_server_to_server() {
 }
 
 #[test]
+fn a_babysitter_outlives_its_terminal() {
+    let nursery = Nursery::new("");
+    let server = nursery.server(&[]);
+    let mut client = connect(nursery.at());
+    get(&mut client, "/small");
+    nursery.until_held(1);
+    for _ in 0..3 {
+        signal(nursery.babysitter(), "HUP");
+    }
+    // It would be gone by the time that the next server has what it held.
+    server.signal("KILL");
+    drop(server.ended());
+    let next = nursery.server(&[]);
+    next.says("going on with 1 connections");
+    assert!(get(&mut client, "/small").ends_with("0123456789"));
+    let said = next.errors();
+    assert!(!said.contains("babysitter"), "{said}");
+    next.signal("TERM");
+    assert!(next.ended().0.success());
+}
+
+#[test]
+fn a_server_that_hands_over_says_how_many_connections_go_on_and_how_many_end() {
+    let nursery = Nursery::new("");
+    let first = nursery.server(&[]);
+    let mut idle: Vec<_> = (0..3).map(|_| connect(nursery.at())).collect();
+    for client in &mut idle {
+        get(client, "/small");
+    }
+    nursery.until_held(3);
+    // In the middle of a request.
+    let mut busy = connect(nursery.at());
+    get(&mut busy, "/small");
+    busy.write_all(b"GET /small HTTP/1.1\r\n").unwrap();
+    let second = nursery.server(&["--upgrade"]);
+    second.says("going on with 3 connections");
+    first.says("3 connections go on there, 1 end here");
+    drop(busy);
+    let (status, said) = first.ended();
+    assert!(status.success(), "{said}");
+    second.signal("TERM");
+    assert!(second.ended().0.success());
+}
+
+#[test]
 fn a_babysitter_that_was_stopped_for_a_while_has_missed_nothing() {
     let nursery = Nursery::new("");
     let first = nursery.server(&[]);

@@ -89,7 +89,25 @@ fn what_cannot_be_is_said() {
     assert!(said.contains("no/such/folder"), "{said}");
     let nursery = Nursery::new("");
     let said = refused(superpoll().args(["sit", "--listen"]).arg(nursery.site.path("sit")));
-    assert!(said.contains("in use"), "{said}");
+    assert!(said.contains("in use") && said.contains("listens there"), "{said}");
+    // A server that is to start one says why it cannot: on which path, what the kernel said, and what to do.
+    std::fs::write(site.path("file"), "").unwrap();
+    let long = "x".repeat(120);
+    for (path, error, way_out) in [
+        ("no/such/folder/sit", "No such file or directory", "make it, or choose another path"),
+        ("file", "in use", "remove it, or choose another path"),
+        ("file/sit", "Not a directory", "choose another path"),
+        (&long, "too long", "choose a shorter one"),
+    ] {
+        let path = site.path(path);
+        let mut command = superpoll();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--sit"]).arg(&path);
+        let said = refused(&mut command);
+        for part in [path.to_str().unwrap(), error, way_out] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+    assert!(site.path("file").exists());
     // Somebody else's socket.
     let socket = site.path("other");
     let _other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
