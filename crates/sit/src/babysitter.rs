@@ -277,7 +277,14 @@ impl Babysitter {
     /// What `epoll_wait(2)` says.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
-        while !self.is_over() {
+        loop {
+            if self.is_over() {
+                // A server that has connected meanwhile is not turned away.
+                self.accept();
+                if self.is_over() {
+                    return Ok(());
+                }
+            }
             let timeout = self.deadline().map(|deadline| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 // Rounded up by what the kernel's clock may be early.
@@ -298,7 +305,6 @@ impl Babysitter {
             }
             self.turn(&events);
         }
-        Ok(())
     }
 
     fn is_over(&self) -> bool {
