@@ -2,8 +2,9 @@
 //! descriptors as a process may have. It works, or says what is wrong in a line, and `auto` does without.
 
 use std::collections::HashSet;
-use std::io::{Write, pipe};
+use std::io::{Read, Write, pipe};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use superpoll::{BackendKind, Error, Events, Interest, Mode, Poller, Watch};
@@ -210,4 +211,47 @@ fn as_many_descriptors_as_there_may_be_are_watched_and_one_more_is_an_error() {
         }
         Ok(())
     });
+}
+
+/// Reads a byte that another thread writes when a ring of this thread's is taken down. Returns how often that was
+/// interrupted.
+fn read_while_a_ring_goes(limit: Option<Duration>) -> Result<usize> {
+    let (mut reader, mut writer) = UnixStream::pair()?;
+    reader.set_read_timeout(limit)?;
+    let mut poller = uring()?;
+    let (watched, its_writer) = pipe()?;
+    poller.register(&watched, Interest::READABLE)?;
+    poller.wait(&mut Events::with_limit(1), Some(Duration::ZERO))?;
+    let writing = std::thread::spawn(move || {
+        // The ring holds the reader, and with the last reader goes the ring.
+        let mut end = Poller::builder().backend(BackendKind::Poll).build()?;
+        end.register(&its_writer, Interest::PRIORITY)?;
+        end.wait(&mut Events::with_limit(1), PATIENCE)?;
+        writer.write_all(b"x")?;
+        Ok::<_, std::io::Error>(writer)
+    });
+    drop((watched, poller));
+    let mut interrupted = 0;
+    loop {
+        match reader.read(&mut [0]) {
+            Ok(1) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => interrupted += 1,
+            other => return Err(format!("{other:?}").into()),
+        }
+    }
+    writing.join().map_err(|_| "it panics")??;
+    Ok(interrupted)
+}
+
+#[test]
+fn a_thread_is_interrupted_for_a_ring_only_where_the_kernel_does_not_repeat_its_call() {
+    if !has_rings() {
+        return;
+    }
+    let mut times = 0;
+    for _ in 0..20 {
+        assert_eq!(read_while_a_ring_goes(None).unwrap(), 0, "a read without a timeout");
+        times += read_while_a_ring_goes(PATIENCE).unwrap();
+    }
+    println!("20 reads with a timeout were interrupted {times} times");
 }
