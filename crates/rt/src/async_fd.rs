@@ -48,6 +48,11 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFd { link: Link::default(), io }
     }
 
+    /// As [`nonblocking`](AsyncFd::nonblocking), for a stream socket.
+    pub(crate) fn stream(io: T) -> AsyncFd<T> {
+        AsyncFd { link: Link::default().stream(), io }
+    }
+
     /// As [`nonblocking`](AsyncFd::nonblocking), for a TCP socket of which [`has_all`](AsyncFd::has_all) is going to
     /// be asked.
     pub fn telling_all(io: T) -> AsyncFd<T> {
@@ -194,7 +199,9 @@ impl<T: AsFd> AsyncFd<T> {
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.link.attempt(direction, || operation(&self.io).map(|result| (result, After::Ready)))
+        self.link.attempt(self.io.as_fd(), direction, || {
+            operation(&self.io).map(|result| (result, After::Ready))
+        })
     }
 
     pub(crate) fn link(&self) -> &Link {

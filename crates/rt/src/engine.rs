@@ -77,6 +77,31 @@ pub(crate) fn is_current(id: u32) -> bool {
     with(|engine| engine.remote.id == id) == Some(true)
 }
 
+/// How an engine knows whether a read that gave less than was asked for has left something behind. A read of a stream
+/// ends early at an urgent byte (TCP and Unix sockets), and a pipe gives packet by packet if its writer says so
+/// (`O_DIRECT`). An edge tells nothing of what is left then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ShortReads {
+    /// It need not know: what is left is reported again.
+    ToldAgain,
+    /// [`Interest::PRIORITY`] is watched together with reading, which costs nothing, and tells of an urgent byte.
+    /// Pipes are watched with a level trigger.
+    Watched,
+    /// The poller cannot tell of an urgent byte: each arrival looks like one. So the socket is asked (`SIOCATMARK`), and
+    /// a pipe is read until it would block.
+    Asked,
+}
+
+impl ShortReads {
+    fn of(backend: &str) -> ShortReads {
+        match backend {
+            "select" | "poll" => ShortReads::ToldAgain,
+            "uring" => ShortReads::Asked,
+            _ => ShortReads::Watched,
+        }
+    }
+}
+
 pub(crate) struct Engine {
     pub remote: Arc<Remote>,
     pub counters: Counters,
@@ -102,6 +127,8 @@ pub(crate) struct Engine {
     due: Cell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
     fetches: bool,
+    /// How it is known what a short read means.
+    pub short_reads: ShortReads,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
     /// Whose bytes can be read before they are woken, and memory for that.
@@ -119,9 +146,10 @@ impl Engine {
         poller.stay_on_thread();
         let fetches = poller.has_operations();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        trace::engine_started(id, poller.backend());
+        let backend = poller.backend();
+        trace::engine_started(id, backend);
         Ok(Engine {
-            remote: Arc::new(Remote::new(id, poller.backend(), registrar)),
+            remote: Arc::new(Remote::new(id, backend, registrar)),
             counters: Counters::default(),
             poller: RefCell::new(poller),
             events: RefCell::new(Events::with_limit(EVENTS_PER_TURN)),
@@ -139,6 +167,7 @@ impl Engine {
             messages: Cell::default(),
             due: Cell::default(),
             fetches,
+            short_reads: ShortReads::of(backend),
             waits_first: settings.waits_first,
             fetchable: RefCell::default(),
             pool: RefCell::default(),
@@ -373,10 +402,10 @@ impl Engine {
 
     /// Takes what was read, and wakes those for whom it is.
     fn take_reads(&self, events: &mut Events) {
-        for Completion { token, buffer, outcome } in events.completions() {
+        for Completion { token, buffer, outcome, more } in events.completions() {
             count(&self.counters.fetched);
             let read = outcome.map(|_| buffer);
-            let woken = self.source(Key::from_bits(token), |source| source.put(read));
+            let woken = self.source(Key::from_bits(token), |source| source.put(read, more));
             woken.unwrap_or_default().wake();
         }
     }

@@ -3,8 +3,10 @@
 //! A stream that gave less than was asked for is drained, and one that took less than was offered is
 //! full. The next operation in that direction then waits without having been tried, which saves the
 //! refused call that it would be in a request-reply protocol. That is right for pipes and stream sockets
-//! (`epoll(7)`, question 9). It is not for terminals, message sockets and files, where a short count says
-//! nothing, so it is a property of the type.
+//! (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read of a socket ends at an urgent byte,
+//! and a pipe whose writer has `O_DIRECT` gives one packet at a time. The engine knows of both
+//! ([`ShortReads`](crate::engine::ShortReads)). It is not right for terminals, message sockets and files, where a
+//! short count says nothing, so it is a property of the type.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
@@ -16,13 +18,17 @@ use superpoll::call;
 
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
-use crate::link::After;
+use crate::link::{After, asked};
 use crate::sources::Direction;
 
 /// What a short count means for a type of descriptor.
 pub trait Drains {
     /// Whether a short read or write means that the next one would block.
     const SHORT_MEANS_BLOCKED: bool;
+
+    /// Whether what is read may be packets (a pipe with `O_DIRECT`), so that a short read may mean only the end of
+    /// one. Then the next one waits without having been tried only where what is left is reported again.
+    const MAY_BE_PACKETS: bool = false;
 
     /// Reads with a system call in line, if that is all that the type's `Read` does; `None` if it does
     /// more. [`superpoll::call`] says what that saves.
@@ -43,6 +49,7 @@ where
     T: Drains,
 {
     const SHORT_MEANS_BLOCKED: bool = T::SHORT_MEANS_BLOCKED;
+    const MAY_BE_PACKETS: bool = T::MAY_BE_PACKETS;
     #[inline(always)]
     fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         T::read_in_line(self, buffer)
@@ -54,9 +61,10 @@ where
 }
 
 macro_rules! drains {
-    ($($type:ty: $drains:literal, $write:ident $counted:ident);* $(;)?) => {$(
+    ($($type:ty: $drains:literal, $packets:literal, $write:ident $counted:ident);* $(;)?) => {$(
         impl Drains for $type {
             const SHORT_MEANS_BLOCKED: bool = $drains;
+            const MAY_BE_PACKETS: bool = $packets;
             #[inline(always)]
             fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
                 count(Call::Read);
@@ -72,20 +80,28 @@ macro_rules! drains {
 }
 
 drains! {
-    std::io::PipeReader: true, write Write;
-    std::io::PipeWriter: true, write Write;
-    std::net::TcpStream: true, send Send;
+    std::io::PipeReader: true, true, write Write;
+    std::io::PipeWriter: true, false, write Write;
+    std::net::TcpStream: true, false, send Send;
     // A read ends where descriptors came along, whatever is behind them.
-    std::os::unix::net::UnixStream: false, send Send;
-    std::fs::File: false, write Write;
-    std::process::ChildStdin: true, write Write;
-    std::process::ChildStdout: true, write Write;
-    std::process::ChildStderr: true, write Write;
+    std::os::unix::net::UnixStream: false, false, send Send;
+    std::fs::File: false, false, write Write;
+    std::process::ChildStdin: true, false, write Write;
+    std::process::ChildStdout: true, true, write Write;
+    std::process::ChildStderr: true, true, write Write;
 }
 
 #[inline]
 fn after<T: Drains>(done: usize, asked: usize) -> After {
     if T::SHORT_MEANS_BLOCKED { After::of(done, asked) } else { After::Ready }
+}
+
+#[inline]
+fn after_read<T: Drains>(done: usize, asked: usize) -> After {
+    match T::SHORT_MEANS_BLOCKED && T::MAY_BE_PACKETS {
+        true => After::of_pipe(done, asked),
+        false => after::<T>(done, asked),
+    }
 }
 
 #[inline(always)]
@@ -98,7 +114,7 @@ where
         Some(outcome) => outcome,
         None => reader.read(buffer),
     }?;
-    Ok((done, after::<T>(done, buffer.len())))
+    Ok((done, after_read::<T>(done, buffer.len())))
 }
 
 #[inline(always)]
@@ -121,7 +137,7 @@ impl<T: AsFd> AsyncFd<T> {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
         self.poll_with(cx, Direction::Write, |socket| {
             count(Call::SendParts);
             call::send_vectored(socket, buffers).map(|done| (done, After::of(done, asked)))
@@ -165,7 +181,8 @@ where
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.link().attempt(Direction::Read, || read_from(self.get_ref(), buffer))
+        self.link()
+            .attempt(self.get_ref().as_fd(), Direction::Read, || read_from(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_read_vectored(
@@ -177,10 +194,10 @@ where
         if let Some(outcome) = first.and_then(|first| self.give(first)) {
             return Poll::Ready(outcome);
         }
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
         self.poll_with(cx, Direction::Read, |mut io| {
             count(Call::ReadParts);
-            io.read_vectored(buffers).map(|done| (done, after::<T>(done, asked)))
+            io.read_vectored(buffers).map(|done| (done, after_read::<T>(done, asked)))
         })
     }
 }
@@ -199,7 +216,8 @@ where
     }
 
     pub(crate) fn try_write(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.link().attempt(Direction::Write, || write_to(self.get_ref(), buffer))
+        self.link()
+            .attempt(self.get_ref().as_fd(), Direction::Write, || write_to(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_write_vectored(
@@ -207,7 +225,7 @@ where
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
         self.poll_with(cx, Direction::Write, |mut io| {
             count(Call::WriteParts);
             io.write_vectored(buffers).map(|done| (done, after::<T>(done, asked)))

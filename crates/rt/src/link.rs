@@ -12,9 +12,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use superpoll::{Interest, Key, Mode};
+use superpoll::{Interest, Key, Mode, call};
 
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, ShortReads};
 use crate::fetch::{AT_MOST, Fetched};
 use crate::peers::End;
 use crate::remote::{Message, Remote};
@@ -27,17 +27,40 @@ use crate::sys;
 pub(crate) enum After {
     /// There may be more.
     Ready,
-    /// A stream gave less than was asked for, or took less than was offered: it is drained, or full.
+    /// A stream gave less than was asked for, or took less than was offered: it is drained, or full. A read may have
+    /// ended at an urgent byte instead, of which the engine [knows](ShortReads).
     Drained,
+    /// A pipe gave less than was asked for: it is drained, or that was a packet.
+    DrainedOrPacket,
 }
 
 impl After {
     /// What a stream operation that moved `done` of `asked` bytes says.
     #[inline]
     pub fn of(done: usize, asked: usize) -> After {
-        // Nothing at all means the end, which stays.
-        if done > 0 && done < asked { After::Drained } else { After::Ready }
+        if is_short(done, asked) { After::Drained } else { After::Ready }
     }
+
+    /// The same of a read of a pipe.
+    #[inline]
+    pub fn of_pipe(done: usize, asked: usize) -> After {
+        if is_short(done, asked) { After::DrainedOrPacket } else { After::Ready }
+    }
+}
+
+/// The most bytes that one call moves (`MAX_RW_COUNT` of the kernel), and the most buffers it looks at (`IOV_MAX`).
+const MOST: (usize, usize) = (0x7fff_f000, 1024);
+
+#[inline]
+fn is_short(done: usize, asked: usize) -> bool {
+    // Nothing at all means the end, which stays.
+    done > 0 && done < asked.min(MOST.0)
+}
+
+/// What is asked for with several buffers, of this length each.
+#[inline]
+pub(crate) fn asked(lengths: impl Iterator<Item = usize>) -> usize {
+    lengths.take(MOST.1).fold(0, usize::saturating_add)
 }
 
 struct Registration {
@@ -76,13 +99,19 @@ const TELLS_ALL: u8 = 2;
 /// An engine that was left has read ahead meanwhile: that comes before what is read now.
 const OVERTAKEN: u8 = 4;
 
+/// A stream socket: a read of it may end at an urgent byte.
+const URGENT: u8 = 8;
+
+/// The reading end of a pipe, which may give packets.
+const PACKETS: u8 = 16;
+
 /// The tie between a descriptor and an engine.
 #[derive(Default)]
 pub(crate) struct Link {
     registration: RefCell<Option<Registration>>,
     drained: Cell<u8>,
     end: Option<End>,
-    /// [`EXCLUSIVE`], [`TELLS_ALL`] and [`OVERTAKEN`]; in one byte, as there is one of these for each idle connection.
+    /// [`EXCLUSIVE`] and what follows; in one byte, as there is one of these for each idle connection.
     flags: Cell<u8>,
     /// Who waits next.
     waiter: Cell<u32>,
@@ -140,9 +169,21 @@ impl Link {
         link
     }
 
+    /// For a stream socket.
+    pub fn stream(self) -> Link {
+        self.set(URGENT);
+        self
+    }
+
+    /// For the reading end of a pipe.
+    pub fn packets(self) -> Link {
+        self.set(PACKETS);
+        self
+    }
+
     /// Has it known from now on when there is [all that there will ever be](Link::has_all) to read.
     pub fn tell_all(&mut self) {
-        self.set(TELLS_ALL);
+        self.set(TELLS_ALL | URGENT);
     }
 
     fn set(&self, flag: u8) {
@@ -153,6 +194,18 @@ impl Link {
     fn more(&self, direction: Direction) -> Interest {
         match direction {
             Direction::Read if self.flags.get() & TELLS_ALL != 0 => Interest::PRIORITY,
+            _ => Interest::NONE,
+        }
+    }
+
+    /// What is watched together with a direction in any case.
+    #[inline]
+    fn urgent(&self, engine: &Engine, direction: Direction) -> Interest {
+        let is_stream = self.flags.get() & URGENT != 0;
+        match direction {
+            Direction::Read if is_stream && engine.short_reads == ShortReads::Watched => {
+                Interest::PRIORITY
+            }
             _ => Interest::NONE,
         }
     }
@@ -206,7 +259,7 @@ impl Link {
         loop {
             match operation() {
                 Ok((result, after)) => {
-                    self.finish(direction, tick, after);
+                    self.finish(fd, direction, tick, after);
                     return Poll::Ready(Ok(result));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -222,6 +275,7 @@ impl Link {
     /// direction that nobody waits for need not be watched.
     pub fn attempt<R>(
         &self,
+        fd: BorrowedFd<'_>,
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<(R, After)>,
     ) -> io::Result<R> {
@@ -242,7 +296,7 @@ impl Link {
         loop {
             match operation() {
                 Ok((result, after)) => {
-                    self.finish(direction, tick, after);
+                    self.finish(fd, direction, tick, after);
                     return Ok(result);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -375,6 +429,10 @@ impl Link {
             // Most arrivals have been handed over and read by the next wait, which a ring sees with
             // this mode only.
             false if self.end.is_some() && engine.fetches() => Mode::Edge,
+            false if self.flags.get() & PACKETS != 0 => match engine.short_reads {
+                ShortReads::Watched => Mode::Level,
+                _ => Mode::Auto,
+            },
             false => Mode::Auto,
         }
     }
@@ -551,14 +609,37 @@ impl Link {
         }
     }
 
+    /// Whether a read that gave less than was asked for may have left something, as far as the source does not know.
+    #[inline]
+    fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: After) -> bool {
+        let is_packet = after == After::DrainedOrPacket;
+        match engine.short_reads {
+            ShortReads::ToldAgain => false,
+            ShortReads::Watched if is_packet => self.flags.get() & PACKETS == 0,
+            ShortReads::Watched => {
+                // Where the next wait has to begin to watch for a mark, the poller looks at what is left.
+                self.set(URGENT);
+                false
+            }
+            ShortReads::Asked => is_packet || call::is_at_mark(fd),
+        }
+    }
+
     /// Notes that an operation was done.
     #[inline]
-    pub fn finish(&self, direction: Direction, tick: u32, after: After) {
-        if after == After::Drained {
+    pub fn finish(&self, fd: BorrowedFd<'_>, direction: Direction, tick: u32, after: After) {
+        if after != After::Ready {
             engine::with(|engine| match self.key_on(engine) {
                 Some(key) => {
-                    engine.source(key, |source| source.drained(direction, tick));
+                    let is_read = direction == Direction::Read;
+                    let marks = is_read && self.may_leave_more(engine, fd, after);
+                    engine.source(key, |source| {
+                        if !marks && !(is_read && source.has_mark()) {
+                            source.drained(direction, tick);
+                        }
+                    });
                 }
+                // The poller looks when it is told of it, and tells what is left.
                 None => self.drained.set(self.drained.get() | direction.bit()),
             });
         }
@@ -593,8 +674,9 @@ impl Link {
     ) -> io::Result<()> {
         // First, with nothing borrowed or looked at: it is foreign code.
         let mut waker = Some(cx.waker().clone());
+        let urgent = self.urgent(engine, direction);
         let Some(key) = self.key_on(engine) else {
-            return self.register(engine, fd, direction, waker);
+            return self.register(engine, fd, direction, urgent, waker);
         };
         let known = engine.source(key, |source| {
             if let Some(tick) = blocked {
@@ -606,7 +688,7 @@ impl Link {
             if source.is_ready(direction) {
                 return Known::Ready;
             }
-            let interest = source.wait(direction, self.waiter.get(), &mut waker);
+            let interest = source.wait(direction, urgent, self.waiter.get(), &mut waker);
             self.want(engine, key, direction, source);
             // Where the poller has to be told anyway.
             interest.map_or(Known::Watched, |_| Known::Asks(source.ask(self.more(direction))))
@@ -623,7 +705,7 @@ impl Link {
                 engine.deregister(key, false);
                 Err(refusal)
             }
-            None => self.register(engine, fd, direction, waker),
+            None => self.register(engine, fd, direction, urgent, waker),
         }
     }
 
@@ -633,16 +715,17 @@ impl Link {
         engine: &Engine,
         fd: BorrowedFd<'_>,
         direction: Direction,
+        urgent: Interest,
         mut waker: Option<Waker>,
     ) -> io::Result<()> {
         let mode = self.mode(engine);
         let drained = self.drained.take() | direction.bit();
-        let interest = (direction.interest() | self.more(direction)) & allowed(mode);
+        let interest = (direction.interest() | self.more(direction) | urgent) & allowed(mode);
         let ready = Link::ready_at_first(engine, drained);
         let key = engine.register(fd, interest, mode, ready)?;
         self.registered(engine, key);
         engine.source(key, |source| {
-            source.wait(direction, self.waiter.get(), &mut waker);
+            source.wait(direction, urgent, self.waiter.get(), &mut waker);
             self.want(engine, key, direction, source);
         });
         Ok(())
@@ -680,8 +763,13 @@ mod tests {
             (10, 10, After::Ready),
             (0, 10, After::Ready),
             (0, 0, After::Ready),
+            // More than that is not moved at once.
+            (MOST.0, usize::MAX, After::Ready),
+            (MOST.0 - 1, usize::MAX, After::Drained),
         ] {
             assert_eq!(After::of(done, asked), after, "{done} of {asked}");
         }
+        assert_eq!(asked(std::iter::repeat_n(2, 1023)), 2046);
+        assert_eq!(asked(std::iter::repeat_n(2, 3000)), 2048);
     }
 }

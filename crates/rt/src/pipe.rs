@@ -34,7 +34,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     sys::descriptor::set_nonblocking(&writer)?;
     let (one, other) = peers::pair();
     Ok((
-        AsyncFd::linked(reader, Link::with_end(one)),
+        AsyncFd::linked(reader, Link::with_end(one).packets()),
         AsyncFd::linked(writer, Link::with_end(other)),
     ))
 }
@@ -45,7 +45,9 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 ///
 /// As [`AsyncFd::new`].
 pub fn reader_from(end: impl Into<OwnedFd>) -> io::Result<PipeReader> {
-    AsyncFd::new(std::io::PipeReader::from(end.into()))
+    let end = std::io::PipeReader::from(end.into());
+    sys::descriptor::set_nonblocking(&end)?;
+    Ok(AsyncFd::linked(end, Link::default().packets()))
 }
 
 /// Takes a pipe's writing end from elsewhere, see [`reader_from`].

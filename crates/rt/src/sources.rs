@@ -123,6 +123,8 @@ pub(crate) struct Source {
     closed: u8,
     /// All that there will ever be to read is there, see [`Source::has_all`].
     has_all: bool,
+    /// An urgent byte was reported, and no read has come to the end of what there is since: a read may end at it.
+    has_mark: bool,
     tick: u32,
     /// Times it was said to be ready since somebody last tried an operation.
     ignored: u32,
@@ -201,6 +203,7 @@ impl Sources {
             ready,
             closed: 0,
             has_all: false,
+            has_mark: false,
             tick: 0,
             ignored: 0,
             waiters: Default::default(),
@@ -296,6 +299,14 @@ impl Source {
         (self.ignored == SPIN_LIMIT).then_some(self.fd)
     }
 
+    /// Whether a read may give less than there is because of an urgent byte. An engine that
+    /// [watches](crate::engine::ShortReads::Watched) for one knows: what has come since the last report is going to
+    /// be reported, and the tick with it.
+    #[inline]
+    pub fn has_mark(&self) -> bool {
+        self.has_mark
+    }
+
     /// A stream has given all it had, or taken all it could.
     #[inline]
     pub fn drained(&mut self, direction: Direction, tick: u32) {
@@ -310,18 +321,22 @@ impl Source {
     pub fn clear(&mut self, direction: Direction, tick: u32) {
         self.ignored = 0;
         if self.tick == tick {
-            self.has_all &= direction != Direction::Read;
+            let others = direction != Direction::Read;
+            self.has_all &= others;
+            self.has_mark &= others;
             self.closed &= !direction.bit();
             self.ready &= !direction.bit();
         }
     }
 
-    /// Somebody waits for a direction; returns the interest to tell the poller, if it is another. The waker is taken,
-    /// and the one that it replaces is left in its place, to be dropped when nothing is borrowed.
+    /// Somebody waits for a direction, in which something `urgent` is watched too; returns the interest to tell the
+    /// poller, if it is another. The poller looks at the descriptor anew then. The waker is taken, and the one that it
+    /// replaces is left in its place, to be dropped when nothing is borrowed.
     #[inline]
     pub fn wait(
         &mut self,
         direction: Direction,
+        urgent: Interest,
         name: u32,
         waker: &mut Option<Waker>,
     ) -> Option<Interest> {
@@ -337,7 +352,9 @@ impl Source {
                 Some(_) => *waker = self.wait_too(direction, name, new),
             }
         }
-        let wanted = direction.interest() & self.allowed;
+        // A mark that is known need not be watched for until it is passed.
+        let urgent = if self.has_mark { Interest::NONE } else { urgent };
+        let wanted = (direction.interest() | urgent) & self.allowed;
         if self.interest.contains(wanted) {
             return None;
         }
@@ -432,8 +449,8 @@ impl Source {
     }
 
     /// What was read for who waits, and whom to wake. An outcome of less than was wanted says that there was no
-    /// more then.
-    pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>) -> Woken {
+    /// more then, unless there is `more`.
+    pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>, more: bool) -> Woken {
         let (tick, wanted) = (self.tick, self.asked as usize);
         // Somebody has read it meanwhile, and waits on.
         let goes_on = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
@@ -441,7 +458,7 @@ impl Source {
         let is_end = matches!(&outcome, Ok(bytes) if bytes.is_empty());
         if goes_on {
             self.clear(Direction::Read, tick);
-        } else if !is_end && outcome.as_ref().is_ok_and(|bytes| bytes.len() < wanted) {
+        } else if !is_end && !more && outcome.as_ref().is_ok_and(|bytes| bytes.len() < wanted) {
             self.drained(Direction::Read, tick);
         }
         if let Some(fetched) = &self.fetched {
@@ -544,6 +561,7 @@ impl Source {
                 reported |= direction.bit();
             }
         }
+        self.has_mark |= readiness.contains(Readiness::PRIORITY);
         if readiness.contains(Readiness::READ_CLOSED) {
             self.closed |= Direction::Read.bit();
         }
@@ -567,6 +585,10 @@ impl Source {
             let is_reported = reported & direction.bit() != 0;
             if self.waiters[direction as usize].is_some() {
                 wanted |= direction.interest() & self.allowed;
+                if direction == Direction::Read && !self.has_mark {
+                    // What was watched for with it.
+                    wanted |= self.interest & Interest::PRIORITY;
+                }
                 if is_reported {
                     self.take_waiters(direction, &mut outcome.woken);
                 }

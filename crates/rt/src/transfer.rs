@@ -8,11 +8,15 @@
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, ready};
 
-use crate::link::After;
+use superpoll::call;
+
+use crate::fetch::AT_MOST;
+use crate::link::{After, Link};
 use crate::sources::Direction;
-use crate::sys::transfer;
+use crate::sys::{buffer, transfer};
 use crate::tie::{Tie, Tied};
 
 /// How often a refused call is repeated at once because both sides are ready after all.
@@ -77,14 +81,18 @@ pub fn poll_splice(
                 source_link.acted();
                 target_link.acted();
                 if moved > 0 {
-                    source_link.finish(Direction::Read, source_tick, After::Ready);
-                    target_link.finish(Direction::Write, target_tick, After::Ready);
+                    source_link.finish(source, Direction::Read, source_tick, After::Ready);
+                    target_link.finish(target, Direction::Write, target_tick, After::Ready);
                 }
                 return Poll::Ready(Ok(moved));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let (readable, writable) = transfer::ready(source, target)?;
+                if readable && call::is_at_mark(source) {
+                    read_over_mark(source, source_link, length)?;
+                    continue;
+                }
                 if !readable {
                     source_link.clear(Direction::Read, source_tick);
                 }
@@ -97,6 +105,22 @@ pub fn poll_splice(
     }
     cx.waker().wake_by_ref();
     Poll::Pending
+}
+
+/// `splice(2)` does not pass an urgent byte of TCP, though what is behind it is reported: a read leaves that byte out,
+/// and what it takes of the stream comes first from then on.
+#[cold]
+fn read_over_mark(source: BorrowedFd<'_>, link: &Link, length: usize) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(length.clamp(1, AT_MOST));
+    match buffer::read_to_vec(source, &mut bytes) {
+        Ok(0) => Ok(()),
+        Ok(_) => {
+            link.put_back(Ok(bytes));
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends up to `length` bytes of a file from an offset (`sendfile(2)`) and says how many: what there is

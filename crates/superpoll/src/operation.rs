@@ -54,4 +54,7 @@ pub struct Completion {
     pub buffer: Vec<u8>,
     /// How many bytes were read or written; of a read zero is the end.
     pub outcome: io::Result<usize>,
+    /// Of a receive that gave less than it could have: whether there may be more, because the kernel says that there is
+    /// or does not say (it does of TCP since Linux 5.19). A receive ends early at an urgent byte, for example.
+    pub more: bool,
 }

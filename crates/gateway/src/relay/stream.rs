@@ -350,7 +350,13 @@ impl End for Stream {
         length: usize,
     ) -> Poll<io::Result<usize>> {
         self.set_reading(Reading::Watched);
-        let from = |stream: BorrowedFd<'_>| splice(stream, pipe, length);
+        let from = |stream: BorrowedFd<'_>| match splice(stream, pipe, length) {
+            // It would stay there: what is behind an urgent byte has to be copied.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && call::is_at_mark(stream) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
+            outcome => outcome,
+        };
         either!(self, stream => stream.poll_perform(cx, Direction::Read, |socket| from(socket.as_fd())))
     }
 

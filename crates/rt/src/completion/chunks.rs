@@ -12,11 +12,10 @@ use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead};
 use superpoll::operation::{Gain, Operation, Provided};
 
+use super::Socket;
 use super::many::{Many, Next};
-use super::{Socket, sealed::Sealed};
 use crate::engine::{self, Engine};
 use crate::fetch::AT_MOST;
-use crate::link::After;
 use crate::operations::{is_to_be_repeated, poll_turn};
 use crate::sources::Direction;
 use crate::sys::buffer;
@@ -175,8 +174,7 @@ impl<'a, S: Socket> Chunks<'a, S> {
             let done = buffer::read_to_vec(tie.fd, &mut memory);
             let chunk = Chunk::new(Bytes::Own(memory));
             let done = done?;
-            let short = <S as Sealed>::SHORT_MEANS_BLOCKED;
-            Ok((chunk, if short { After::of(done, asked) } else { After::Ready }))
+            Ok((chunk, super::after_read::<S>(done, asked)))
         }));
         self.ended = matches!(&outcome, Ok(chunk) if chunk.is_empty());
         Poll::Ready((!self.ended).then_some(outcome))

@@ -55,6 +55,7 @@ use std::future::poll_fn;
 use std::io;
 
 use crate::async_fd::AsyncFd;
+use crate::link::After;
 use crate::net::unix::UnixStream;
 use crate::net::{StreamSocket, TcpStream};
 use crate::operations::poll_turn;
@@ -114,6 +115,15 @@ ends! {
     AsyncFd<std::process::ChildStderr>: false, true, Source;
     AsyncFd<io::PipeWriter>: false, true, Sink;
     AsyncFd<std::process::ChildStdin>: false, true, Sink;
+}
+
+/// What a read says of its source.
+fn after_read<S: Sealed>(done: usize, asked: usize) -> After {
+    match (S::SHORT_MEANS_BLOCKED, S::SOCKET) {
+        (false, _) => After::Ready,
+        (true, true) => After::of(done, asked),
+        (true, false) => After::of_pipe(done, asked),
+    }
 }
 
 /// Lets other tasks run first, if this one has done enough.

@@ -8,7 +8,7 @@ use superpoll::operation::{Gain, Operation};
 
 use super::{Socket, Source, turn};
 use crate::async_fd;
-use crate::link::{After, Link};
+use crate::link::Link;
 use crate::operations::{UnderWay, is_to_be_repeated};
 use crate::sources::Direction;
 use crate::sys::buffer;
@@ -89,8 +89,7 @@ async fn by_readiness<S: Source>(tie: Tie<'_>, buffer: &mut Vec<u8>) -> io::Resu
         }
         tie.link.poll(cx, tie.fd, Direction::Read, || {
             let done = buffer::read_to_vec(tie.fd, buffer)?;
-            let short = S::SHORT_MEANS_BLOCKED;
-            Ok((done, if short { After::of(done, asked) } else { After::Ready }))
+            Ok((done, super::after_read::<S>(done, asked)))
         })
     })
     .await

@@ -50,7 +50,7 @@ pub struct TcpStream {
 
 impl TcpStream {
     pub(crate) fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
-        TcpStream { fd: AsyncFd::nonblocking(stream), closing: Closing }
+        TcpStream { fd: AsyncFd::stream(stream), closing: Closing }
     }
 
     /// Connects to the first address that accepts, one after the other.

@@ -24,9 +24,13 @@ const WRITE: Direction = Direction::Write;
 fn a_report_makes_ready_and_wakes_who_waits_for_it() {
     let mut source = source(Mode::Auto);
     assert_eq!(source.try_now(READ), None);
-    assert_eq!(source.wait(READ, NOBODY, &mut waker()), None, "it is watched already");
+    assert_eq!(
+        source.wait(READ, Interest::NONE, NOBODY, &mut waker()),
+        None,
+        "it is watched already"
+    );
     let wider = Interest::READABLE | Interest::READ_CLOSED | Interest::WRITABLE;
-    assert_eq!(source.wait(WRITE, NOBODY, &mut waker()), Some(wider));
+    assert_eq!(source.wait(WRITE, Interest::NONE, NOBODY, &mut waker()), Some(wider));
     let outcome = source.report(Readiness::READABLE);
     assert!(outcome.woken.first.is_some() && outcome.woken.more.is_empty());
     assert!(source.waiters[READ as usize].is_none() && source.waiters[WRITE as usize].is_some());
@@ -100,7 +104,7 @@ fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
     assert!(!source.has_all(), "it was none");
     // What is urgent and nobody's is not watched for ever, and from then on nothing is sure.
     let mut source = asking();
-    source.wait(READ, NOBODY, &mut waker());
+    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
     source.report(Readiness::PRIORITY);
     let narrow = source.report(Readiness::PRIORITY).narrow;
     assert_eq!(narrow, Some(Interest::READABLE | Interest::READ_CLOSED));
@@ -111,12 +115,15 @@ fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
 #[test]
 fn a_direction_is_given_up_when_it_was_reported_twice_to_nobody() {
     let mut source = source(Mode::Auto);
-    source.wait(READ, NOBODY, &mut waker());
+    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
     let read = Interest::READABLE | Interest::READ_CLOSED;
-    source.wait(WRITE, NOBODY, &mut waker());
+    source.wait(WRITE, Interest::NONE, NOBODY, &mut waker());
     source.report(Readiness::WRITABLE);
     assert_eq!(source.report(Readiness::WRITABLE).narrow, Some(read));
-    assert_eq!(source.wait(WRITE, NOBODY, &mut waker()), Some(read | Interest::WRITABLE));
+    assert_eq!(
+        source.wait(WRITE, Interest::NONE, NOBODY, &mut waker()),
+        Some(read | Interest::WRITABLE)
+    );
     // Tried in between: somebody takes care of it.
     source.report(Readiness::READABLE);
     source.try_now(READ);
@@ -129,9 +136,9 @@ fn a_direction_is_given_up_when_it_was_reported_twice_to_nobody() {
 #[test]
 fn an_exclusive_registration_asks_for_nothing_the_kernel_refuses() {
     let mut source = source(Mode::Exclusive);
-    assert_eq!(source.wait(READ, NOBODY, &mut waker()), None);
+    assert_eq!(source.wait(READ, Interest::NONE, NOBODY, &mut waker()), None);
     let both = Interest::READABLE | Interest::WRITABLE;
-    assert_eq!(source.wait(WRITE, NOBODY, &mut waker()), Some(both));
+    assert_eq!(source.wait(WRITE, Interest::NONE, NOBODY, &mut waker()), Some(both));
     source.report(Readiness::READABLE);
     assert_eq!(source.report(Readiness::READABLE).narrow, Some(Interest::WRITABLE));
 }
@@ -139,8 +146,8 @@ fn an_exclusive_registration_asks_for_nothing_the_kernel_refuses() {
 #[test]
 fn a_refusal_is_told_once_and_wakes_all() {
     let mut source = source(Mode::Auto);
-    source.wait(READ, NOBODY, &mut waker());
-    source.wait(WRITE, NOBODY, &mut waker());
+    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
+    source.wait(WRITE, Interest::NONE, NOBODY, &mut waker());
     let woken = source.refuse(io::ErrorKind::StorageFull.into());
     assert_eq!((woken.first.is_some(), woken.more.len()), (true, 1));
     assert!(source.try_now(READ).is_some() && source.try_now(WRITE).is_some());
@@ -154,7 +161,7 @@ fn a_hand_over_wakes_who_waits_and_is_remembered_for_who_does_not() {
     assert!(source.hand_over(READ).is_none());
     let tick = source.try_now(READ).unwrap();
     source.clear(READ, tick);
-    source.wait(READ, NOBODY, &mut waker());
+    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
     assert!(source.hand_over(READ).unwrap().first.is_some());
     assert!(source.hand_over(READ).is_none(), "nobody is left");
 }
@@ -165,10 +172,10 @@ fn who_gives_up_leaves_the_others_waiting() {
         let mut source = source(Mode::Auto);
         // Two waits of one task, and somebody by hand, twice.
         for name in [1, 2, NOBODY] {
-            source.wait(READ, name, &mut waker());
-            source.wait(READ, name, &mut waker());
+            source.wait(READ, Interest::NONE, name, &mut waker());
+            source.wait(READ, Interest::NONE, name, &mut waker());
         }
-        source.wait(WRITE, gone, &mut waker());
+        source.wait(WRITE, Interest::NONE, gone, &mut waker());
         assert_eq!(source.more.len(), 2);
         assert!(source.give_up(READ, gone).is_some());
         assert!(source.give_up(READ, gone).is_none());
@@ -188,7 +195,7 @@ fn who_gives_up_leaves_the_others_waiting() {
 fn wanting(name: u32) -> (Source, Arc<Fetched>) {
     let mut source = source(Mode::Auto);
     let fetched = Arc::default();
-    source.wait(READ, name, &mut waker());
+    source.wait(READ, Interest::NONE, name, &mut waker());
     source.want(10, &fetched, 1);
     (source, fetched)
 }
@@ -202,7 +209,7 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
         assert!(outcome.is_fetchable && outcome.woken.first.is_none());
         assert!(!source.report(Readiness::READABLE).is_fetchable, "it is noted already");
         assert_eq!(source.fetch(1).ok(), Some(10));
-        assert!(source.put(Ok(vec![0; bytes])).first.is_some());
+        assert!(source.put(Ok(vec![0; bytes]), false).first.is_some());
         assert_eq!(fetched.take_all().len(), bytes);
         assert_eq!(source.try_now(READ).is_some(), is_ready, "{bytes}");
     }
@@ -210,12 +217,12 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
     let (mut source, fetched) = wanting(NOBODY);
     source.report(Readiness::READABLE);
     assert_eq!(source.fetch(1).ok(), Some(10));
-    assert!(source.put(blocked()).first.is_none() && !fetched.is_full());
+    assert!(source.put(blocked(), false).first.is_none() && !fetched.is_full());
     assert!(source.try_now(READ).is_none() && source.waiters[READ as usize].is_some());
     assert!(source.report(Readiness::READABLE).is_fetchable, "the next arrival is heard of");
     // The end is found by who waits, and so is what is more than bytes.
     assert_eq!(source.fetch(1).ok(), Some(10));
-    assert!(source.put(Ok(Vec::new())).first.is_some() && !fetched.is_full());
+    assert!(source.put(Ok(Vec::new()), false).first.is_some() && !fetched.is_full());
     let (mut source, _) = wanting(NOBODY);
     let both = Readiness::READABLE | Readiness::HANG_UP;
     source.report(Readiness::READABLE);
@@ -227,11 +234,11 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
 fn who_waits_for_less_than_bytes_is_woken_instead() {
     let (mut source, _) = wanting(1);
     source.report(Readiness::READABLE);
-    source.wait(READ, 2, &mut waker());
+    source.wait(READ, Interest::NONE, 2, &mut waker());
     assert!(source.fetch(1).is_err_and(|woken| woken.more.len() == 1), "both");
     let (mut source, _) = wanting(1);
     source.report(Readiness::READABLE);
-    source.wait(READ, 2, &mut waker());
+    source.wait(READ, Interest::NONE, 2, &mut waker());
     source.want(5, &Arc::default(), 1);
     source.give_up(READ, 1);
     assert!(source.fetch(1).is_err_and(|woken| woken.first.is_some()), "who is left");

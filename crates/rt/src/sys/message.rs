@@ -45,6 +45,8 @@ pub(crate) struct Received {
     /// There was control data for which there was no room (`MSG_CTRUNC`).
     pub control_truncated: bool,
     pub fds: Vec<OwnedFd>,
+    /// Something came along, be it descriptors or credentials: a read of a stream ends where that changes.
+    pub has_control: bool,
 }
 
 /// Reads from a stream; says whether there were descriptors with it, which are lost. At such a place
@@ -78,6 +80,7 @@ pub(crate) fn receive(
     let mut fds = Vec::new();
     // SAFETY: the kernel has filled the control data and said in the message how long it is.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    let has_control = !header.is_null();
     while !header.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give headers that lie within the control data.
         let (level, kind, long) =
@@ -101,6 +104,7 @@ pub(crate) fn receive(
         truncated: message.msg_flags & libc::MSG_TRUNC != 0,
         control_truncated: message.msg_flags & libc::MSG_CTRUNC != 0,
         fds,
+        has_control,
     })
 }
 

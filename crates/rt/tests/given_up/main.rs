@@ -200,7 +200,7 @@ fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
                 }};
             }
             // Enough of TCP, which alone an engine reads ahead.
-            match if number < 5 { 0 } else { random.below(3) } {
+            match if number < 5 { 0 } else { random.below(4) } {
                 0 => {
                     let address = listener.local_addr().unwrap();
                     let client = superpoll_rt::net::TcpStream::connect(address).await.unwrap();

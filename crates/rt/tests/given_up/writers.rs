@@ -88,7 +88,7 @@ pub(crate) async fn write(
     mut random: Random,
 ) {
     let (mut at, mut mark) = (0, None);
-    let marks = random.below(2) == 2;
+    let marks = random.below(2) == 0;
     while at < total {
         // One urgent byte at a time: that of a mark which is not passed becomes part of the stream when another comes.
         if marks && at > 0 && mark.is_none_or(|mark| shared.read.get() > mark) {

@@ -328,7 +328,8 @@ impl Uring {
         if arming != batch::MARK {
             return self.collect_poll(cx, completion, index, arming);
         }
-        let done = self.batch.complete(&mut cx.stats.calls, index, completion.answer);
+        let done =
+            self.batch.complete(&mut cx.stats.calls, index, completion.answer, completion.more);
         if let Some(done) = done {
             cx.events.completions.push(done);
         }

@@ -275,7 +275,9 @@ impl Bench {
         let mut found = 0;
         for completion in &some[..fetched] {
             let place = (completion.data >> 32) as u32;
-            if let Some(done) = self.batch.complete(calls, place, completion.answer) {
+            if let Some(done) =
+                self.batch.complete(calls, place, completion.answer, completion.more)
+            {
                 found += usize::from(done.outcome.is_ok_and(|count| count > 0));
                 pool.push(done.buffer);
             }

@@ -167,9 +167,15 @@ impl Batch {
         Ok(!self.is_untold())
     }
 
-    /// What has become of one, by the high half of its name and the kernel's answer.
+    /// What has become of one, by the high half of its name, the kernel's answer, and whether it says that there is more.
     #[inline]
-    pub fn complete(&mut self, calls: &mut Calls, place: u32, answer: i32) -> Option<Completion> {
+    pub fn complete(
+        &mut self,
+        calls: &mut Calls,
+        place: u32,
+        answer: i32,
+        more: bool,
+    ) -> Option<Completion> {
         let entry = self.entries.get_mut(place as usize)?;
         if entry.owner == NOBODY {
             return None;
@@ -179,7 +185,7 @@ impl Batch {
             entry.carry_out(calls)
         } else {
             entry.owner = NOBODY;
-            Some(entry.end(answer as isize))
+            Some(entry.end(answer as isize, more))
         };
         self.under_way -= 1;
         self.clear();
@@ -190,7 +196,7 @@ impl Batch {
     pub fn give_up(&mut self, error: i32) {
         for mut entry in self.entries.drain(..) {
             if entry.owner != NOBODY {
-                self.kept.push((entry.owner, entry.end(-error as isize)));
+                self.kept.push((entry.owner, entry.end(-error as isize, true)));
             }
         }
         (self.told, self.under_way) = (0, 0);
@@ -278,11 +284,12 @@ impl Entry {
                 Err(error) => break -(error.raw_os_error().unwrap_or(libc::EIO) as isize),
             }
         };
-        Some(self.end(answer))
+        // It does not tell of more.
+        Some(self.end(answer, true))
     }
 
     #[inline]
-    fn end(&mut self, answer: isize) -> Completion {
+    fn end(&mut self, answer: isize, more: bool) -> Completion {
         let mut buffer = std::mem::take(&mut self.buffer);
         let outcome = call::result(answer);
         if self.action.fills() {
@@ -290,7 +297,7 @@ impl Entry {
             // SAFETY: the kernel has written so many bytes from the front, and there is room for them.
             unsafe { buffer.set_len(filled) };
         }
-        Completion { token: self.token, buffer, outcome }
+        Completion { token: self.token, buffer, outcome, more }
     }
 }
 

@@ -219,6 +219,18 @@ pub fn receive_vectored(
     Ok((done, message.msg_flags & !libc::MSG_CMSG_CLOEXEC))
 }
 
+/// Whether the next byte of a stream socket is an urgent one (`SIOCATMARK`, `tcp(7)`). A read that comes to such a byte
+/// ends before it, whatever is behind it, and the next one leaves it out and goes on; `splice(2)` of TCP does not go on
+/// until something has been read. What has no urgent bytes is never at one.
+#[must_use]
+pub fn is_at_mark(fd: impl AsFd) -> bool {
+    const SIOCATMARK: libc::c_ulong = 0x8905;
+    let mut is_there: libc::c_int = 0;
+    // SAFETY: the kernel writes one integer, which outlives the call; what has no marks refuses.
+    unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), SIOCATMARK as _, &raw mut is_there) };
+    is_there != 0
+}
+
 /// A message without address, buffers and control data.
 #[inline(always)]
 fn empty_message() -> libc::msghdr {

@@ -81,12 +81,13 @@ pub(super) async fn receive<T: AsFd>(
                 truncated: false,
                 control_truncated: false,
                 fds: Vec::new(),
+                has_control: false,
             }));
         }
         socket.poll_with(cx, Direction::Read, |socket| {
             let asked = buffer.len();
             let received = message::receive(socket.as_fd(), &mut [IoSliceMut::new(buffer)], limit)?;
-            let ended_early = !received.fds.is_empty() || received.control_truncated;
+            let ended_early = received.has_control || received.control_truncated;
             let after = if drains && !ended_early {
                 After::of(received.length, asked)
             } else {

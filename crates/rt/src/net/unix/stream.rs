@@ -18,7 +18,7 @@ use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::link::{After, Link};
+use crate::link::{After, Link, asked};
 use crate::net::descriptor::descriptor;
 use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::stream::{StreamSocket, futures_io, sealed};
@@ -53,7 +53,7 @@ fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, After)> {
 
 impl UnixStream {
     pub(crate) fn nonblocking(stream: Inner) -> UnixStream {
-        UnixStream { fd: AsyncFd::nonblocking(stream) }
+        UnixStream { fd: AsyncFd::stream(stream) }
     }
 
     /// Two ends of a connection (`socketpair(2)`). While both are awaited on the same engine, a task that
@@ -68,8 +68,8 @@ impl UnixStream {
             .map_err(|error| error::limit("making a pair of Unix streams", error))?;
         let (here, there) = peers::pair();
         Ok((
-            UnixStream { fd: AsyncFd::linked(one.into(), Link::with_end(here)) },
-            UnixStream { fd: AsyncFd::linked(other.into(), Link::with_end(there)) },
+            UnixStream { fd: AsyncFd::linked(one.into(), Link::with_end(here).stream()) },
+            UnixStream { fd: AsyncFd::linked(other.into(), Link::with_end(there).stream()) },
         ))
     }
 
@@ -190,7 +190,7 @@ impl UnixStream {
             return outcome;
         }
         let asked = buffer.len();
-        self.fd.link().attempt(Direction::Read, || {
+        self.fd.link().attempt(self.fd.as_fd(), Direction::Read, || {
             read(self.fd.get_ref(), &mut [IoSliceMut::new(buffer)], asked)
         })
     }
@@ -201,7 +201,9 @@ impl UnixStream {
     ///
     /// `WouldBlock` if there is no room, or what `send(2)` says.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.fd.link().attempt(Direction::Write, || write(self.fd.get_ref(), bytes))
+        self.fd
+            .link()
+            .attempt(self.fd.as_fd(), Direction::Write, || write(self.fd.get_ref(), bytes))
     }
 
     passing!(drains: true, "bytes, perhaps only a part,");
@@ -252,7 +254,7 @@ impl StreamSocket for UnixStream {
         if let Some(outcome) = first.and_then(|first| self.give(first)) {
             return Poll::Ready(outcome);
         }
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
         self.fd.poll_with(cx, Direction::Read, |stream| read(stream, buffers, asked))
     }
 
