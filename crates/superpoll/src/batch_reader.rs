@@ -8,7 +8,9 @@
 //! of the back-end.
 //!
 //! A source that was reported is *due* until a read of it finds less than there was room for; so each report leads
-//! to one read, of a stream, and a report is never forgotten for want of room. Due sources are
+//! to one read, of a stream, and a report is never forgotten for want of room. A read that ends early and leaves
+//! something all the same, at an urgent byte, at descriptors or at the end of a packet, is not taken for the last one
+//! (`Ends`). Due sources are
 //! read in the order of their reports, hot ones in turn; with both, each get half the limit at
 //! least. A source owns memory only while it is read: an idle one costs its entry here and a
 //! registration.
@@ -41,7 +43,7 @@ mod wait;
 
 pub use arrivals::{Arrival, Arrivals, Outcome};
 use prices::Prices;
-use source::{NOWHERE, READS, Source};
+use source::{Ends, NOWHERE, Source, reads};
 use speculation::Speculation;
 
 /// The size of a buffer, unless another is asked for.
@@ -227,9 +229,9 @@ impl<T: AsFd> BatchReader<T> {
     /// must be non-blocking.
     ///
     /// Of records (`SOCK_SEQPACKET`) empty ones are left out, and what is beyond the
-    /// [size of a buffer](BatchReader::buffer_size) is lost. A stream is for bytes alone: the kernel ends a read at
-    /// one that was sent out of band and at descriptors that were passed along (`MSG_OOB`, `SCM_RIGHTS`), which are
-    /// not delivered, and what follows them may come with the next arrival only.
+    /// [size of a buffer](BatchReader::buffer_size) is lost. A stream is for bytes alone: what was sent out of band and
+    /// descriptors that were passed along (`MSG_OOB`, `SCM_RIGHTS`) are not delivered. The kernel ends a read there, and
+    /// what follows is read next.
     ///
     /// # Errors
     ///
@@ -237,10 +239,13 @@ impl<T: AsFd> BatchReader<T> {
     /// descriptor.
     pub fn register(&mut self, io: T) -> Result<Key, Refused<T>> {
         let admitted = descriptor::stream(io.as_fd()).and_then(|stream| {
-            let watch = Watch::new(READS).mode(Mode::Auto);
-            Ok((stream, self.poller.register(&io, watch)?))
+            let is_tcp = stream.kind == Kind::Tcp;
+            let ends = Ends::of(&self.poller, is_tcp);
+            let mode = if ends == Ends::ToldAgain { Mode::Level } else { Mode::Auto };
+            let watch = Watch::new(reads(ends)).mode(mode);
+            Ok((stream, ends, self.poller.register(&io, watch)?))
         });
-        let (stream, key) = match admitted {
+        let (stream, ends, key) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return Err(Refused { io, error }),
         };
@@ -264,6 +269,8 @@ impl<T: AsFd> BatchReader<T> {
             is_due: false,
             read_in: self.passes.wrapping_sub(1),
             in_records: stream.in_records,
+            ends,
+            has_mark: false,
             is_paused: false,
             is_ending: false,
             is_over: false,

@@ -1,13 +1,51 @@
 //! One descriptor of a batch reader, and what is known of it.
 
+use std::os::fd::AsFd;
+
 use crate::interest::Interest;
 use crate::key::Key;
 use crate::operation::Action;
 use crate::policy::Account;
+use crate::poller::Poller;
+use crate::sys::{call, descriptor};
 
 /// What is watched for reading: the end too, because it may come with the last bytes, and a read that finds less
 /// than there was room for does not show it.
-pub const READS: Interest = Interest::READABLE.with(Interest::READ_CLOSED);
+const READS: Interest = Interest::READABLE.with(Interest::READ_CLOSED);
+
+/// What is watched for reading a source.
+pub const fn reads(ends: Ends) -> Interest {
+    match ends {
+        Ends::Watched => READS.with(Interest::PRIORITY),
+        _ => READS,
+    }
+}
+
+/// How it is known whether a read that finds less than there was room for has left something: of a socket it ends at an
+/// urgent byte, of a Unix socket where descriptors came along too, and of a pipe at the end of a packet (`O_DIRECT`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ends {
+    /// It is reported again, by a level trigger.
+    ToldAgain,
+    /// An urgent byte is watched for, which costs nothing. Only TCP has no other reason.
+    Watched,
+    /// The kernel is asked whether the next byte is an urgent one, unless it has said with the read that there is nothing
+    /// more. In a ring each arrival looks like an urgent one. This is TCP, too.
+    AskedMark,
+    /// The kernel is asked how much there is.
+    Asked,
+}
+
+impl Ends {
+    pub fn of(poller: &Poller, is_tcp: bool) -> Ends {
+        match poller.backend() {
+            "uring" if is_tcp => Ends::AskedMark,
+            "uring" => Ends::Asked,
+            "epoll" | "adaptive" if is_tcp => Ends::Watched,
+            _ => Ends::ToldAgain,
+        }
+    }
+}
 
 /// No place among the hot ones.
 pub const NOWHERE: u32 = u32::MAX;
@@ -37,12 +75,29 @@ pub struct Source<T> {
     pub read_in: u32,
     /// A read that finds less than there was room for says nothing about more (`SOCK_SEQPACKET`).
     pub in_records: bool,
+    /// What else such a read may mean.
+    pub ends: Ends,
+    /// An urgent byte was reported, and no read has found nothing since.
+    pub has_mark: bool,
     pub is_paused: bool,
     /// It was reported to be near its end: it is read until that comes.
     pub is_ending: bool,
     /// Its end or a failure was delivered.
     pub is_over: bool,
     pub wants_room: bool,
+}
+
+impl<T: AsFd> Source<T> {
+    /// Whether a read that found less than there was room for may have left something. Without `more` the kernel says
+    /// of TCP that it has not.
+    pub fn may_have_left(&self, more: bool) -> bool {
+        match self.ends {
+            Ends::ToldAgain => false,
+            Ends::Watched => self.has_mark,
+            Ends::AskedMark => more && call::is_at_mark(&self.io),
+            Ends::Asked => descriptor::unread(self.io.as_fd()) > 0,
+        }
+    }
 }
 
 impl<T> Source<T> {
@@ -66,7 +121,7 @@ impl<T> Source<T> {
     /// What the poller is to watch it for.
     pub fn interest(&self) -> Interest {
         let reads = !(self.is_paused || self.is_over || self.is_hot());
-        let reading = if reads { READS } else { Interest::NONE };
+        let reading = if reads { self::reads(self.ends) } else { Interest::NONE };
         if self.wants_room { reading | Interest::WRITABLE } else { reading }
     }
 }

@@ -16,7 +16,7 @@ use crate::backend::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::key::Key;
-use crate::operation::Action;
+use crate::operation::{Action, Completion};
 use crate::sys::{call, descriptor, uring};
 
 /// Memory that is kept for later reads at most, in buffers.
@@ -200,7 +200,8 @@ impl<T: AsFd> BatchReader<T> {
             Action::Read => call::read_to_vec(&source.io, &mut buffer),
             _ => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
         };
-        self.was_read(arrivals, key, buffer, outcome);
+        // It does not tell of more.
+        self.was_read(arrivals, key, buffer, outcome, true);
         false
     }
 
@@ -213,7 +214,8 @@ impl<T: AsFd> BatchReader<T> {
         arrivals.list.reserve(completions.len());
         for completion in completions.drain(..) {
             let key = Key::from_bits(completion.token);
-            self.was_read(arrivals, key, completion.buffer, completion.outcome);
+            let Completion { buffer, outcome, more, .. } = completion;
+            self.was_read(arrivals, key, buffer, outcome, more);
         }
         self.events.completions = completions;
     }
@@ -226,6 +228,7 @@ impl<T: AsFd> BatchReader<T> {
         key: Key,
         buffer: Vec<u8>,
         outcome: io::Result<usize>,
+        more: bool,
     ) {
         let count = match outcome {
             Ok(count) if count > 0 => count,
@@ -246,7 +249,11 @@ impl<T: AsFd> BatchReader<T> {
                     self.stays(key.index());
                 }
             }
-        } else if count == buffer.capacity() || source.in_records || source.is_ending {
+        } else if count == buffer.capacity()
+            || source.in_records
+            || source.is_ending
+            || source.may_have_left(more)
+        {
             self.due.extend(source.becomes_due());
         }
         arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
@@ -290,7 +297,10 @@ impl<T: AsFd> BatchReader<T> {
             }
             Ok(_) => Outcome::End,
             Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN) => return,
+                Some(libc::EAGAIN) => {
+                    source.has_mark = false;
+                    return;
+                }
                 // It was not carried out: a signal, or the ring was another thread's.
                 Some(libc::EINTR | libc::ECANCELED) => {
                     let due = source.becomes_due();
@@ -319,6 +329,7 @@ impl<T: AsFd> BatchReader<T> {
             let Some(Some(source)) = self.sources.get_mut(index as usize) else { continue };
             let mut heats = false;
             let readable = event.readiness() != Readiness::WRITABLE;
+            source.has_mark |= event.is_priority();
             source.is_ending |= event.is_read_closed() || event.is_hang_up() || event.is_error();
             if readable && let Some(index) = source.becomes_due() {
                 self.due.push_back(index);

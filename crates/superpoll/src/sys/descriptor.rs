@@ -140,12 +140,19 @@ fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
 
 /// Whether a connection that keeps records apart has ended, after a read of nothing: an empty record reads the same.
 pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
-    let (fd, mut left): (RawFd, libc::c_int) = (fd.as_raw_fd(), 0);
-    // SAFETY: the kernel writes one integer, which outlives the call; where it cannot count, it leaves it.
-    unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut left) };
+    let left = unread(fd);
+    let fd = fd.as_raw_fd();
     let mut slot = [Slot { fd, events: libc::POLLRDHUP, revents: 0 }];
     let _ = poll::wait(&mut Calls::default(), &mut slot, Some(Duration::ZERO));
     left <= 0 && slot[0].revents != 0
+}
+
+/// How many bytes there are to read (`FIONREAD`); of TCP, up to the next urgent one. Zero where that cannot be said.
+pub fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
+    let mut left: libc::c_int = 0;
+    // SAFETY: the kernel writes one integer, which outlives the call; where it cannot count, it leaves it.
+    unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut left) };
+    left
 }
 
 /// Has reads and writes fail rather than wait.

@@ -1,6 +1,7 @@
 //! The batch reader, on every back-end.
 
 mod face;
+mod left;
 mod moves;
 mod order;
 mod places;

@@ -87,6 +87,47 @@ pub fn send_record(fd: &OwnedFd, record: &[u8]) {
     assert_eq!(sent, record.len() as isize);
 }
 
+/// Sends an urgent byte.
+pub fn send_urgent(fd: &OwnedFd) {
+    let byte = [b'!'];
+    // SAFETY: the kernel reads one byte, which outlives the call.
+    let sent = unsafe { libc::send(fd.as_raw_fd(), byte.as_ptr().cast(), 1, libc::MSG_OOB) };
+    assert_eq!(sent, 1, "{}", io::Error::last_os_error());
+}
+
+/// Sends bytes with a descriptor.
+pub fn send_with_descriptor(fd: &OwnedFd, bytes: &[u8]) {
+    let mut control = [0_u64; 8];
+    // SAFETY: zeros are a message without anything; the control data has room for a header and one descriptor, is
+    // aligned, and the kernel reads all of it before the call returns.
+    let sent = unsafe {
+        let mut part =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut message: libc::msghdr = std::mem::zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd.as_raw_fd());
+        libc::sendmsg(fd.as_raw_fd(), &raw const message, 0)
+    };
+    assert_eq!(sent, bytes.len() as isize, "{}", io::Error::last_os_error());
+}
+
+/// A pipe each read of which ends where a write did.
+pub fn packets() -> (OwnedFd, OwnedFd) {
+    let mut ends = [-1; 2];
+    let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: the kernel writes two numbers, which outlive the call.
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), flags) }, 0);
+    // SAFETY: nobody else knows of them.
+    let [reader, writer] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    (reader, writer)
+}
+
 /// What a forked child makes of a question: whether it says yes. It must not allocate before it knows that it may.
 pub fn child_says_yes(question: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child makes system calls and exits at once.
