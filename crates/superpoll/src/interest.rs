@@ -129,8 +129,9 @@ pub enum Mode {
     /// In every wait for as long as it is ready (the default).
     #[default]
     Level,
-    /// Once for each arrival, as `EPOLLET`: the caller reads or writes until `EAGAIN` or a short
-    /// count. Only back-ends that can tell an arrival from a state offer it (`epoll` and
+    /// Once for each arrival, as `EPOLLET`: the caller reads or writes until `EAGAIN`. A short count
+    /// says as much of a write, but not of a read, which ends early at an urgent byte of TCP, at
+    /// descriptors that came along, or at the end of a packet of a pipe. Only back-ends that can tell an arrival from a state offer it (`epoll` and
     /// `adaptive`, which then keeps the descriptor in epoll); the others refuse it.
     Edge,
     /// Once, after which the interest is [`Interest::NONE`] until it is modified again.

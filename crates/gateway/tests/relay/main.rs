@@ -15,6 +15,7 @@ mod ends;
 mod failures;
 mod limits;
 mod served;
+mod urgent;
 
 /// Those that this machine has.
 fn backends() -> impl Iterator<Item = BackendKind> {
