@@ -105,7 +105,7 @@ impl Poller {
         let holds_files = backend.holds_files();
         Poller {
             backend,
-            table: Table::new(shared.next_index.clone()),
+            table: Table::new(shared.names.clone()),
             stats: Stats::default(),
             delivery: Delivery::default(),
             no_events: Events::with_limit(0),

@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
@@ -20,7 +20,11 @@ use crate::key::Key;
 use crate::owned::{Owned, Rejected};
 use crate::stats::Calls;
 use crate::sys;
+use crate::table;
 use crate::waker::Sleep;
+
+/// A list of commands longer than this is not kept for the next ones.
+const KEPT_COMMANDS: usize = 1024;
 
 /// What another thread, or a dropped owner, asks of the poller.
 #[derive(Debug)]
@@ -42,7 +46,8 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub sleep: Sleep,
-    pub next_index: Arc<AtomicU32>,
+    /// What `table::name` takes names from.
+    pub names: Arc<AtomicU64>,
     pending: AtomicBool,
     queue: Mutex<Queue>,
 }
@@ -51,7 +56,7 @@ impl Shared {
     pub fn new() -> Shared {
         Shared {
             sleep: Sleep::new(),
-            next_index: Arc::new(AtomicU32::new(0)),
+            names: Arc::default(),
             pending: AtomicBool::new(false),
             queue: Mutex::new(Queue::default()),
         }
@@ -74,6 +79,10 @@ impl Shared {
         let mut queue = self.queue();
         self.pending.store(false, Ordering::Release);
         std::mem::swap(&mut queue.commands, commands);
+        if queue.commands.capacity() > KEPT_COMMANDS {
+            // That of a burst, emptied in the time before.
+            queue.commands = Vec::new();
+        }
         queue.vacant.extend(vacant);
     }
 
@@ -108,7 +117,7 @@ impl Registrar {
         let mut queue = self.0.queue();
         let key = match queue.vacant.pop() {
             Some(key) => key,
-            None => Key::new(self.0.next_index.fetch_add(1, Ordering::Relaxed), 0),
+            None => table::name(&self.0.names),
         };
         queue.commands.push(Command::Register { key, fd, watch: watch.into() });
         self.0.pending.store(true, Ordering::Release);

@@ -12,19 +12,21 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::interest::Watch;
 use crate::key::Key;
 use crate::policy::Account;
 
 mod slot;
+mod spare;
 
 pub use slot::Slot;
 use slot::{
     ALWAYS, AWAY, CHANGED, CLOSED, FOREIGN, LIVE, OWNED, PLACED, PLAIN, PRESSING, QUEUED, RENAMED,
     TOLD,
 };
+pub(crate) use spare::name;
 
 /// No place; no slot.
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -62,11 +64,16 @@ pub struct Table {
     changed: Vec<u32>,
     always: Vec<u32>,
     len: usize,
-    next_index: Arc<AtomicU32>,
+    names: Arc<AtomicU64>,
+    /// Stand in for slots that were given back, to look at and to change.
+    gone: Slot,
+    scratch: Slot,
+    /// Times in a row that changes were told while few of the slots were in use.
+    spare: usize,
 }
 
 impl Table {
-    pub(crate) fn new(next_index: Arc<AtomicU32>) -> Table {
+    pub(crate) fn new(names: Arc<AtomicU64>) -> Table {
         Table {
             slots: Vec::new(),
             by_fd: Vec::new(),
@@ -75,7 +82,10 @@ impl Table {
             changed: Vec::new(),
             always: Vec::new(),
             len: 0,
-            next_index,
+            names,
+            gone: Slot::vacant(),
+            scratch: Slot::vacant(),
+            spare: 0,
         }
     }
 
@@ -89,24 +99,22 @@ impl Table {
         self.len == 0
     }
 
-    /// The slot at an index that a back-end was given.
-    ///
-    /// # Panics
-    ///
-    /// If no slot has this index.
+    /// The slot at an index that a back-end was given; a vacant one if that has been given back since.
     #[inline]
     pub fn slot(&self, index: u32) -> &Slot {
-        &self.slots[index as usize]
+        self.slots.get(index as usize).unwrap_or(&self.gone)
     }
 
     /// The same, to change.
-    ///
-    /// # Panics
-    ///
-    /// If no slot has this index.
     #[inline]
     pub fn slot_mut(&mut self, index: u32) -> &mut Slot {
-        &mut self.slots[index as usize]
+        match self.slots.get_mut(index as usize) {
+            Some(slot) => slot,
+            None => {
+                self.scratch = Slot::vacant();
+                &mut self.scratch
+            }
+        }
     }
 
     /// The slot of a registration that exists.
@@ -133,14 +141,10 @@ impl Table {
             .filter(|slot| slot.generation == key.generation() && slot.is(LIVE))
     }
 
-    /// The key of the slot at an index.
-    ///
-    /// # Panics
-    ///
-    /// If no slot has this index.
+    /// The key of the slot at an index; one that is stale if the slot was given back.
     #[inline]
     pub fn key(&self, index: u32) -> Key {
-        Key::new(index, self.slots[index as usize].generation)
+        Key::new(index, self.slot(index).generation)
     }
 
     /// The registration of a descriptor number.
@@ -201,9 +205,10 @@ impl Table {
                 index
             }
             None => {
-                let index = self.next_index.fetch_add(1, Ordering::Relaxed);
-                self.reach(index);
-                index
+                let key = name(&self.names);
+                self.reach(key.index());
+                self.slots[key.index() as usize].generation = key.generation();
+                key.index()
             }
         };
         self.by_fd[place] = index;
@@ -279,8 +284,15 @@ impl Table {
         } else if foreign {
             self.foreign.push(key);
         } else {
-            slot.place = self.vacant;
-            self.vacant = index;
+            let first = self.vacant;
+            if self.spare > 0 && index > first && first != NOWHERE {
+                // Not to be the next one used: the table is to be shortened to before it.
+                let next = std::mem::replace(&mut self.slots[first as usize].place, index);
+                self.slots[index as usize].place = next;
+            } else {
+                slot.place = first;
+                self.vacant = index;
+            }
         }
         if self.by_fd[place] == index {
             self.by_fd[place] = NOWHERE;
@@ -442,12 +454,12 @@ mod tests {
 
     #[test]
     fn a_registrar_key_does_not_take_a_leaving_slot() {
-        let counter = Arc::new(AtomicU32::new(0));
+        let counter = Arc::new(AtomicU64::new(0));
         let mut table = Table::new(counter.clone());
         let old = table.insert(5, readable(), None);
         table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
         table.end(old.index(), false);
-        let foreign = Key::new(counter.fetch_add(1, Ordering::Relaxed), 0);
+        let foreign = name(&counter);
         assert_eq!(table.insert(5, readable(), Some(foreign)), foreign);
         assert_eq!(table.find(5), Some(foreign));
         forget(&mut table, old.index());

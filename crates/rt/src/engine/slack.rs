@@ -132,6 +132,7 @@ impl Engine {
         let mut sources = self.sources.borrow_mut();
         if is_spare(List::Sources, sources.len(), sources.places()) {
             sources.shorten();
+            self.poller.borrow_mut().shrink_to_fit();
         }
         drop(sources);
         let mut fetchable = self.fetchable.borrow_mut();

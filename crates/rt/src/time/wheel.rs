@@ -107,6 +107,8 @@ pub(crate) struct Wheel {
     fresh: u32,
     /// The first of the others that are free.
     free: u32,
+    /// Entries from here on are in the way of making the vector shorter, and used again last.
+    limit: u32,
     len: usize,
     /// Levels in use, and in each the slots in use.
     levels: u16,
@@ -123,6 +125,7 @@ impl Wheel {
             generation: 0,
             fresh: 0,
             free: NIL,
+            limit: NIL,
             len: 0,
             levels: 0,
             occupied: [0; LEVELS],
@@ -160,6 +163,7 @@ impl Wheel {
                 assert!(index < NIL, "an engine holds at most 2^32 - 1 timers");
                 let (next, prev, place) = (NIL, NIL, ASIDE);
                 let generation = self.generation;
+                self.limit = NIL;
                 self.entries.push(Entry { waker, tick, next, prev, generation, place });
                 self.fresh += 1;
                 TimerKey { index, generation }
@@ -263,6 +267,7 @@ impl Wheel {
         self.generation = removed.max().unwrap_or(0).max(self.generation);
         self.entries.shrink_to_fit();
         self.fresh = end as u32;
+        self.limit = 2 * self.len as u32 + SLOTS as u32;
         self.free = NIL;
         for (index, entry) in self.entries.iter_mut().enumerate().rev() {
             if entry.waker.is_none() {
@@ -361,9 +366,14 @@ impl Wheel {
     fn release(&mut self, index: u32) -> Option<Waker> {
         let entry = &mut self.entries[index as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        entry.next = mem::replace(&mut self.free, index);
-        self.len -= 1;
         let waker = entry.waker.take();
+        if index >= self.limit && index > self.free && self.free != NIL {
+            let next = mem::replace(&mut self.entries[self.free as usize].next, index);
+            self.entries[index as usize].next = next;
+        } else {
+            entry.next = mem::replace(&mut self.free, index);
+        }
+        self.len -= 1;
         if self.len == 0 {
             (self.free, self.fresh) = (NIL, 0);
         }

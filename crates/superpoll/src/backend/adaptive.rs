@@ -508,6 +508,12 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         }
     }
 
+    fn shrink_to_fit(&mut self, _: &mut Context<'_>) {
+        self.hot.shrink_to_fit();
+        self.candidates.shrink_to_fit();
+        self.retrigger.shrink_to_fit();
+    }
+
     fn costs(&self) -> Option<&Costs> {
         Some(&self.world.costs)
     }

@@ -58,6 +58,12 @@ impl Array {
         }
     }
 
+    /// Gives memory back that is not needed.
+    pub fn shrink_to_fit(&mut self) {
+        self.slots.shrink_to_fit();
+        self.indices.shrink_to_fit();
+    }
+
     /// Sets the back-end's own descriptor; negative for none.
     pub fn set_own(&mut self, fd: RawFd) {
         self.slots[OWN].fd = fd;

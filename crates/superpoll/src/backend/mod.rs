@@ -238,6 +238,11 @@ pub trait Backend: Send {
     /// The heap it uses.
     fn memory(&self) -> Memory;
 
+    /// Gives memory back that it does not need for the registrations that there are.
+    fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
     /// The costs it places by, if it places by cost.
     fn costs(&self) -> Option<&crate::costs::Costs> {
         None

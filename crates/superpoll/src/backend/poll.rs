@@ -132,6 +132,10 @@ impl Backend for Poll {
     fn memory(&self) -> Memory {
         self.array.memory()
     }
+
+    fn shrink_to_fit(&mut self, _: &mut Context<'_>) {
+        self.array.shrink_to_fit();
+    }
 }
 
 #[cfg(test)]

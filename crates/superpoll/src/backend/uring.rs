@@ -532,6 +532,12 @@ impl Backend for Uring {
             + self.lasting.memory();
         Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
+
+    fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {
+        self.again.shrink_to_fit();
+        self.found.shrink_to_fit();
+        self.lasting.shrink_to_fit(&mut cx.stats.calls, &mut self.ring);
+    }
 }
 
 #[cfg(test)]

@@ -51,6 +51,20 @@ impl Poller {
         self.commands = commands;
     }
 
+    /// Gives memory back that was needed while there were more registrations. A poller does so by itself when at least
+    /// three quarters of its slots have been vacant for some hundreds of waits with changes, and when it is
+    /// [flushed](Poller::flush); this is for one that waits without changes, and takes as long as looking at each
+    /// slot once. Keys stay as they are, and those of ended registrations stale: memory is given back from behind
+    /// the last slot that is in use.
+    pub fn shrink_to_fit(&mut self) {
+        self.table.shorten();
+        let (backend, mut cx) = self.split();
+        backend.shrink_to_fit(&mut cx);
+        self.commands.shrink_to_fit();
+        self.told_ready.shrink_to_fit();
+        self.refusals.shrink_to_fit();
+    }
+
     fn insert_foreign(&mut self, key: Key, fd: RawFd, watch: Watch) {
         let refusal = match self.table.find(fd) {
             Some(key) => Some(Error::AlreadyRegistered { fd, key }),
@@ -92,12 +106,17 @@ impl Poller {
     /// dropped owners included. It moves the cost. With `uring`, which holds what it watches open, the peer of
     /// a descriptor that its owner has closed learns of that with the next wait, or with this.
     ///
+    /// If few of the poller's slots are in use it [shrinks](Poller::shrink_to_fit) as well.
+    ///
     /// With a babysitter it also asks what is ready there, and waits for the answer, for at most a second: a wait
     /// that follows sees all that was ready before.
     pub fn flush(&mut self) {
         self.settle();
         let (backend, mut cx) = self.split();
         backend.catch_up(&mut cx);
+        if self.table.is_spare() {
+            self.shrink_to_fit();
+        }
         self.rest();
     }
 
@@ -131,6 +150,9 @@ impl Poller {
             }
         }
         self.table.recycle_changed(changed);
+        if self.table.is_spare_for_long() {
+            self.shrink_to_fit();
+        }
     }
 
     /// Has the back-end agree with a slot; refuses the registration if it cannot.

@@ -177,6 +177,11 @@ impl Buffers {
         }
     }
 
+    /// Whether none is in use, and the kernel has taken none that no completion has told of.
+    pub fn is_whole(&self) -> bool {
+        self.available == self.total
+    }
+
     /// How many the kernel may have left.
     pub fn available(&self) -> u16 {
         self.available

@@ -522,6 +522,25 @@ impl Lasting {
         }
     }
 
+    /// Gives memory back that nothing under way needs, the provided buffers included if all of them have come back.
+    pub fn shrink_to_fit(&mut self, calls: &mut Calls, ring: &mut Ring) {
+        for list in [&mut self.waiting, &mut self.starved] {
+            list.shrink_to_fit();
+        }
+        self.done.shrink_to_fit();
+        if !self.is_idle() || ring.is_forked() || ring.is_elsewhere() {
+            return;
+        }
+        self.heads = Vec::new();
+        let is_whole = |buffers: &mut Buffers| {
+            buffers.take_back();
+            buffers.is_whole()
+        };
+        if let Some(buffers) = self.buffers.take_if(is_whole) {
+            buffers.forget(calls, ring);
+        }
+    }
+
     /// Heap in use, without the memory of operations.
     pub fn memory(&self) -> usize {
         self.places.capacity() * size_of::<Place>()

@@ -269,6 +269,27 @@ fn a_shortened_wheel_keeps_its_timers_and_no_key_comes_again() {
     assert_eq!(stage.wheel.len(), 102);
 }
 
+#[test]
+fn a_timer_that_is_made_anew_again_and_again_does_not_keep_the_last_place() {
+    let mut stage = Stage::new();
+    let keys: Vec<TimerKey> = (0..1000).map(|number| stage.insert(number, SECOND)).collect();
+    for &key in &keys[1..999] {
+        stage.wheel.cancel(key).unwrap();
+    }
+    let mut churn = keys[999];
+    stage.wheel.shorten();
+    assert_eq!(stage.wheel.places(), 1000);
+    // One is there at any time.
+    for number in 0..10 {
+        let next = stage.insert(number, SECOND);
+        stage.wheel.cancel(churn).unwrap();
+        churn = next;
+    }
+    stage.wheel.shorten();
+    assert!(stage.wheel.places() <= 4, "{}", stage.wheel.places());
+    assert_eq!(stage.wheel.len(), 2);
+}
+
 /// What is done to the wheel. Timers are chosen by number, modulo how many there ever were.
 #[derive(Clone, Debug)]
 enum Step {
