@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use superpoll::BackendKind;
 
+mod program;
+
+use program::{program, superpoll};
+
 const BACKENDS: [BackendKind; 5] = [
     BackendKind::Select,
     BackendKind::Poll,
@@ -17,7 +21,7 @@ const BACKENDS: [BackendKind; 5] = [
 ];
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     command.arg("proxy").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -91,8 +95,9 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
             server.read_exact(&mut bytes).unwrap();
             assert_eq!(&bytes, b"last");
         }
-        // One that came while it was ending may have been taken, and waits there to be accepted.
-        drop(listener);
+        // Some that came while it was ending may have been taken, and wait to be accepted, or are still on their way:
+        // without a listener they would be refused, of which the relay tells.
+        thread::spawn(move || listener.incoming().for_each(drop));
         drop(pairs);
         assert!(child.wait().unwrap().success(), "{backend:?}");
         let mut errors = String::new();
@@ -155,7 +160,7 @@ fn out_of_descriptors_clients_are_closed_others_go_on_and_nothing_spins() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap().to_string();
     for backend in BACKENDS.into_iter().filter(|backend| backend.is_available()) {
-        let mut limited = Command::new("sh");
+        let mut limited = program("sh");
         limited.args(["-c", "ulimit -n 40; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_superpoll")]);
         limited.args([
             "proxy",

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::program::program;
 use crate::record::{check_record, json, positive};
 use crate::start::{refused, run, succeed, superpoll};
 
@@ -98,8 +99,7 @@ fn an_experiment_that_cannot_be_run_costs_its_own_part_only() {
         "ulimit -n 100 && exec {} lab all --quick --only ring,timers",
         env!("CARGO_BIN_EXE_superpoll")
     );
-    let output =
-        Command::new("sh").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+    let output = program("sh").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{errors}");
     assert!(errors.contains("ring failed: ") && errors.contains("descriptors"), "{errors}");

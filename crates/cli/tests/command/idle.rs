@@ -1,9 +1,8 @@
 //! `lab idle`.
 
-use std::process::Command;
-
 use serde_json::Value;
 
+use crate::program::program;
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{refused, succeed};
 
@@ -52,7 +51,7 @@ fn lab_idle_climbs_until_descriptors_are_used_up() {
         env!("CARGO_BIN_EXE_superpoll")
     );
     let output =
-        Command::new("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+        program("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("ended by") && text.contains("descriptors"), "{text}");

@@ -13,6 +13,8 @@ mod idle;
 mod latency;
 mod mix;
 mod models;
+#[path = "../program/mod.rs"]
+mod program;
 mod record;
 mod refusals;
 mod registrations;

@@ -1,9 +1,8 @@
 //! `lab models`.
 
-use std::process::Command;
-
 use serde_json::Value;
 
+use crate::program::program;
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, refused, run, succeed};
 
@@ -70,7 +69,7 @@ fn lab_models_makes_up_for_a_full_queue_of_signals() {
         SMALL.join(" ")
     );
     let output =
-        Command::new("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+        program("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let record = json(&folder.path().join("x"));
     assert_eq!(record["parameters"]["signal_queue"], 5);

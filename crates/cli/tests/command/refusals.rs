@@ -1,7 +1,6 @@
 //! What cannot be done or makes no sense, and how it is said.
 
-use std::process::Command;
-
+use crate::program::program;
 use crate::record::{check_record, json};
 use crate::start::{SMALL, refused, run, superpoll};
 
@@ -77,8 +76,7 @@ fn more_descriptors_than_the_limit_allows_are_cut_down_and_said_so() {
          --json x --quick --seconds 0.1 --repetitions 1",
         env!("CARGO_BIN_EXE_superpoll")
     );
-    let output =
-        Command::new("sh").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+    let output = program("sh").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("may open 200") && errors.contains("ulimit"), "{errors}");

@@ -3,17 +3,14 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+
+use crate::program::program;
 
 /// Options of every experiment that keep it short.
 pub const SMALL: [&str; 5] = ["--quick", "--seconds", "0.1", "--repetitions", "1"];
 
-/// The command, with the choice of the back-end left to it.
-pub fn superpoll() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
-    command.env_remove("SUPERPOLL_BACKEND");
-    command
-}
+pub use crate::program::superpoll;
 
 /// Runs it in a folder.
 pub fn run(folder: &Path, arguments: &[&str]) -> Output {
@@ -49,8 +46,8 @@ pub fn limited(folder: &Path, tasks: usize, arguments: &str) -> Output {
     std::fs::set_permissions(folder, everybody).unwrap();
     // The folder that it was built in may not be open to others.
     std::fs::copy(superpoll().get_program(), folder.join("superpoll")).unwrap();
-    let mut command = Command::new("bash");
-    command.env_remove("SUPERPOLL_BACKEND").current_dir(folder);
+    let mut command = program("bash");
+    command.current_dir(folder);
     command.args(["-c", &format!("ulimit -u {tasks} && exec ./superpoll {arguments}")]);
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         // Each caller another one, since limits are of all processes of a user.

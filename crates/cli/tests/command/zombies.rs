@@ -1,9 +1,8 @@
 //! `lab zombies`.
 
-use std::process::Command;
-
 use serde_json::Value;
 
+use crate::program::program;
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, refused, succeed};
 
@@ -82,7 +81,7 @@ fn lab_zombies_shares_more_than_a_process_may_have_among_several() {
         SMALL.join(" ")
     );
     let output =
-        Command::new("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+        program("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let record = json(&folder.path().join("x"));
     for subject in ["raw-epoll", "superpoll-rt-adaptive", "raw-epoll-http", "gateway-adaptive"] {

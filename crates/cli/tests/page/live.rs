@@ -2,15 +2,16 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::json;
 
 use crate::browser::{Running, Tab, browser};
+use crate::program::superpoll;
 
 /// A server on a port of the kernel's choice, and that port.
 fn serve() -> (Running, u16) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_superpoll"))
+    let mut child = superpoll()
         .args(["serve", "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()

@@ -4,4 +4,6 @@
 
 mod browser;
 mod live;
+#[path = "../program/mod.rs"]
+mod program;
 mod report;

@@ -1,10 +1,9 @@
 //! The report of the laboratory.
 
-use std::process::Command;
-
 use serde_json::json;
 
 use crate::browser::{Tab, browser};
+use crate::program::superpoll;
 
 #[test]
 fn the_report_fits_any_width_is_readable_by_day_and_night_and_asks_for_nothing() {
@@ -20,7 +19,7 @@ fn the_report_fits_any_width_is_readable_by_day_and_night_and_asks_for_nothing()
         &["registrations", "--total", "16", "--kind", "pipe"],
         &["timers", "--timers", "50,500", "--ending", "10"],
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_superpoll"))
+        let output = superpoll()
             .current_dir(folder.path())
             .arg("lab")
             .args(experiment)

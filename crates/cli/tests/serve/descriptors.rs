@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Duration;
 
+use crate::program::program;
 use crate::stage::{Server, Site, backends, get, ticks};
 
 /// A connection that has been answered, unless it is closed at once.
@@ -31,7 +31,7 @@ fn reach(server: &Server) -> Option<TcpStream> {
 fn clients_are_shed_nothing_spins_and_the_service_goes_on() {
     let site = Site::new();
     for backend in backends() {
-        let mut command = Command::new("sh");
+        let mut command = program("sh");
         command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_superpoll")]);
         command.args(["serve", site.www().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
         command.args(["--backend", backend.name()]);

@@ -9,7 +9,10 @@ mod descriptors;
 mod ending;
 mod load;
 mod logs;
+mod pauses;
 mod peers;
+#[path = "../program/mod.rs"]
+mod program;
 mod refusals;
 mod reload;
 mod stage;

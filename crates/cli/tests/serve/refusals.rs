@@ -1,12 +1,12 @@
 //! What cannot be served, and how it is said: one line, and an exit status that says so.
 
 use std::net::TcpListener;
-use std::process::Command;
 
+use crate::program::superpoll;
 use crate::stage::{Server, Site};
 
 fn refused(site: &Site, arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     command.arg("serve").args(arguments).current_dir(site.path("."));
     let output = command.output().unwrap();
     let line = String::from_utf8(output.stderr).unwrap();
@@ -103,7 +103,7 @@ fn a_wrong_configuration_is_told_with_its_place() {
 fn each_mistake_is_a_line_of_its_own() {
     let site = Site::new();
     site.write("wrong.toml", "[timeouts]\nheader = \"long\"\nbody = \"longer\"\n");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     let output = command
         .args(["serve", "--check", "-c", "wrong.toml"])
         .current_dir(site.path("."))
@@ -129,7 +129,7 @@ fn a_right_configuration_is_checked_without_being_served() {
          [[hosts]]\n[[hosts.routes]]\nfiles = {{ root = \"www\" }}\n[access_log]\npath = \"log\"\n"
     );
     let path = site.write("right.toml", &text);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     let output = command.args(["serve", "--check", "-c"]).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.stdout, b"superpoll: the configuration is right\n");

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use superpoll::BackendKind;
 use tempfile::TempDir;
 
+use crate::program::superpoll;
+
 /// How long anything may take before it counts as never.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -83,7 +85,7 @@ pub struct Server {
 impl Server {
     /// Starts it with arguments, of which one listener follows.
     pub fn start(arguments: &[&str]) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        let mut command = superpoll();
         command.arg("serve").args(arguments);
         Server::of(command, 1)
     }
@@ -97,7 +99,7 @@ impl Server {
 
     /// Starts it with a configuration that has so many listeners.
     pub fn configured(path: &Path, listeners: usize) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        let mut command = superpoll();
         command.args(["serve", "-c"]).arg(path);
         Server::of(command, listeners)
     }

@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::program::{program, superpoll};
 use crate::stage::{PATIENCE, Server, Site, get};
 
 /// The command with `listeners` as the service manager passes them: descriptors from 3 on, and the environment says
@@ -19,7 +20,7 @@ fn passed(name: &str, count: usize, listeners: [OwnedFd; 2], arguments: &[&str])
     let script = format!(
         "LISTEN_FDS={count} LISTEN_PID=$$ exec \"$0\" {name} \"$@\" 3<&0 4<&2 0</dev/null 2>&1"
     );
-    let mut command = Command::new("sh");
+    let mut command = program("sh");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_superpoll")]).args(arguments);
     let [first, second] = listeners;
     command.stdin(Stdio::from(first)).stderr(Stdio::from(second));
@@ -140,7 +141,7 @@ fn a_descriptor_that_does_not_listen_is_refused_in_one_line() {
 
 /// The command that tells a socket what it is doing.
 fn notifying(path: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     command.arg("serve").args(arguments).env("NOTIFY_SOCKET", path);
     command
 }

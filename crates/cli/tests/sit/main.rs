@@ -2,6 +2,8 @@
 
 mod crowd;
 mod mishaps;
+#[path = "../program/mod.rs"]
+mod program;
 mod refusals;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]

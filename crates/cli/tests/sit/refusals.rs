@@ -1,11 +1,12 @@
 //! What is refused, in one readable line.
 
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::program::{program, superpoll};
 use crate::stage::{Site, connect, get};
 use crate::succession::Nursery;
 
@@ -52,19 +53,22 @@ fn a_server_whose_successor_cannot_begin_goes_on_and_says_so() {
 #[test]
 fn another_user_is_refused_by_permissions_and_by_name() {
     const NOBODY: u32 = 65534;
+    if std::fs::metadata("/proc/self").unwrap().uid() == NOBODY {
+        return eprintln!("skipped: these tests are run by the user whom they would refuse");
+    }
     let nursery = Nursery::new("");
     let open = |path: &Path, mode| {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     };
     open(&nursery.site.path(""), 0o755);
-    let superpoll = PathBuf::from(env!("CARGO_BIN_EXE_superpoll"));
+    let superpoll = env!("CARGO_BIN_EXE_superpoll");
     let serve = || {
-        let mut command = Command::new(&superpoll);
+        let mut command = program(superpoll);
         command.args(["serve", "--listen", "127.0.0.1:0", "--sit"]).arg(nursery.site.path("sit"));
         command.uid(NOBODY).current_dir("/");
         command
     };
-    match Command::new(&superpoll).arg("--version").uid(NOBODY).output() {
+    match program(superpoll).arg("--version").uid(NOBODY).output() {
         Ok(output) if output.status.success() => {}
         other => return eprintln!("skipped: cannot be run as another user: {other:?}"),
     }
@@ -82,7 +86,6 @@ fn another_user_is_refused_by_permissions_and_by_name() {
 #[test]
 fn what_cannot_be_is_said() {
     let site = Site::new();
-    let superpoll = || Command::new(env!("CARGO_BIN_EXE_superpoll"));
     let said = refused(superpoll().args(["serve", "--listen", "127.0.0.1:0", "--upgrade"]));
     assert!(said.contains("--sit"), "{said}");
     let said = refused(superpoll().args(["sit", "--listen"]).arg(site.path("no/such/folder/sit")));

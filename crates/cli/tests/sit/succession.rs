@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::crowd::{Publisher, Subscriber, publish};
+use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
 
 /// Connections come to rest soon, and may stay.
@@ -38,10 +39,12 @@ impl Nursery {
 
     /// With a channel that keeps so many messages.
     fn keeping(history: usize, options: &str) -> Nursery {
+        // Users other than the superuser have 1024 descriptors as a rule, and may have more.
+        let _ = superpoll::limits::raise_descriptors();
         let site = Site::new();
         let port = free_port();
         let socket = site.path("sit");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        let mut command = superpoll();
         command.arg("sit").arg("--listen").arg(&socket);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let babysitter = Running(command.spawn().unwrap());
@@ -78,7 +81,7 @@ impl Nursery {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        let mut command = superpoll();
         command.args(["serve", "-c"]).arg(self.site.path("server.toml"));
         command.arg("--sit").arg(self.site.path("sit")).args(arguments);
         command
@@ -155,6 +158,9 @@ impl Crowd {
 
 #[test]
 fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
+    if superpoll::limits::descriptors().1 < 10_000 {
+        return eprintln!("skipped: fewer than 10,000 descriptors are allowed (ulimit -Hn)");
+    }
     let nursery = Nursery::new("");
     let first = nursery.server(&[]);
     let crowd = Crowd::new(&nursery, 4500);

@@ -2,6 +2,8 @@
 
 mod once;
 mod places;
+#[path = "../program/mod.rs"]
+mod program;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
@@ -10,9 +12,11 @@ mod terminal;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::program::superpoll;
+
 /// `superpoll top` with arguments.
 fn top(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     command.arg("top").args(arguments);
     command
 }

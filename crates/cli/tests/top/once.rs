@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 
 use serde_json::Value;
 
+use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, backends, get, run, signal};
 use crate::{refused, told, top};
 
@@ -91,7 +92,7 @@ fn a_proxy_tells_of_its_pairs() {
     });
     let site = Site::new();
     let path = site.path("stats");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     command.args(["proxy", "--listen", "127.0.0.1:0", "--to", &to, "--stats"]).arg(&path);
     let mut proxy = Running(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();

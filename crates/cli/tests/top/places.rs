@@ -6,20 +6,26 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, free_port, get, run, succeeded, until};
 use crate::{refused, told, top};
 
+/// The folders in which sockets are: of the session, and for temporary files. Of the one that a test is not about there
+/// is none, so that servers of the same user are not found that are no part of the test.
+const NOWHERE: [(&str, &str); 2] =
+    [("XDG_RUNTIME_DIR", "no folder of a session"), ("TMPDIR", "/nonexistent")];
+
 /// A server whose user has this folder, as the variable says.
 fn server(variable: &str, folder: &Path, site: &Site, arguments: &[&str]) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     command.arg("serve").arg(site.www()).args(["--listen", "127.0.0.1:0"]).args(arguments);
-    command.env_remove("XDG_RUNTIME_DIR").env(variable, folder);
+    command.envs(NOWHERE).env(variable, folder);
     Server::of(command, 1)
 }
 
 fn find(variable: &str, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = top(arguments);
-    command.env_remove("XDG_RUNTIME_DIR").env(variable, folder);
+    command.envs(NOWHERE).env(variable, folder);
     command
 }
 
@@ -121,7 +127,7 @@ fn a_place_that_was_chosen_and_cannot_be_had_is_an_error() {
             &["serve", "www", "--listen", "127.0.0.1:0"][..],
             &["proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"],
         ] {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+            let mut command = superpoll();
             command.args(arguments).args(["--stats", place]).current_dir(site.path("."));
             let line = refused(&mut command);
             assert!(line.contains(said), "{arguments:?} {place}: {line}");
@@ -163,12 +169,12 @@ fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
     let site = Site::new();
     let port = free_port();
     let (babysitter, path) = (site.path("sit"), site.path("stats"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let mut command = superpoll();
     command.arg("sit").arg("--listen").arg(&babysitter);
     let _babysitter = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     until("the babysitter listens", || babysitter.exists());
     let serve = |upgrade: bool| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        let mut command = superpoll();
         command.arg("serve").arg(site.www()).arg("--listen").arg(format!("127.0.0.1:{port}"));
         command.arg("--sit").arg(&babysitter).arg("--stats").arg(&path);
         if upgrade {

@@ -13,6 +13,7 @@ use pty_process::blocking::{Command, Pty};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::termios::{LocalModes, Termios, tcgetattr};
 
+use crate::program::FOREIGN;
 use crate::stage::{PATIENCE, Server, Site, get, signal, until};
 
 /// `superpoll top` in a terminal.
@@ -35,6 +36,8 @@ impl Terminal {
         pty.resize(Size::new(24, 80)).unwrap();
         let before = tcgetattr(&pty).unwrap();
         let command = Command::new(env!("CARGO_BIN_EXE_superpoll")).arg("top").args(arguments);
+        let command =
+            FOREIGN.iter().fold(command, |command, variable| command.env_remove(variable));
         let child = command.env("TERM", "xterm").spawn(pts).unwrap();
         let (rows, columns) = size(24, 80);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 100)));
