@@ -416,7 +416,7 @@ mod tests {
         assert!(others.iter().all(|other| other.index() != key.index()), "{others:?}");
         assert!(table.get(key).is_none() && table.get(last).is_none());
         // Nor is one that a registrar has allotted.
-        let foreign = Key::new(table.next_index.fetch_add(1, Ordering::Relaxed), u32::MAX);
+        let foreign = Key::new(name(&table.names).index(), u32::MAX);
         table.insert(20, readable(), Some(foreign));
         table.end(foreign.index(), false);
         forget(&mut table, foreign.index());

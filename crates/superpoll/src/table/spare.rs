@@ -76,12 +76,13 @@ impl Table {
     }
 
     /// Has the indices from here on allotted again, with generations that none of their slots had in a key. False if
-    /// another thread has taken one that is not in the table yet.
+    /// another thread has taken one that is not in the table yet, or if that would leave them few generations.
     fn rename_from(&self, end: usize) -> bool {
         let names = self.names.load(Ordering::Relaxed);
         let latest = self.slots[end..].iter().map(|slot| slot.generation).max().unwrap_or(0);
         let renamed = u64::from(latest).max(names >> 32) << 32 | end as u64;
-        names as u32 as usize == self.slots.len()
+        latest < u32::MAX / 2
+            && names as u32 as usize == self.slots.len()
             && self
                 .names
                 .compare_exchange(names, renamed, Ordering::Relaxed, Ordering::Relaxed)
