@@ -10,6 +10,13 @@ pub(crate) fn status(status: StatusCode) -> Response<Body> {
     text(status, format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("")))
 }
 
+/// To a request whose method its resource does not have; `allowed` are those that it has.
+pub(crate) fn not_allowed(allowed: &'static str) -> Response<Body> {
+    let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
 /// What the server can do at all, for OPTIONS that asks for no resource.
 pub(crate) fn options() -> Response<Body> {
     let mut response = Response::new(Body::empty());

@@ -192,9 +192,7 @@ impl Desk {
             return preflight();
         }
         if head.method != Method::GET && head.method != Method::HEAD {
-            let mut response = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
-            return response;
+            return reply::not_allowed(METHODS);
         }
         let asked = match Asked::read(&head.uri, &head.headers) {
             Ok(asked) => asked,

@@ -272,8 +272,10 @@ impl Router {
             if !metrics.public && !is_local {
                 return Reply::Now(reply::text(StatusCode::FORBIDDEN, METRICS_ARE_LOCAL));
             }
-            let figures = self.overview.figures(request.method(), request.headers());
-            return figures.map_or_else(Reply::Now, Reply::Later);
+            if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                return Reply::Now(reply::not_allowed("GET, HEAD"));
+            }
+            return Reply::Later(self.overview.figures(request.headers()));
         }
         if is_page && (self.page == Some(true) || is_local) {
             let overview = self.overview.clone();

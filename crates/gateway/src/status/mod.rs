@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-use http::header::ALLOW;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response};
 use serde::Serialize;
 use superpoll::costs::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
@@ -20,7 +19,6 @@ use superpoll_rt::{Handle, Stats};
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture};
 use crate::metrics::Engine;
-use crate::reply;
 use crate::seats::Seats;
 use crate::upload::Upload;
 
@@ -227,18 +225,9 @@ impl Overview {
     }
 
     /// Answers a request for the figures.
-    pub(crate) fn figures(
-        self: &Arc<Self>,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Result<LocalFuture<Response<Body>>, Response<Body>> {
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            let mut response = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return Err(response);
-        }
+    pub(crate) fn figures(self: &Arc<Self>, headers: &HeaderMap) -> LocalFuture<Response<Body>> {
         let (overview, is_open) = (self.clone(), figures::wants_open_metrics(headers));
-        Ok(Box::pin(async move { figures::response(overview.look().await, is_open) }))
+        Box::pin(async move { figures::response(overview.look().await, is_open) })
     }
 
     /// Answers what is asked below [`PAGE`].

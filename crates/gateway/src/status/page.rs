@@ -13,7 +13,7 @@ use async_tungstenite::tungstenite::handshake::server::create_response_with_body
 use async_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use bytes::Bytes;
 use futures_lite::{StreamExt, future};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, UPGRADE};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use superpoll_rt::time::sleep;
 
@@ -46,11 +46,7 @@ pub(super) async fn respond(
 ) -> Response<Body> {
     match request.uri().path().strip_prefix(PAGE) {
         Some("") if matches!(*request.method(), Method::GET | Method::HEAD) => document(),
-        Some("") => {
-            let mut response = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            response
-        }
+        Some("") => reply::not_allowed("GET, HEAD"),
         Some("live") => live(overview, request, exchange),
         _ => reply::status(StatusCode::NOT_FOUND),
     }
