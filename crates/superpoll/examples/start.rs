@@ -1,0 +1,81 @@
+//! The first server of the guide, as the guide shows it: an echo server with one poller.
+
+use std::error::Error;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use superpoll::{Events, Interest, Owned, Poller};
+
+/// A client, and the bytes that were read from it and not written back yet.
+struct Client {
+    stream: Owned<TcpStream>,
+    pending: Vec<u8>,
+}
+
+impl Client {
+    /// Reads once or writes once. Returns what to wait for, or `None` if the connection is over.
+    fn serve(&mut self) -> Option<Interest> {
+        if self.pending.is_empty() {
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
+                Err(error) if is_temporary(&error) => return Some(Interest::READABLE),
+                Err(_) => return None,
+            }
+        }
+        match self.stream.write(&self.pending) {
+            Ok(count) => drop(self.pending.drain(..count)),
+            Err(error) if is_temporary(&error) => {}
+            Err(_) => return None,
+        }
+        // The rest is written when there is room for it again.
+        Some(if self.pending.is_empty() { Interest::READABLE } else { Interest::WRITABLE })
+    }
+}
+
+fn is_temporary(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// Echoes what clients of `listener` send, for as long as the poller works.
+pub fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
+    let mut poller = Poller::new()?;
+    listener.set_nonblocking(true)?;
+    let listener = poller.own(listener, Interest::READABLE)?;
+    let mut clients: Vec<Option<Client>> = Vec::new();
+
+    let mut events = Events::with_limit(1024);
+    loop {
+        poller.wait(&mut events, None)?;
+        for (key, refusal) in events.refusals() {
+            eprintln!("{key:?}: {refusal}");
+            if let Some(client) = clients.get_mut(key.index() as usize) {
+                *client = None;
+            }
+        }
+        for event in &events {
+            if event.key() == listener.key() {
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    let stream = poller.own(stream, Interest::READABLE)?;
+                    let place = stream.key().index() as usize;
+                    clients.resize_with(clients.len().max(place + 1), || None);
+                    clients[place] = Some(Client { stream, pending: Vec::new() });
+                }
+                continue;
+            }
+            let Some(place) = clients.get_mut(event.key().index() as usize) else { continue };
+            let Some(client) = place.as_mut() else { continue };
+            match client.serve() {
+                // Interest that is the same as before costs no system call.
+                Some(interest) => poller.modify(event.key(), interest)?,
+                None => *place = None, // detached, then closed
+            }
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    serve(TcpListener::bind("127.0.0.1:7000")?)
+}
