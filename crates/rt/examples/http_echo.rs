@@ -6,13 +6,16 @@
 //! Try it with `cargo run --example http_echo -- --listen 127.0.0.1:8080` and
 //! `curl -d hello http://127.0.0.1:8080/`, or with `--http2-prior-knowledge`.
 
+use std::error::Error;
 use std::fmt::Write;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::future::or;
-use http_body_util::{Either, Full};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -27,7 +30,49 @@ use superpoll_rt::time::timeout;
 mod options;
 
 /// A body that is sent back as it comes, or one that is known.
-type Body = Either<Incoming, Full<Bytes>>;
+type Body = Either<Echo, Full<Bytes>>;
+
+/// A request's body, of which the first part has come.
+struct Echo {
+    first: Option<Frame<Bytes>>,
+    rest: Incoming,
+}
+
+impl Echo {
+    /// Waits for the first part. A client that expects `100 Continue` is sent that by hyper when the body is asked for,
+    /// which has to be before the answer begins.
+    async fn new(mut body: Incoming) -> hyper::Result<Echo> {
+        let first = body.frame().await.transpose()?;
+        Ok(Echo { first, rest: body })
+    }
+}
+
+impl hyper::body::Body for Echo {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let first = self.first.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
+        match self.rest.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(first + rest),
+            None => SizeHint::default(),
+        }
+    }
+}
 
 /// How long clients have to take their answers after a signal to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,22 +109,24 @@ async fn serve(listener: TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Body>, hyper::http::Error> {
+async fn answer(
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Box<dyn Error + Send + Sync>> {
     match (request.method(), request.uri().path()) {
-        (_, "/echo") => text(StatusCode::OK, describe(request.headers())),
-        (&Method::GET | &Method::HEAD, "/") => text(StatusCode::OK, "OK"),
+        (_, "/echo") => Ok(text(StatusCode::OK, describe(request.headers()))?),
+        (&Method::GET | &Method::HEAD, "/") => Ok(text(StatusCode::OK, "OK")?),
         (&Method::POST, "/") => {
             let kind = request.headers().get(CONTENT_TYPE).cloned();
             let kind = kind.unwrap_or(HeaderValue::from_static("application/octet-stream"));
-            let body = Either::Left(request.into_body());
-            Response::builder().header(CONTENT_TYPE, kind).body(body)
+            let body = Either::Left(Echo::new(request.into_body()).await?);
+            Ok(Response::builder().header(CONTENT_TYPE, kind).body(body)?)
         }
         (_, "/") => {
             let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD or POST\n")?;
             refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
             Ok(refusal)
         }
-        _ => text(StatusCode::NOT_FOUND, "there are / and /echo\n"),
+        _ => Ok(text(StatusCode::NOT_FOUND, "there are / and /echo\n")?),
     }
 }
 

@@ -179,6 +179,28 @@ fn async_parts() -> (Parts, Upload) {
     (parts, StreamBody::new(Box::pin(upload)))
 }
 
+/// A client that waits for leave to send its body is given it, rather than an answer of which the body is to come.
+#[test]
+fn a_client_that_expects_100_continue_is_told_so_before_the_answer() {
+    for kind in BackendKind::available() {
+        let server = Example::start("http_echo", kind);
+        let mut client = server.connect();
+        let head = "POST / HTTP/1.1\r\nhost: echo\r\nconnection: close\r\n\
+                    content-length: 4\r\nexpect: 100-continue\r\n\r\n";
+        client.write_all(head.as_bytes()).unwrap();
+        let mut told = [0; 25];
+        client.read_exact(&mut told).unwrap();
+        assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n", "{kind}");
+        client.write_all(b"body").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nbody"),
+            "{kind}: {answer}"
+        );
+    }
+}
+
 #[test]
 fn a_client_that_talks_nonsense_or_goes_away_hurts_nobody_else() {
     for kind in BackendKind::available() {
