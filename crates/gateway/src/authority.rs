@@ -3,8 +3,8 @@
 //! An authority comes from the `Host` field, from a target in absolute form, from the `:authority` of HTTP/2, from
 //! `CONNECT`, and from the configuration. Each of them chooses what is served and reaches the servers that requests
 //! are forwarded to, so that each is read by the same rules: `host [ ":" port ]` (RFC 9110, section 7.2). User
-//! information (`user:password@`) is refused wherever it stands, since one reader takes what is before the `@` for
-//! the host and another what is behind it (RFC 9110, section 4.2.4).
+//! information (`user:password@`) is refused wherever it stands, since some readers take the part before the `@` for
+//! the host and others the part after it (RFC 9110, section 4.2.4).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -57,7 +57,7 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// What follows a host: nothing, or a colon and a port, which may be empty (RFC 3986, section 3.2.3).
+/// Reads the text after a host: nothing, or a colon and a port, which may be empty (RFC 3986, section 3.2.3).
 fn port(rest: &str) -> Option<Option<u16>> {
     let Some(digits) = rest.strip_prefix(':') else {
         return rest.is_empty().then_some(None);

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-/// Whether a terminal obeys a character rather than showing it, or shows what is around it in another order: controls
-/// (C0, delete and C1), and the marks, embeddings, overrides and isolates of the bidirectional algorithm.
+/// Whether a terminal obeys a character rather than showing it, or reorders the text around it: controls (C0, delete
+/// and C1), line and paragraph separators, and the marks, embeddings, overrides and isolates of the bidirectional
+/// algorithm.
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -42,7 +43,7 @@ pub fn printable_json(line: &[u8]) -> Vec<u8> {
     let mut shown = String::with_capacity(line.len());
     for character in String::from_utf8_lossy(line).chars() {
         match character {
-            // Between values, where they mean what a blank does.
+            // Between values, where they mean the same as a blank.
             '\t' | '\r' => shown.push(' '),
             _ if is_obeyed(character) => {
                 shown.push_str(&format!("\\u{:04x}", u32::from(character)))
