@@ -5,6 +5,7 @@ mod ending;
 mod events;
 mod origins;
 mod poll;
+mod pressure;
 mod publish;
 mod reload;
 mod slow;
