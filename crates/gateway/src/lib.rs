@@ -12,6 +12,7 @@ mod exchange;
 pub mod files;
 mod listen;
 mod log;
+mod memory;
 pub mod metrics;
 mod origin;
 mod park;

@@ -34,6 +34,7 @@ use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 use crate::body::Body;
 use crate::exchange::Peer;
 use crate::log::{Event, Level, Report};
+use crate::memory;
 use crate::metrics::{Engine, Task};
 use crate::succession::state::{Activity, Left};
 use crate::sys;
@@ -448,6 +449,8 @@ impl Lot {
                 let Some(lot) = lot.upgrade() else { return };
                 if part == PARTS {
                     lot.save_memory();
+                    let Engine { active, running, parked, .. } = &*lot.counters;
+                    memory::look(active.get() + running.get() + parked.get());
                     lot.end_stays();
                 }
             }

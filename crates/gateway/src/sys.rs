@@ -19,6 +19,24 @@ pub(crate) fn give_memory_back() {
     }
 }
 
+/// The bytes of a page of memory.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: the call takes a number and returns one.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
+
+/// What the allocator has that is free, in bytes, whether or not it has pages of the kernel for it.
+pub(crate) fn free_memory() -> usize {
+    // SAFETY: the call takes nothing, returns numbers and may be made at any time, on any thread.
+    #[cfg(target_env = "gnu")]
+    let free = unsafe { libc::mallinfo() }.fordblks;
+    #[cfg(not(target_env = "gnu"))]
+    let free = 0;
+    // It wraps at 4 GiB, where less is seen than there is. `mallinfo2` does not, but older systems lack it.
+    free.cast_unsigned() as usize
+}
+
 /// What the kernel has counted of a TCP connection (`TCP_INFO`, Linux 4.1).
 fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     // SAFETY: all zeros are a value of this structure of numbers.

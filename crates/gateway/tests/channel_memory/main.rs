@@ -6,6 +6,7 @@ mod clients;
 #[path = "../serve/frames2.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod frames2;
+mod given_back;
 mod slow;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]

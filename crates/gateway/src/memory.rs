@@ -1,0 +1,237 @@
+//! Memory that the process has and does not use.
+//!
+//! An allocator keeps what is freed, since it may be wanted again. glibc's gives back only what lies at the end of a
+//! heap: what lies below something that is in use stays resident for as long as that lives. After a flood of requests
+//! that may be gigabytes. So the heaps are looked at from time to time, and when much of them is free and nothing grows
+//! any more, the allocator is told to give it back.
+//!
+//! Looking costs a few microseconds a second: how much is resident is read from a file. The heaps themselves are looked
+//! at only after that has changed, or the load has fallen to half of what it was; otherwise less and less often, at
+//! least every half a minute. Giving back is done once the process has stopped growing, and not again before the heaps
+//! have much more that is free than was left the last time. Where it is done often, as memory that was given back is
+//! soon wanted again, it is done more and more rarely, up to once a minute.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::sys;
+
+/// The least time between two looks.
+const PERIOD: Duration = Duration::from_millis(900);
+
+/// The most looks between two at the heaps.
+const SELDOM: u32 = 32;
+
+/// For how many looks the load has to stay low.
+const LOW: u32 = 2;
+
+/// The least looks between two times that memory is given back, where it is rarely done, and where often.
+const RESTS: (u32, u32) = (3, 64);
+
+/// A change of what is resident that counts as one.
+const CHANGE: usize = 4 << 20;
+
+/// The least that is given back.
+const MUCH: usize = 8 << 20;
+
+/// What has been seen of the process, all in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Policy {
+    /// What was resident when it was looked last.
+    last: usize,
+    /// The same when the heaps were looked at.
+    looked: usize,
+    /// The most load since then, and for how many looks it has been half of that at most.
+    peak: u64,
+    low: u32,
+    /// What was free in the heaps after some was given back, or less if there was less since.
+    left: usize,
+    /// After so many looks the heaps are looked at in any case, and how many of them that is at a time.
+    countdown: u32,
+    pause: u32,
+    /// Looks since some was given back, and the least that there have to be.
+    since: u32,
+    rest: u32,
+}
+
+impl Policy {
+    /// Whether the heaps are to be looked at.
+    fn is_due(&mut self, resident: usize, load: u64) -> bool {
+        let grows = resident > self.last + CHANGE;
+        self.last = resident;
+        self.peak = self.peak.max(load);
+        self.countdown = self.countdown.saturating_sub(1);
+        self.since = self.since.saturating_add(1);
+        self.low = if self.peak > 16 && load <= self.peak / 2 { self.low + 1 } else { 0 };
+        if grows {
+            self.pause = 1;
+            return false;
+        }
+        let has_changed = resident.abs_diff(self.looked) > CHANGE;
+        if has_changed || self.low >= LOW {
+            self.pause = 1;
+        } else if self.countdown > 0 {
+            return false;
+        }
+        self.looked = resident;
+        self.peak = load;
+        self.pause = (self.pause * 2).clamp(2, SELDOM);
+        self.countdown = self.pause;
+        true
+    }
+
+    /// Whether what is free in the heaps is to be given back.
+    fn gives(&mut self, free: usize) -> bool {
+        self.left = self.left.min(free);
+        if free - self.left < MUCH.max(self.last / 8) {
+            return false;
+        }
+        if self.since < self.rest {
+            self.countdown = self.rest - self.since;
+            return false;
+        }
+        true
+    }
+
+    /// It was, and so much is left.
+    fn gave(&mut self, resident: usize, free: usize) {
+        (self.last, self.looked, self.left) = (resident, resident, free);
+        let is_often = self.since <= RESTS.1;
+        self.rest = if is_often { (self.rest * 2).clamp(RESTS.0, RESTS.1) } else { RESTS.0 };
+        self.since = 0;
+    }
+}
+
+struct State {
+    file: File,
+    policy: Policy,
+    /// When it was looked last, and what engines have told of their loads since.
+    at: Instant,
+    load: u64,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// What of the process is in memory, in bytes (`proc_pid_statm(5)`).
+fn resident(file: &File) -> Option<usize> {
+    let mut room = [0; 128];
+    let length = file.read_at(&mut room, 0).ok()?;
+    let text = std::str::from_utf8(&room[..length]).ok()?;
+    let pages: usize = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * sys::page_size())
+}
+
+/// Gives back what is free, if it is time. To be called about once a second, by each engine, with what that is doing.
+pub(crate) fn look(load: u64) {
+    let mut state = match STATE.try_lock() {
+        Ok(state) => state,
+        // Another engine does.
+        Err(TryLockError::WouldBlock) => return,
+        Err(TryLockError::Poisoned(error)) => PoisonError::into_inner(error),
+    };
+    let now = Instant::now();
+    let state = match &mut *state {
+        Some(state) => state,
+        none => {
+            let Ok(file) = File::open("/proc/self/statm") else { return };
+            let policy = Policy { last: resident(&file).unwrap_or(0), ..Policy::default() };
+            none.insert(State { file, policy, at: now, load: 0 })
+        }
+    };
+    state.load += load;
+    if now.saturating_duration_since(state.at) < PERIOD {
+        return;
+    }
+    state.at = now;
+    let load = std::mem::take(&mut state.load);
+    let Some(found) = resident(&state.file) else { return };
+    if state.policy.is_due(found, load) && state.policy.gives(sys::free_memory()) {
+        sys::give_memory_back();
+        let found = resident(&state.file).unwrap_or(found);
+        state.policy.gave(found, sys::free_memory());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// A process: what is in use, and what is free and resident.
+    #[derive(Default)]
+    struct Process {
+        used: usize,
+        free: usize,
+        /// What is free and was given back.
+        hollow: usize,
+        policy: Policy,
+        looks: usize,
+        given: usize,
+    }
+
+    impl Process {
+        /// Uses so much for so many requests, for some seconds.
+        fn runs(&mut self, used: usize, load: u64, seconds: usize) {
+            for _ in 0..seconds {
+                if used > self.used {
+                    let more = used - self.used;
+                    let from_free = more.min(self.free);
+                    self.free -= from_free;
+                    self.hollow -= self.hollow.min(more - from_free);
+                } else {
+                    self.free += self.used - used;
+                }
+                self.used = used;
+                if !self.policy.is_due(self.used + self.free, load) {
+                    continue;
+                }
+                self.looks += 1;
+                if self.policy.gives(self.free + self.hollow) {
+                    self.given += 1;
+                    (self.free, self.hollow) = (0, self.free + self.hollow);
+                    self.policy.gave(self.used, self.hollow);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_flood_has_left_is_given_back_at_once() {
+        let mut process = Process::default();
+        process.runs(20 * MIB, 10, 60);
+        process.runs(600 * MIB, 1000, 1);
+        process.runs(1000 * MIB, 5000, 30);
+        assert_eq!(process.given, 0);
+        process.runs(30 * MIB, 5, 3);
+        assert_eq!((process.given, process.free), (1, 0));
+        // Nor is it forgotten if the number of requests does not tell.
+        process.runs(900 * MIB, 5, 100);
+        process.runs(40 * MIB, 5, 35);
+        assert_eq!((process.given, process.free), (2, 0));
+    }
+
+    #[test]
+    fn what_is_idle_or_always_busy_is_left_alone() {
+        let mut process = Process::default();
+        process.runs(20 * MIB, 0, 3600);
+        assert_eq!(process.given, 0);
+        assert!(process.looks <= 3600 / 32 + 10, "{}", process.looks);
+        // It needs now more, now less, and what it has left each time is less than is worth the while.
+        let mut process = Process::default();
+        for _ in 0..1000 {
+            process.runs(500 * MIB, 1000, 1);
+            process.runs(460 * MIB, 900, 1);
+        }
+        assert_eq!(process.given, 0);
+        // Where it is worth it, a load that comes and goes fast has its memory back rarely.
+        let mut process = Process::default();
+        for _ in 0..1000 {
+            process.runs(500 * MIB, 1000, 1);
+            process.runs(100 * MIB, 100, 1);
+        }
+        assert!(process.given <= 2000 / 64 + 10, "{}", process.given);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a flood has left.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Instant;
+
+use superpoll_rt::BackendKind;
+
+use crate::clients::{address, publish, stage};
+use crate::stage::PATIENCE;
+use crate::{POLL, SOCKET, alone, resident, skip_head};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+#[cfg(target_env = "gnu")]
+fn memory_is_given_back_after_a_flood() {
+    const CLIENTS: usize = 400;
+    let _alone = alone();
+    let stage = stage(BackendKind::Epoll, 1, "history = 100");
+    for _ in 0..100 {
+        publish(&stage, [b'x'; 65536]);
+    }
+    let before = resident();
+    let request = POLL.replace("/c ", "/c?after=0 ");
+    let clients: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let stream = TcpStream::connect(address(&stage)).unwrap();
+            let _ = socket2::SockRef::from(&stream).set_recv_buffer_size(4096);
+            (&stream).write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    clients.iter().for_each(skip_head);
+    let end = Instant::now() + PATIENCE;
+    while resident() < before + 30 * MIB {
+        assert!(Instant::now() < end, "{} MiB", resident().saturating_sub(before) / MIB);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // Something stays that has come last.
+    let mut parked = Vec::new();
+    let answering = CLIENTS as u64;
+    for _ in 0..20 {
+        let stream = TcpStream::connect(address(&stage)).unwrap();
+        (&stream).write_all(SOCKET.as_bytes()).unwrap();
+        skip_head(&stream);
+        parked.push(stream);
+    }
+    stage.until(|engine| &engine.parked, 20);
+    stage.until(|engine| &engine.active, answering);
+    drop(clients);
+    stage.until(|engine| &engine.active, 0);
+    let end = Instant::now() + PATIENCE;
+    while resident() > before + 12 * MIB {
+        assert!(Instant::now() < end, "{} MiB are kept", (resident() - before) / MIB);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
