@@ -1,7 +1,7 @@
 //! `superpoll serve`: the web server and proxy, until it is told to end.
 
 use std::error::Error;
-use std::io::{Write, stdout};
+use std::io::{Write, stderr, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -136,6 +136,10 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut config = options.read(&addresses)?;
     if options.check {
         Server::check(&config)?;
+        // The server raises its limit as far as it may.
+        if let Some(excess) = Server::excess(&config, limits::descriptors().1) {
+            writeln!(stderr(), "superpoll: {excess}")?;
+        }
         let mut output = stdout().lock();
         writeln!(output, "superpoll: the configuration is right")?;
         if let Some(metrics) = config.metrics.as_ref().filter(|metrics| !metrics.public) {

@@ -8,6 +8,7 @@ mod authority;
 mod body;
 pub mod channel;
 pub mod config;
+mod descriptors;
 mod exchange;
 pub mod files;
 mod listen;

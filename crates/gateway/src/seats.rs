@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Seats {
     taken: AtomicU32,
-    /// Zero: as many as there are descriptors for.
+    /// Zero before it is limited, and never after.
     most: AtomicU32,
     /// Zero: no limit, and nobody is counted.
     most_of_one: AtomicU32,

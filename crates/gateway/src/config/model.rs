@@ -449,7 +449,8 @@ pub struct Limits {
     /// The largest body of a request. Default: 16 MiB.
     #[serde(deserialize_with = "scalar::size")]
     pub body_bytes: u64,
-    /// The most connections at a time. Default: as many as there are descriptors for.
+    /// The most connections at a time. Default: as many as there are descriptors for, but for those that are kept for
+    /// files and upstream servers.
     pub connections: Option<NonZeroU32>,
     /// The most connections of one client address at a time. Default: no limit.
     pub connections_per_client: Option<NonZeroU32>,

@@ -17,7 +17,7 @@ use crate::Address;
 use crate::exchange::Peer;
 use crate::listen::{self, Listener};
 use crate::log::{Event, Level, Report, Seldom, others};
-use crate::seats::Seats;
+use crate::seats::{Full, Seats};
 use crate::transport::Plain;
 
 /// How often it is told that connections are refused.
@@ -97,9 +97,20 @@ impl Accepting {
         counters.accepted.add(1);
         // With the PROXY protocol the client is not the one who connects.
         let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
-        let Ok(seat) = self.seats.take(counted) else {
-            counters.refused.add(1);
-            return self.refused("there are as many as the limits allow, of all or of one client");
+        let seat = match self.seats.take(counted) {
+            Ok(seat) => seat,
+            Err(full) => {
+                counters.refused.add(1);
+                return self.refused(match full {
+                    Full::All => {
+                        "there are as many as limits.connections and the limit of descriptors \
+                         (ulimit -n) allow"
+                    }
+                    Full::Client => {
+                        "its client has as many as limits.connections_per_client allows"
+                    }
+                });
+            }
         };
         let local = self.local.or_else(|| plain.local_address());
         let is_proxied = self.home.is_behind_proxy();

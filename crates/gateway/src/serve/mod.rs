@@ -28,6 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,8 +39,9 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::Address;
 use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
+use crate::descriptors;
 use crate::listen::{Bound, Inherited};
-use crate::log::{Event, Pad, Report};
+use crate::log::{Event, Level, Pad, Report};
 use crate::metrics::Engine;
 use crate::park::Lot;
 use crate::relay::Relay;
@@ -257,7 +259,7 @@ impl Server {
             channels.write_down(&self.channels, succession);
         }
         self.channels = channels;
-        self.seats.limit(config.limits.connections, config.limits.connections_per_client);
+        self.limit(config);
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
@@ -324,6 +326,23 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Limits connections to what the configuration and the process's descriptors allow.
+    fn limit(&self, config: &Config) {
+        let (descriptors, _) = superpoll::limits::descriptors();
+        if let Some(excess) = descriptors::excess(config, descriptors) {
+            (self.report)(&Event::new(Level::Warning, "connections-limited", excess));
+        }
+        let connections = descriptors::connections(config, descriptors);
+        let limits = &config.limits;
+        self.seats.limit(NonZeroU32::new(connections), limits.connections_per_client);
+    }
+
+    /// Says what a configuration asks for that the process cannot do with so many descriptors.
+    #[must_use]
+    pub fn excess(config: &Config, descriptors: u64) -> Option<String> {
+        descriptors::excess(config, descriptors)
     }
 
     /// The groups of servers that requests are forwarded to, by name.

@@ -1,0 +1,85 @@
+//! Descriptors that no connection gets: those for files, for upstream servers and for what the server itself opens.
+//!
+//! Without a reserve a flood of connections takes every descriptor there is, and then no file can be opened and no
+//! upstream server reached for the clients that are connected. So `connections` has a bound that the process's limit of
+//! descriptors (`RLIMIT_NOFILE`) gives it, whatever the configuration says.
+
+use crate::config::Config;
+
+/// What the server itself has open: listeners, pollers, logs.
+const OWN: u64 = 32;
+
+/// The most that is kept for files.
+const FILES: u64 = 1024;
+
+/// How many descriptors are kept of so many.
+///
+/// A connection that is relayed has two. One of HTTP has an upstream connection only while it has a request there.
+pub(crate) fn reserved(config: &Config, limit: u64) -> u64 {
+    let share = if config.listeners.iter().any(|listener| listener.relay.is_some()) {
+        limit / 2
+    } else if config.upstreams.is_empty() {
+        (limit / 32).min(FILES)
+    } else {
+        limit / 4
+    };
+    (OWN + share).min(limit / 2)
+}
+
+/// How many connections there may be at a time with so many descriptors.
+pub(crate) fn connections(config: &Config, limit: u64) -> u32 {
+    let room = limit.saturating_sub(reserved(config, limit)).max(1);
+    let room = u32::try_from(room).unwrap_or(u32::MAX);
+    config.limits.connections.map_or(room, |asked| asked.get().min(room))
+}
+
+/// What is wrong with the number of connections that a configuration asks for, if anything is.
+pub(crate) fn excess(config: &Config, limit: u64) -> Option<String> {
+    let asked = config.limits.connections?.get();
+    let room = connections(config, limit);
+    (asked > room).then(|| {
+        let reserved = reserved(config, limit);
+        format!(
+            "limits.connections is {asked}, but there can be {room}: the process may have {limit} descriptors \
+             (ulimit -n), of which {reserved} are kept for files, upstream servers and the server itself; raise that \
+             limit, or allow fewer connections"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(more: &str) -> Config {
+        let text = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{more}");
+        Config::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn some_are_kept_of_however_many_there_are() {
+        let files = config("[[hosts]]\n[[hosts.routes]]\nfiles.root = \"/tmp\"\n");
+        let upstream = "[upstreams.app]\nservers = [{ address = \"127.0.0.1:1\" }]\n";
+        let proxy =
+            config(&format!("[[hosts]]\n[[hosts.routes]]\nproxy.upstream = \"app\"\n{upstream}"));
+        let relay = config("relay = { to = \"127.0.0.1:1\" }\n");
+        for (limit, of_files, of_proxy, of_relay) in
+            [(20_000, 19_343, 14_968, 10_000), (1024, 960, 736, 512), (10, 5, 5, 5), (0, 1, 1, 1)]
+        {
+            let found = [&files, &proxy, &relay].map(|config| connections(config, limit));
+            assert_eq!(found, [of_files, of_proxy, of_relay], "of {limit}");
+            assert_eq!(excess(&files, limit), None);
+        }
+    }
+
+    #[test]
+    fn who_asks_for_more_is_told_so() {
+        let config = config(
+            "[limits]\nconnections = 1000\n[[hosts]]\n[[hosts.routes]]\nfiles.root = \"/tmp\"\n",
+        );
+        assert_eq!((connections(&config, 20_000), excess(&config, 20_000)), (1000, None));
+        assert_eq!(connections(&config, 1024), 960);
+        let text = excess(&config, 1024).unwrap();
+        assert!(text.starts_with("limits.connections is 1000, but there can be 960: "), "{text}");
+    }
+}
