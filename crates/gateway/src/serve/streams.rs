@@ -306,22 +306,22 @@ mod tests {
     #[test]
     fn beyond_a_frame_each_streams_share_what_the_connection_may_hold() {
         let streams: Rc<Streams> = Rc::default();
-        let mut cx = Context::from_waker(Waker::noop());
+        let cx = Context::from_waker(Waker::noop());
         let members: Vec<Member> = (0..100).map(|_| streams.begin()).collect();
         let mut portions = VecDeque::new();
-        while members[0].0.poll_room(&mut cx).is_ready() {
+        while members[0].0.poll_room(&cx).is_ready() {
             portions.push_back(portion(&members[0], FRAME));
         }
         assert_eq!(streams.held(), CONNECTION);
         for member in &members[1..] {
-            assert!(member.0.poll_room(&mut cx).is_ready());
+            assert!(member.0.poll_room(&cx).is_ready());
             portions.push_back(portion(member, FRAME));
-            assert!(member.0.poll_room(&mut cx).is_pending());
+            assert!(member.0.poll_room(&cx).is_pending());
         }
         assert_eq!(streams.held(), CONNECTION + 99 * FRAME);
         drop(portions.drain(..100).collect::<Vec<_>>());
         assert!(streams.held() < CONNECTION);
-        assert!(members[99].0.poll_room(&mut cx).is_ready());
+        assert!(members[99].0.poll_room(&cx).is_ready());
         drop((members, portions));
         assert_eq!((streams.held(), streams.all.borrow().len()), (0, 0));
     }
