@@ -138,7 +138,7 @@ fn a_right_configuration_is_checked_without_being_served() {
     // Metrics that nobody else reads are no mistake, but may be no intention either.
     for (more, notes) in [("[metrics]\n", true), ("[metrics]\npublic = true\n", false)] {
         let path = site.write("metrics.toml", &format!("{text}{more}"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_superpoll"));
+        let mut command = superpoll();
         let output = command.args(["serve", "--check", "-c"]).arg(path).output().unwrap();
         let told = String::from_utf8(output.stdout).unwrap();
         assert!(
