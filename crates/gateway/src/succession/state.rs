@@ -123,7 +123,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;
-        let peer = Peer { client: None, local: None, is_encrypted: false, seat: None };
+        let peer =
+            Peer { client: None, local: None, is_encrypted: false, is_proxied: false, seat: None };
         let left = Left::new(&peer, 1, &server, Activity::Idle { requests: 1 }).unwrap();
         client.write_all(b"question").unwrap();
         // The peer of a server that was killed has not read what it sent: that is no matter.
