@@ -634,7 +634,7 @@ impl Link {
                     let is_read = direction == Direction::Read;
                     let marks = is_read && self.may_leave_more(engine, fd, after);
                     engine.source(key, |source| {
-                        if !marks && !(is_read && source.has_mark()) {
+                        if !(marks || is_read && source.has_mark()) {
                             source.drained(direction, tick);
                         }
                     });

@@ -331,7 +331,10 @@ fn a_receive_is_not_overtaken_by_a_read_that_was_given_up_just_before() {
             clients.push(client);
             tasks.push(spawn(async move {
                 let read = async { stream.read(&mut [0]).await.map(|_| false) };
-                let limit = async { Ok(sleep(Duration::from_millis(1)).await).map(|()| true) };
+                let limit = async {
+                    sleep(Duration::from_millis(1)).await;
+                    io::Result::Ok(true)
+                };
                 assert!(or(limit, read).await?, "nothing was there");
                 let mut all = Vec::new();
                 while all.len() < 10 {

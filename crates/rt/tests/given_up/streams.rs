@@ -297,7 +297,7 @@ impl Subject for Piped {
             Op::Splice => spliced!(order, &*reader, taken),
             Op::Ready => {
                 if let Some(ready) = patience.of(limit, reader.ready(Direction::Read)).await {
-                    drop(ready?);
+                    let _ = ready?;
                     order.poll(reader, taken).await?;
                 }
             }

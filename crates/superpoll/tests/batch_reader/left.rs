@@ -55,7 +55,8 @@ fn what_is_left_is_read_without_more() {
         let (one, other) = pair();
         (OwnedFd::from(one), OwnedFd::from(other))
     };
-    let kinds: [(&str, fn() -> (OwnedFd, OwnedFd), Send); 4] = [
+    type Open = fn() -> (OwnedFd, OwnedFd);
+    let kinds: [(&str, Open, Send); 4] = [
         ("urgent, TCP", tcp, urgent),
         ("urgent, Unix", unix, urgent),
         ("descriptor", unix, descriptor),
