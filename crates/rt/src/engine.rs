@@ -124,6 +124,7 @@ pub(crate) struct Engine {
     looked: Cell<u64>,
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
+    /// Also those that are to be called as soon as all that a wait has brought is noted.
     due: Cell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
     fetches: bool,
@@ -351,9 +352,8 @@ impl Engine {
     fn hear(&self, events: &mut Events) {
         // Before the events, some of which may be newer.
         if self.fetches {
-            self.take_reads(events);
+            self.hear_completed(events);
         }
-        self.operations.hear(self, events);
         for event in &*events {
             let outcome = self.sources.borrow_mut().report(event);
             let Some(outcome) = outcome else { continue };
@@ -382,9 +382,10 @@ impl Engine {
 
     /// Has the next wait read for those who wait for bytes that are there.
     fn queue_reads(&self) {
+        let mut due = self.due.take();
         for _ in 0..FETCHED_AT_MOST {
             let next = self.fetchable.borrow_mut().pop_front();
-            let Some(key) = next else { return };
+            let Some(key) = next else { break };
             match self.source(key, |source| source.fetch(self.remote.id)) {
                 Some(Ok(wanted)) => {
                     let action = Action::ReceiveAtMost(wanted.into());
@@ -395,19 +396,29 @@ impl Engine {
                         self.source(key, Source::end_read);
                     }
                 }
-                outcome => outcome.and_then(Result::err).unwrap_or_default().wake(),
+                outcome => outcome.and_then(Result::err).unwrap_or_default().move_to(&mut due),
             }
         }
+        // They are called when these reads have been made, by a wait that does not block.
+        self.due.set(due);
     }
 
-    /// Takes what was read, and wakes those for whom it is.
-    fn take_reads(&self, events: &mut Events) {
+    /// Notes what was read for tasks and what operations have brought, and wakes those for whom it is. All is noted
+    /// before anybody is woken: a waker may give up another operation, or take a stream apart whose bytes have left the
+    /// socket.
+    #[inline]
+    fn hear_completed(&self, events: &mut Events) {
+        let mut due = self.due.take();
         for Completion { token, buffer, outcome, more } in events.completions() {
             count(&self.counters.fetched);
             let read = outcome.map(|_| buffer);
             let woken = self.source(Key::from_bits(token), |source| source.put(read, more));
-            woken.unwrap_or_default().wake();
+            woken.unwrap_or_default().move_to(&mut due);
         }
+        self.operations.hear(self, events, &mut due);
+        self.note_place(due.len());
+        due.drain(..).for_each(foreign::wake);
+        self.due.set(due);
     }
 
     /// Wakes those who wait for bytes that are there, if they are so few that they had better read themselves.

@@ -49,8 +49,7 @@ impl Pending {
 #[derive(Default)]
 pub(crate) struct Operations {
     list: RefCell<Slab<Rc<Pending>>>,
-    // Emptied lists, kept for their room.
-    due: Cell<Vec<Waker>>,
+    /// Empty, kept for its room.
     many: Cell<Vec<Rc<Pending>>>,
 }
 
@@ -83,19 +82,23 @@ impl Operations {
         Ok(pending)
     }
 
-    /// Notes what the poller has told, and wakes who waits for it.
+    /// Notes what the poller has told, and whom to wake for it when everything else is noted.
     #[inline]
-    pub fn hear(&self, engine: &Engine, events: &mut Events) {
+    pub fn hear(&self, engine: &Engine, events: &mut Events, due: &mut Vec<Waker>) {
         let told = events.progress();
         if told.len() > 0 {
-            self.hear_all(engine, told);
+            self.hear_all(engine, told, due);
         }
     }
 
-    fn hear_all(&self, engine: &Engine, told: impl Iterator<Item = Progress>) {
-        let (mut due, mut many) = (self.due.take(), self.many.take());
+    fn hear_all(
+        &self,
+        engine: &Engine,
+        told: impl Iterator<Item = Progress>,
+        due: &mut Vec<Waker>,
+    ) {
+        let mut many = self.many.take();
         let mut list = self.list.borrow_mut();
-        // All are noted before anybody is woken, who might end another one.
         for progress in told {
             let place = progress.token as usize;
             let Some(pending) = list.get(place).cloned() else { continue };
@@ -114,8 +117,6 @@ impl Operations {
             // If that fails it goes on, and only takes more room.
             let _ = engine.poller().cancel(pending.ticket);
         }
-        due.drain(..).for_each(foreign::wake);
-        self.due.set(due);
         self.many.set(many);
     }
 
@@ -157,7 +158,6 @@ impl Operations {
     /// Gives back the memory that is not needed.
     pub fn shorten(&self) {
         self.list.borrow_mut().shrink_to_fit();
-        self.due.take();
         self.many.take();
     }
 

@@ -81,6 +81,13 @@ impl Woken {
         }
     }
 
+    /// Has them woken together with others.
+    #[inline]
+    pub fn move_to(mut self, others: &mut Vec<Waker>) {
+        others.extend(self.first);
+        others.append(&mut self.more);
+    }
+
     #[inline]
     pub fn wake(self) {
         if let Some(waker) = self.first {

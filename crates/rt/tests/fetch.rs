@@ -1,9 +1,14 @@
 //! Reads that an engine makes for its tasks, all with one call, where the back-end can. Each test is left out
 //! where there is no io_uring.
 
+use std::cell::RefCell;
+use std::future::Future;
 use std::io;
 use std::io::{IoSliceMut, Read, Write};
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_lite::future::{or, poll_fn, poll_once};
@@ -43,7 +48,7 @@ async fn given_up(count: usize, text: &[u8], room: usize) -> io::Result<Vec<(Tcp
         let mut buffer = vec![0; room];
         // Without an owner to take its waker back.
         let pending = poll_once(poll_fn(|cx| {
-            futures_io::AsyncRead::poll_read(std::pin::Pin::new(&mut *stream), cx, &mut buffer)
+            futures_io::AsyncRead::poll_read(Pin::new(&mut *stream), cx, &mut buffer)
         }));
         assert!(pending.await.is_none());
     }
@@ -357,4 +362,108 @@ fn a_receive_is_not_overtaken_by_a_read_that_was_given_up_just_before() {
         io::Result::Ok(())
     };
     runtime.block_on(run).unwrap().unwrap();
+}
+
+/// A waker that takes streams apart when it is called.
+struct TakesApart {
+    streams: Mutex<Vec<TcpStream>>,
+    found: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Wake for TakesApart {
+    fn wake(self: Arc<Self>) {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let (socket, mut bytes) = stream.into_parts();
+            let mut rest = [0; 100];
+            match (&socket).read(&mut rest) {
+                Ok(count) => bytes.extend_from_slice(&rest[..count]),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            self.found.lock().unwrap().push(bytes);
+        }
+    }
+}
+
+#[test]
+fn a_waker_finds_all_that_was_read_together_with_what_it_is_called_for() {
+    let Some(runtime) = runtime() else { return };
+    runtime
+        .block_on(async {
+            let list = connections(20).await?;
+            let (mut streams, mut clients): (Vec<_>, Vec<_>) = list.into_iter().unzip();
+            let wakes = Arc::new(TakesApart { streams: Mutex::default(), found: Mutex::default() });
+            let waker = Waker::from(wakes.clone());
+            let mut cx = Context::from_waker(&waker);
+            for stream in &mut streams {
+                let mut room = [0; 100];
+                let read = futures_io::AsyncRead::poll_read(Pin::new(stream), &mut cx, &mut room);
+                assert!(read.is_pending());
+            }
+            yield_now().await;
+            *wakes.streams.lock().unwrap() = streams;
+            for client in &mut clients {
+                client.write_all(b"hello")?;
+            }
+            while wakes.found.lock().unwrap().is_empty() {
+                yield_now().await;
+            }
+            assert_eq!(*wakes.found.lock().unwrap(), vec![b"hello".to_vec(); 20]);
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+}
+
+thread_local! {
+    /// Given up by the next call of a [`GivesUp`].
+    static RECEIVE: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>> = const { RefCell::new(None) };
+}
+
+/// A waker that gives a receive up when it is called.
+struct GivesUp;
+
+impl Wake for GivesUp {
+    fn wake(self: Arc<Self>) {
+        drop(RECEIVE.take());
+    }
+}
+
+#[test]
+fn a_receive_that_the_waker_of_another_read_gives_up_loses_nothing() {
+    let Some(runtime) = runtime() else { return };
+    runtime
+        .block_on(async {
+            let mut list = connections(21).await?;
+            let (received, mut sender) = list.pop().unwrap();
+            let received = Rc::new(received);
+            let waker = Waker::from(Arc::new(GivesUp));
+            let mut cx = Context::from_waker(&waker);
+            for (stream, _) in &mut list {
+                let mut room = [0; 100];
+                let read = futures_io::AsyncRead::poll_read(Pin::new(stream), &mut cx, &mut room);
+                assert!(read.is_pending());
+            }
+            let stream = received.clone();
+            let mut receive: Pin<Box<dyn Future<Output = ()>>> =
+                Box::pin(async move { drop(recv(&*stream, Vec::with_capacity(100)).await) });
+            assert!(poll_once(receive.as_mut()).await.is_none());
+            RECEIVE.set(Some(receive));
+            yield_now().await;
+            for (_, client) in &mut list {
+                client.write_all(b"hello")?;
+            }
+            // So many that are readable are read by the next wait, which brings this, too.
+            yield_now().await;
+            sender.write_all(b"kept")?;
+            sender.shutdown(std::net::Shutdown::Write)?;
+            while Rc::strong_count(&received) > 1 {
+                yield_now().await;
+            }
+            let mut bytes = Vec::new();
+            (&*received).read_to_end(&mut bytes).await?;
+            assert_eq!(bytes, b"kept");
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
 }
