@@ -72,11 +72,16 @@ impl Fetched {
         self.reader.compare_exchange(engine, reads, taken, not).is_ok()
     }
 
-    /// Ends a read of an engine, which has put down what it has taken, if anything. Another read needs another
-    /// permission, unless the same wait goes on.
+    /// Ends the read that its engine has begun and whose outcome, if any, was put down. Another read needs another
+    /// permission, unless the same wait goes on and nothing has forbidden it meanwhile.
     #[inline]
-    pub fn end(&self, engine: u32, goes_on: bool) {
-        self.reader.store(if goes_on { engine } else { 0 }, Ordering::Release);
+    pub fn end(&self, goes_on: bool) {
+        let reads = self.reader.load(Ordering::Relaxed);
+        if reads & READS != 0 {
+            let next = if goes_on { reads & !READS } else { 0 };
+            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
+            let _ = self.reader.compare_exchange(reads, next, done, failed);
+        }
     }
 
     /// Takes the permission back, and waits for a read that has begun on another thread, which is one system call.
@@ -205,13 +210,13 @@ mod tests {
             thread::yield_now();
             fetched.put(Ok(b"a".to_vec()));
             // A wait that goes on is refused as well from then on.
-            fetched.end(1, true);
+            fetched.end(true);
             assert!(forbidden.join().unwrap(), "what was being read is there");
         });
         assert!(!fetched.begin(1));
         fetched.allow(2);
         assert!(fetched.begin(2));
-        fetched.end(2, false);
+        fetched.end(false);
         assert!(!fetched.begin(2));
     }
 

@@ -61,7 +61,7 @@ impl Direction {
 pub(crate) const ALL_READY: u8 = 7;
 
 /// One more report that nobody acts upon, and it is called spinning.
-pub(crate) const SPIN_LIMIT: u32 = 1000;
+pub(crate) const SPIN_LIMIT: u16 = 1000;
 
 /// Whom to wake, taken out so that nothing is borrowed while they are woken.
 #[derive(Debug, Default)]
@@ -134,7 +134,7 @@ pub(crate) struct Source {
     has_mark: bool,
     tick: u32,
     /// Times it was said to be ready since somebody last tried an operation.
-    ignored: u32,
+    ignored: u16,
     /// Who waits for each direction: nearly always one task.
     waiters: [Option<Waiter>; 3],
     /// The others.
@@ -147,11 +147,11 @@ pub(crate) struct Source {
     asked: u16,
     /// Whether the engine is going to read.
     is_fetchable: bool,
-    /// The engine that reads just now.
-    reads: Option<u32>,
+    /// Whether the engine reads just now.
+    reads: bool,
     /// Operations under way that take bytes, or whose bytes nobody has taken yet. What was read ahead meanwhile would
     /// come before them.
-    receiving: u32,
+    receiving: u16,
     fetched: Option<Arc<Fetched>>,
 }
 
@@ -219,7 +219,7 @@ impl Sources {
             wanted: 0,
             asked: 0,
             is_fetchable: false,
-            reads: None,
+            reads: false,
             receiving: 0,
             fetched: None,
         };
@@ -411,8 +411,8 @@ impl Source {
 
     /// A read that was begun will not be made.
     pub fn end_read(&mut self) {
-        if let (Some(engine), Some(fetched)) = (self.reads.take(), &self.fetched) {
-            fetched.end(engine, false);
+        if let (true, Some(fetched)) = (mem::take(&mut self.reads), &self.fetched) {
+            fetched.end(false);
         }
     }
 
@@ -424,13 +424,16 @@ impl Source {
     /// An operation that takes bytes begins: nothing is read ahead any more, which would overtake it or be overtaken.
     /// Who waits to read is woken to do so by itself.
     pub fn begin_receive(&mut self) {
-        self.receiving += 1;
+        // If they are ever too many to count, nothing is read ahead of this stream any more.
+        self.receiving = self.receiving.saturating_add(1);
         self.wanted = 0;
     }
 
     /// What it has brought was taken, or put down.
     pub fn end_receive(&mut self) {
-        self.receiving = self.receiving.saturating_sub(1);
+        if self.receiving != u16::MAX {
+            self.receiving = self.receiving.saturating_sub(1);
+        }
     }
 
     /// How many bytes to read now for who waits; or whom to wake, if it is somebody else now, or if the stream has
@@ -441,7 +444,7 @@ impl Source {
         self.asked = self.wanted;
         let wants = self.wanted > 0;
         if wants && self.fetched.as_ref().is_some_and(|fetched| fetched.begin(engine)) {
-            self.reads = Some(engine);
+            self.reads = true;
             return Ok(self.wanted);
         }
         Err(self.leave_read())
@@ -472,8 +475,8 @@ impl Source {
             if !goes_on && !is_end {
                 fetched.put(outcome);
             }
-            if let Some(engine) = self.reads.take() {
-                fetched.end(engine, goes_on);
+            if mem::take(&mut self.reads) {
+                fetched.end(goes_on);
             }
         }
         if goes_on { Woken::default() } else { self.leave_read() }

@@ -2,6 +2,7 @@
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use superpoll::operation::Operation;
@@ -142,7 +143,7 @@ fn provided_buffers_are_given_back_when_nothing_is_under_way() {
     for _ in 0..2 {
         let (one, mut other) = UnixStream::pair().unwrap();
         let before = bytes(&stage.poller);
-        let key = stage.poller.register(&one, Interest::NONE).unwrap();
+        let key = stage.poller.share(&Arc::new(one), Interest::NONE).unwrap();
         let ticket = stage.poller.start(key, Operation::ReceiveMany, 1).unwrap();
         other.write_all(b"hello").unwrap();
         let mut received = Vec::new();
