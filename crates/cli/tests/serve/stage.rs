@@ -202,10 +202,10 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads a response of HTTP/1.1 with a length, head and body.
-pub fn response(stream: &mut TcpStream) -> String {
+/// Reads up to and including an end.
+fn until_end(stream: &mut TcpStream, end: &[u8]) -> String {
     let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
+    while !head.ends_with(end) {
         let mut byte = [0];
         // Not `read`, which a signal interrupts.
         if let Err(error) = stream.read_exact(&mut byte) {
@@ -213,7 +213,26 @@ pub fn response(stream: &mut TcpStream) -> String {
         }
         head.push(byte[0]);
     }
-    let mut text = String::from_utf8(head).unwrap();
+    String::from_utf8(head).unwrap()
+}
+
+/// Reads a response of HTTP/1.1 that has a length or comes in chunks, head and body.
+pub fn response(stream: &mut TcpStream) -> String {
+    let mut text = until_end(stream, b"\r\n\r\n");
+    if text.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        let mut body = Vec::new();
+        loop {
+            let size = until_end(stream, b"\r\n");
+            let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
+            let mut chunk = vec![0; size + 2];
+            stream.read_exact(&mut chunk).unwrap();
+            body.extend_from_slice(&chunk[..size]);
+            if size == 0 {
+                text.push_str(&String::from_utf8_lossy(&body));
+                return text;
+            }
+        }
+    }
     let length = text.lines().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
         name.eq_ignore_ascii_case("content-length").then(|| value.parse().unwrap())
