@@ -108,8 +108,8 @@ impl Poller {
                 events.woken = woken || early.woken;
                 Ok(events.list.len())
             }
-            // Events that were found before the failure are not lost with it.
-            Err(_) if !events.list.is_empty() => Ok(events.list.len()),
+            // What was found or completed before the failure is not lost with it.
+            Err(_) if !events.list.is_empty() || events.is_completed() => Ok(events.list.len()),
             Err(source) => Err(Error::system("waiting", None, source)),
         }
     }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ARMINGS, Uring, name};
@@ -11,6 +13,7 @@ use crate::backend::{Backend, BackendKind};
 use crate::event::{Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
+use crate::operation::Operation;
 use crate::poller::Poller;
 use crate::sys::uring::Completion;
 
@@ -376,6 +379,42 @@ fn a_removal_that_the_ring_does_not_take_is_told_later() {
         drop(reader);
         assert!(writer.write_all(b"x").is_err(), "the ring holds a reader");
     }
+}
+
+#[test]
+fn what_was_completed_before_a_wait_fails_is_not_lost_with_it() {
+    if poller().is_none() {
+        return;
+    }
+    // The queue is full of changes when the second receive is to be told.
+    const COUNT: usize = 256;
+    let mut uring = Uring::new().unwrap();
+    uring.ring.failing = (libc::EIO, 1);
+    let mut poller = poller_on(uring);
+    let (socket, mut peer) = UnixStream::pair().unwrap();
+    let socket = Arc::new(socket);
+    let key = poller.share(&socket, Interest::NONE).unwrap();
+    let mut tickets = Vec::new();
+    for token in [1, 2] {
+        let receive = Operation::Receive(Vec::with_capacity(9));
+        tickets.push(poller.start(key, receive, token).map_err(|(error, _)| error).unwrap());
+    }
+    poller.cancel(tickets[0]).unwrap();
+    let (reader, _writer) = pipe().unwrap();
+    let readers: Vec<OwnedFd> =
+        (0..COUNT).map(|_| OwnedFd::from(reader.try_clone().unwrap())).collect();
+    for reader in &readers {
+        poller.register(reader, Interest::READABLE).unwrap();
+    }
+    let mut events = Events::with_limit(4);
+    poller.wait(&mut events, NOW).unwrap();
+    let told: Vec<(u64, bool)> =
+        events.progress().map(|told| (told.token, told.outcome.is_err())).collect();
+    assert_eq!(told, [(1, true)]);
+    peer.write_all(b"later").unwrap();
+    poller.wait(&mut events, None).unwrap();
+    let told: Vec<_> = events.progress().map(|told| (told.token, told.memory)).collect();
+    assert_eq!(told, [(2, Some(b"later".to_vec()))]);
 }
 
 #[test]
