@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use superpoll::operation::{Action, Operation};
-use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Readiness, Watch};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -125,6 +125,35 @@ fn any_number_of_changes_before_the_first_wait_on_another_thread_is_told() {
             .join()
             .unwrap();
         }
+    }
+}
+
+#[test]
+fn changes_made_on_a_thread_that_asks_the_kernel_nothing_are_told_on_the_first() {
+    for kind in BackendKind::available() {
+        let mut poller = poller(kind);
+        let pipes: Vec<(PipeReader, PipeWriter)> = (0..3).map(|_| pipe().unwrap()).collect();
+        let told = poller.register(&pipes[0].0, Interest::READABLE).unwrap();
+        let ended = poller.register(&pipes[1].0, Interest::READABLE).unwrap();
+        assert!(found(&mut poller).is_empty());
+        let (mut poller, new) = thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                poller.modify(ended, Interest::NONE).unwrap();
+                let new = poller.register(&pipes[2].0, Interest::READABLE).unwrap();
+                // As much as the wait may report, so it asks for no more.
+                poller.tell_ready(told, Readiness::READABLE).unwrap();
+                let mut events = Events::with_limit(1);
+                assert_eq!(poller.wait(&mut events, LONG).unwrap(), 1);
+                (poller, new)
+            });
+            there.join().unwrap()
+        });
+        let [_told, (reader, mut writer), (_new, mut new_writer)] = pipes.try_into().unwrap();
+        new_writer.write_all(b"x").unwrap();
+        assert_eq!(found(&mut poller), HashSet::from([new]), "{kind}");
+        poller.deregister_closing(ended).unwrap();
+        drop(reader);
+        assert!(writer.write_all(b"x").is_err(), "{kind}: the reader stays open");
     }
 }
 

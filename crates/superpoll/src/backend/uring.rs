@@ -223,6 +223,10 @@ impl Uring {
         if self.stays {
             ring.stay(&mut cx.stats.calls);
         }
+        // The last that can fail: the old ring goes on watching then, and this is tried again.
+        if let Some(outer) = &self.outer {
+            outer.listen_to(&mut cx.stats.calls, &mut ring)?;
+        }
         // What is repeated after `ECANCELED` was not done; of what was lost that is not known.
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
         self.lasting.give_up(&mut cx.stats.calls, &mut self.ring, reason);
@@ -238,25 +242,28 @@ impl Uring {
         self.is_waker_due = false;
         self.found.clear();
         self.armed = 0;
-        match &self.outer {
-            Some(outer) => outer.listen_to(&mut cx.stats.calls, &mut self.ring),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Notes what is wanted, for [`move_here`](Uring::move_here) to arm: on this thread nothing can be told.
+    /// Notes what is wanted, for [`move_here`](Uring::move_here) to arm: on this thread nothing can be told. If the
+    /// poller goes back before it waits here, the same ring is told.
     #[cold]
     fn note_elsewhere(&mut self, cx: &mut Context<'_>, index: u32) -> Synced {
-        let had = cx.table.slot(index).place().is_some();
-        if had {
+        let place = cx.table.slot(index).place();
+        let had = place.is_some();
+        if let Some(arming) = place {
+            self.leaving.push(name(index, arming as u32));
             self.ended(cx, index);
         }
         let slot = cx.table.slot_mut(index);
         let watch = slot.watch();
         slot.set_told(slot.is_live().then_some((watch.interest, watch.mode)));
         slot.account_mut().events = 0;
-        let to_tell = had || (slot.is_live() && !watch.interest.is_empty());
-        if to_tell { Synced::Told } else { Synced::Saved }
+        let is_wanted = slot.is_live() && !watch.interest.is_empty();
+        if is_wanted {
+            self.again.push(index);
+        }
+        if had || is_wanted { Synced::Told } else { Synced::Saved }
     }
 
     /// The call of a wait.
