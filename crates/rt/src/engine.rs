@@ -502,6 +502,7 @@ impl Engine {
             has_more: found >= EVENTS_PER_TURN as u64 || !self.fetchable.borrow().is_empty(),
             polls: self.counters.polls.get(),
             queued: self.queue.borrow().len(),
+            is_root_due: self.remote.is_root_woken(),
             sources: self.sources.borrow().len(),
         })
     }

@@ -33,6 +33,8 @@ pub(crate) struct Look {
     pub polls: u64,
     /// How many tasks are due.
     pub queued: usize,
+    /// The future that the thread blocks on is due. It runs before the next turn.
+    pub is_root_due: bool,
     /// How many descriptors are registered.
     pub sources: usize,
 }
@@ -74,7 +76,7 @@ impl Late {
         }
         match &mut self.step {
             Step::Look { left } if look.has_more && *left > 0 => *left -= 1,
-            _ if self.passes > 0 && look.queued > 0 => {
+            _ if self.passes > 0 && (look.queued > 0 || look.is_root_due) => {
                 self.passes -= 1;
                 self.step = Step::Run { until: look.polls + look.queued as u64 };
             }
@@ -88,11 +90,14 @@ impl Late {
 mod tests {
     use super::*;
 
+    fn at_rest(turn: u64) -> Look {
+        Look { turn, has_more: false, polls: 0, queued: 0, is_root_due: false, sources: 0 }
+    }
+
     /// A loop that is asked in each of its turns. Returns how many turns it took.
     fn turns(late: &mut Late, from: u64, mut look: impl FnMut(u64, &mut Look)) -> u64 {
         for nth in 0.. {
-            let mut now =
-                Look { turn: from + nth, has_more: false, polls: 0, queued: 0, sources: 0 };
+            let mut now = Look { turn: from + nth, ..at_rest(from) };
             look(nth, &mut now);
             if late.may_fire(now) {
                 return nth;
@@ -138,9 +143,17 @@ mod tests {
     #[test]
     fn a_pause_that_was_over_without_a_timer_is_forgotten() {
         let mut late = Late::default();
-        let look = |turn| Look { turn, has_more: false, polls: 0, queued: 0, sources: 1 };
-        assert!(!late.may_fire(look(3)));
-        assert!(!late.may_fire(look(20)), "another pause, with a wait of its own");
-        assert!(late.may_fire(look(21)));
+        assert!(!late.may_fire(at_rest(3)));
+        assert!(!late.may_fire(at_rest(20)), "another pause, with a wait of its own");
+        assert!(late.may_fire(at_rest(21)));
+    }
+
+    #[test]
+    fn the_future_that_the_thread_blocks_on_runs_like_a_task() {
+        let mut late = Late::default();
+        let took = turns(&mut late, 1, |nth, look| look.is_root_due = nth == 1);
+        assert_eq!(took, 2);
+        let took = turns(&mut late, 9, |_, look| look.is_root_due = true);
+        assert_eq!(took, 1 + u64::from(PASSES), "it is not waited for without end");
     }
 }
