@@ -26,6 +26,7 @@ use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 use crate::fetch::AT_MOST;
 use crate::foreign;
 use crate::late::{LATE, Late, Look};
+use crate::link::ShortReads;
 use crate::operations::Operations;
 use crate::remote::{Message, Remote};
 use crate::sources::{NOBODY, Source, Sources};
@@ -75,31 +76,6 @@ const EVENTS_PER_TURN: usize = 1024;
 /// Whether the engine with this number runs on this thread.
 pub(crate) fn is_current(id: u32) -> bool {
     with(|engine| engine.remote.id == id) == Some(true)
-}
-
-/// How an engine knows whether a read that gave less than was asked for has left something behind. A read of a stream
-/// ends early at an urgent byte (TCP and Unix sockets), and a pipe gives packet by packet if its writer says so
-/// (`O_DIRECT`). An edge tells nothing of what is left then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ShortReads {
-    /// It need not know: what is left is reported again.
-    ToldAgain,
-    /// [`Interest::PRIORITY`] is watched together with reading, which costs nothing, and tells of an urgent byte.
-    /// Pipes are watched with a level trigger.
-    Watched,
-    /// The poller cannot tell of an urgent byte: each arrival looks like one. So the socket is asked (`SIOCATMARK`), and
-    /// a pipe is read until it would block.
-    Asked,
-}
-
-impl ShortReads {
-    fn of(backend: &str) -> ShortReads {
-        match backend {
-            "select" | "poll" => ShortReads::ToldAgain,
-            "uring" => ShortReads::Asked,
-            _ => ShortReads::Watched,
-        }
-    }
 }
 
 pub(crate) struct Engine {

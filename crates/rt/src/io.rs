@@ -5,7 +5,7 @@
 //! refused call that it would be in a request-reply protocol. That is right for pipes and stream sockets
 //! (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read of a socket ends at an urgent byte,
 //! and a pipe whose writer has `O_DIRECT` gives one packet at a time. The engine knows of both
-//! ([`ShortReads`](crate::engine::ShortReads)). It is not right for terminals, message sockets and files, where a
+//! ([`ShortReads`](crate::link::ShortReads)). It is not right for terminals, message sockets and files, where a
 //! short count says nothing, so it is a property of the type.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};

@@ -12,56 +12,19 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use superpoll::{Interest, Key, Mode, call};
+use superpoll::{Interest, Key, Mode};
 
-use crate::engine::{self, Engine, ShortReads};
-use crate::fetch::{AT_MOST, Fetched};
+use crate::engine::{self, Engine};
+use crate::fetch::Fetched;
 use crate::peers::End;
 use crate::remote::{Message, Remote};
 use crate::sources::{ALL_READY, Direction, Source, allowed};
 use crate::stats::count;
-use crate::sys;
 
-/// What an operation did, beyond its result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum After {
-    /// There may be more.
-    Ready,
-    /// A stream gave less than was asked for, or took less than was offered: it is drained, or full. A read may have
-    /// ended at an urgent byte instead, of which the engine [knows](ShortReads).
-    Drained,
-    /// A pipe gave less than was asked for: it is drained, or that was a packet.
-    DrainedOrPacket,
-}
+mod ahead;
+mod short;
 
-impl After {
-    /// What a stream operation that moved `done` of `asked` bytes says.
-    #[inline]
-    pub fn of(done: usize, asked: usize) -> After {
-        if is_short(done, asked) { After::Drained } else { After::Ready }
-    }
-
-    /// The same of a read of a pipe.
-    #[inline]
-    pub fn of_pipe(done: usize, asked: usize) -> After {
-        if is_short(done, asked) { After::DrainedOrPacket } else { After::Ready }
-    }
-}
-
-/// The most bytes that one call moves (`MAX_RW_COUNT` of the kernel), and the most buffers it looks at (`IOV_MAX`).
-const MOST: (usize, usize) = (0x7fff_f000, 1024);
-
-#[inline]
-fn is_short(done: usize, asked: usize) -> bool {
-    // Nothing at all means the end, which stays.
-    done > 0 && done < asked.min(MOST.0)
-}
-
-/// What is asked for with several buffers, of this length each.
-#[inline]
-pub(crate) fn asked(lengths: impl Iterator<Item = usize>) -> usize {
-    lengths.take(MOST.1).fold(0, usize::saturating_add)
-}
+pub(crate) use short::{After, ShortReads, asked};
 
 struct Registration {
     remote: Arc<Remote>,
@@ -198,18 +161,6 @@ impl Link {
         }
     }
 
-    /// What is watched together with a direction in any case.
-    #[inline]
-    fn urgent(&self, engine: &Engine, direction: Direction) -> Interest {
-        let is_stream = self.flags.get() & URGENT != 0;
-        match direction {
-            Direction::Read if is_stream && engine.short_reads == ShortReads::Watched => {
-                Interest::PRIORITY
-            }
-            _ => Interest::NONE,
-        }
-    }
-
     /// Whether all that there will ever be to read has been reported to be there. On another engine than the one
     /// that watches it this is not known.
     pub fn has_all(&self) -> bool {
@@ -307,85 +258,6 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// What is to be given out before anything is read, if there is something.
-    #[inline]
-    pub fn fetched(&self) -> Option<&Fetched> {
-        self.fetched.get().map(|fetched| &**fetched).filter(|fetched| fetched.is_full())
-    }
-
-    /// As [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it while it
-    /// waits. Everything else that reads the same stream has to look for [what it has read](Link::fetched).
-    #[inline]
-    pub fn poll_read(
-        &self,
-        cx: &mut Context<'_>,
-        fd: BorrowedFd<'_>,
-        room: &mut [u8],
-        mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, After)>,
-    ) -> Poll<io::Result<usize>> {
-        if let Some(fetched) = self.fetched() {
-            return self.poll_fetched(cx, fetched, room);
-        }
-        self.wanted.set(room.len().min(AT_MOST) as u16);
-        let outcome = self.poll(cx, fd, Direction::Read, || read(room));
-        self.wanted.set(0);
-        outcome
-    }
-
-    fn poll_fetched(
-        &self,
-        cx: &mut Context<'_>,
-        fetched: &Fetched,
-        room: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        if engine::with(Engine::spend) == Some(false) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        match self.give(fetched, room) {
-            Some(outcome) => Poll::Ready(outcome),
-            // Taken on another thread meanwhile, which only a bug could do.
-            None => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Gives out what the engine has read.
-    pub fn give(&self, fetched: &Fetched, room: &mut [u8]) -> Option<io::Result<usize>> {
-        let (outcome, memory) = fetched.give(room)?;
-        if let Some(memory) = memory {
-            engine::with(|engine| engine.recycle(memory));
-        }
-        Some(outcome)
-    }
-
-    /// Notes in the source what the wait that was just begun wants.
-    #[inline]
-    fn want(&self, engine: &Engine, key: Key, direction: Direction, source: &mut Source) {
-        let wanted = self.wanted.get();
-        if wanted > 0 && direction == Direction::Read && engine.fetches() {
-            let fetched = self.fetched.get_or_init(Arc::default);
-            if source.want(wanted, fetched, engine.remote.id) {
-                sys::open::keeps_open(&mut engine.poller(), key);
-            }
-        }
-    }
-
-    /// Puts down what was received and nobody has taken. It comes first from now on, and who waits to read
-    /// is woken to take it.
-    pub fn put_back(&self, outcome: io::Result<Vec<u8>>) {
-        self.fetched.get_or_init(Arc::default).put(outcome);
-        self.wake(Direction::Read);
-    }
-
-    /// The same of bytes that come before all that was put back.
-    pub fn put_back_first(&self, bytes: Vec<u8>) {
-        self.fetched.get_or_init(Arc::default).put_first(bytes);
-        self.wake(Direction::Read);
     }
 
     /// Wakes who waits for a direction, to try.
@@ -533,39 +405,6 @@ impl Link {
         None
     }
 
-    /// No engine reads ahead any more, from when this returns: what it has read is [there](Link::fetched).
-    fn forbid_reads(&self) {
-        let Some(fetched) = self.fetched.get() else { return };
-        let was_full = fetched.is_full();
-        fetched.forbid();
-        if !was_full && fetched.is_full() {
-            self.set(OVERTAKEN);
-        }
-    }
-
-    /// Whether bytes were read ahead by an engine that was left just now: said once, as not everything that reads
-    /// looks for them.
-    fn is_overtaken(&self, direction: Direction) -> bool {
-        let is_overtaken = direction == Direction::Read && self.flags.get() & OVERTAKEN != 0;
-        if is_overtaken {
-            self.flags.set(self.flags.get() & !OVERTAKEN);
-        }
-        is_overtaken
-    }
-
-    /// The same on a thread without an engine, where the stream's engine is left as well.
-    #[cold]
-    fn is_overtaken_elsewhere(&self, direction: Direction) -> bool {
-        self.forbid_reads();
-        self.is_overtaken(direction)
-    }
-
-    /// All that was read ahead. The stream is read in another way from now on.
-    pub fn take_fetched(&self) -> Vec<u8> {
-        self.forbid_reads();
-        self.fetched().map_or_else(Vec::new, Fetched::take_all)
-    }
-
     /// Ends the registration; the next wait makes another.
     #[cold]
     pub fn leave(&self) {
@@ -606,45 +445,6 @@ impl Link {
                 None => Step::Try(0),
             },
             None => self.unregistered(engine, direction),
-        }
-    }
-
-    /// Whether a read that gave less than was asked for may have left something, as far as the source does not know.
-    #[inline]
-    fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: After) -> bool {
-        let is_packet = after == After::DrainedOrPacket;
-        match engine.short_reads {
-            ShortReads::ToldAgain => false,
-            ShortReads::Watched if is_packet => self.flags.get() & PACKETS == 0,
-            ShortReads::Watched => {
-                // Where the next wait has to begin to watch for a mark, the poller looks at what is left.
-                self.set(URGENT);
-                false
-            }
-            ShortReads::Asked => is_packet || call::is_at_mark(fd),
-        }
-    }
-
-    /// Notes that an operation was done.
-    #[inline]
-    pub fn finish(&self, fd: BorrowedFd<'_>, direction: Direction, tick: u32, after: After) {
-        if after != After::Ready {
-            engine::with(|engine| match self.key_on(engine) {
-                Some(key) => {
-                    let is_read = direction == Direction::Read;
-                    let marks = is_read && self.may_leave_more(engine, fd, after);
-                    engine.source(key, |source| {
-                        if !(marks || is_read && source.has_mark()) {
-                            source.drained(direction, tick);
-                        }
-                    });
-                }
-                // The poller looks when it is told of it, and tells what is left.
-                None => self.drained.set(self.drained.get() | direction.bit()),
-            });
-        }
-        if let Some(end) = &self.end {
-            end.tell_other(direction);
         }
     }
 
@@ -748,28 +548,5 @@ impl Drop for Link {
         if let Some(registration) = self.registration.get_mut().take() {
             registration.end(true);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_short_count_drains_and_the_end_does_not() {
-        for (done, asked, after) in [
-            (3, 10, After::Drained),
-            (9, 10, After::Drained),
-            (10, 10, After::Ready),
-            (0, 10, After::Ready),
-            (0, 0, After::Ready),
-            // More than that is not moved at once.
-            (MOST.0, usize::MAX, After::Ready),
-            (MOST.0 - 1, usize::MAX, After::Drained),
-        ] {
-            assert_eq!(After::of(done, asked), after, "{done} of {asked}");
-        }
-        assert_eq!(asked(std::iter::repeat_n(2, 1023)), 2046);
-        assert_eq!(asked(std::iter::repeat_n(2, 3000)), 2048);
     }
 }

@@ -1,0 +1,135 @@
+//! What an engine has read ahead of its task, as the stream's link sees it.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use superpoll::Key;
+
+use super::{After, Link, OVERTAKEN};
+use crate::engine::{self, Engine};
+use crate::fetch::{AT_MOST, Fetched};
+use crate::sources::{Direction, Source};
+use crate::sys;
+
+impl Link {
+    /// What is to be given out before anything is read, if there is something.
+    #[inline]
+    pub fn fetched(&self) -> Option<&Fetched> {
+        self.fetched.get().map(|fetched| &**fetched).filter(|fetched| fetched.is_full())
+    }
+
+    /// As [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it while it
+    /// waits. Everything else that reads the same stream has to look for [what it has read](Link::fetched).
+    #[inline]
+    pub fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        fd: BorrowedFd<'_>,
+        room: &mut [u8],
+        mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, After)>,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(fetched) = self.fetched() {
+            return self.poll_fetched(cx, fetched, room);
+        }
+        self.wanted.set(room.len().min(AT_MOST) as u16);
+        let outcome = self.poll(cx, fd, Direction::Read, || read(room));
+        self.wanted.set(0);
+        outcome
+    }
+
+    fn poll_fetched(
+        &self,
+        cx: &mut Context<'_>,
+        fetched: &Fetched,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if engine::with(Engine::spend) == Some(false) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match self.give(fetched, room) {
+            Some(outcome) => Poll::Ready(outcome),
+            // Taken on another thread meanwhile, which only a bug could do.
+            None => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Gives out what the engine has read.
+    pub fn give(&self, fetched: &Fetched, room: &mut [u8]) -> Option<io::Result<usize>> {
+        let (outcome, memory) = fetched.give(room)?;
+        if let Some(memory) = memory {
+            engine::with(|engine| engine.recycle(memory));
+        }
+        Some(outcome)
+    }
+
+    /// Notes in the source what the wait that was just begun wants.
+    #[inline]
+    pub(super) fn want(
+        &self,
+        engine: &Engine,
+        key: Key,
+        direction: Direction,
+        source: &mut Source,
+    ) {
+        let wanted = self.wanted.get();
+        if wanted > 0 && direction == Direction::Read && engine.fetches() {
+            let fetched = self.fetched.get_or_init(Arc::default);
+            if source.want(wanted, fetched, engine.remote.id) {
+                sys::open::keeps_open(&mut engine.poller(), key);
+            }
+        }
+    }
+
+    /// Puts down what was received and nobody has taken. It comes first from now on, and who waits to read
+    /// is woken to take it.
+    pub fn put_back(&self, outcome: io::Result<Vec<u8>>) {
+        self.fetched.get_or_init(Arc::default).put(outcome);
+        self.wake(Direction::Read);
+    }
+
+    /// The same of bytes that come before all that was put back.
+    pub fn put_back_first(&self, bytes: Vec<u8>) {
+        self.fetched.get_or_init(Arc::default).put_first(bytes);
+        self.wake(Direction::Read);
+    }
+
+    /// All that was read ahead. The stream is read in another way from now on.
+    pub fn take_fetched(&self) -> Vec<u8> {
+        self.forbid_reads();
+        self.fetched().map_or_else(Vec::new, Fetched::take_all)
+    }
+
+    /// No engine reads ahead any more, from when this returns: what it has read is [there](Link::fetched).
+    pub(super) fn forbid_reads(&self) {
+        let Some(fetched) = self.fetched.get() else { return };
+        let was_full = fetched.is_full();
+        fetched.forbid();
+        if !was_full && fetched.is_full() {
+            self.set(OVERTAKEN);
+        }
+    }
+
+    /// Whether bytes were read ahead by an engine that was left just now: said once, as not everything that reads
+    /// looks for them.
+    #[inline]
+    pub(super) fn is_overtaken(&self, direction: Direction) -> bool {
+        let is_overtaken = direction == Direction::Read && self.flags.get() & OVERTAKEN != 0;
+        if is_overtaken {
+            self.flags.set(self.flags.get() & !OVERTAKEN);
+        }
+        is_overtaken
+    }
+
+    /// The same on a thread without an engine, where the stream's engine is left as well.
+    #[cold]
+    pub(super) fn is_overtaken_elsewhere(&self, direction: Direction) -> bool {
+        self.forbid_reads();
+        self.is_overtaken(direction)
+    }
+}

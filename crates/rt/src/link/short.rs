@@ -1,0 +1,154 @@
+//! What a read tells that gave less than was asked for, and what a write that took less than was offered.
+//!
+//! The direction is drained as a rule, so that the next operation waits without having been tried. What may have been
+//! left behind all the same, and how that is known, depends on the descriptor and on the poller.
+
+use std::os::fd::BorrowedFd;
+
+use superpoll::{Interest, call};
+
+use super::{Link, PACKETS, URGENT};
+use crate::engine::{self, Engine};
+use crate::sources::Direction;
+
+/// What an operation did, beyond its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum After {
+    /// There may be more.
+    Ready,
+    /// A stream gave less than was asked for, or took less than was offered: it is drained, or full. A read may have
+    /// ended at an urgent byte instead, of which the engine [knows](ShortReads).
+    Drained,
+    /// A pipe gave less than was asked for: it is drained, or that was a packet.
+    DrainedOrPacket,
+}
+
+impl After {
+    /// What a stream operation that moved `done` of `asked` bytes says.
+    #[inline]
+    pub fn of(done: usize, asked: usize) -> After {
+        if is_short(done, asked) { After::Drained } else { After::Ready }
+    }
+
+    /// The same of a read of a pipe.
+    #[inline]
+    pub fn of_pipe(done: usize, asked: usize) -> After {
+        if is_short(done, asked) { After::DrainedOrPacket } else { After::Ready }
+    }
+}
+
+/// How an engine knows whether a read that gave less than was asked for has left something behind. A read of a stream
+/// ends early at an urgent byte (TCP and Unix sockets), and a pipe gives packet by packet if its writer says so
+/// (`O_DIRECT`). An edge tells nothing of what is left then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ShortReads {
+    /// It need not know: what is left is reported again.
+    ToldAgain,
+    /// [`Interest::PRIORITY`] is watched together with reading, which costs nothing, and tells of an urgent byte.
+    /// Pipes are watched with a level trigger.
+    Watched,
+    /// The poller cannot tell of an urgent byte: each arrival looks like one. So the socket is asked (`SIOCATMARK`), and
+    /// a pipe is read until it would block.
+    Asked,
+}
+
+impl ShortReads {
+    pub fn of(backend: &str) -> ShortReads {
+        match backend {
+            "select" | "poll" => ShortReads::ToldAgain,
+            "uring" => ShortReads::Asked,
+            _ => ShortReads::Watched,
+        }
+    }
+}
+
+/// The most bytes that one call moves (`MAX_RW_COUNT` of the kernel), and the most buffers it looks at (`IOV_MAX`).
+const MOST: (usize, usize) = (0x7fff_f000, 1024);
+
+#[inline]
+fn is_short(done: usize, asked: usize) -> bool {
+    // Nothing at all means the end, which stays.
+    done > 0 && done < asked.min(MOST.0)
+}
+
+/// What is asked for with several buffers, of this length each.
+#[inline]
+pub(crate) fn asked(lengths: impl Iterator<Item = usize>) -> usize {
+    lengths.take(MOST.1).fold(0, usize::saturating_add)
+}
+
+impl Link {
+    /// What is watched together with a direction in any case.
+    #[inline]
+    pub(super) fn urgent(&self, engine: &Engine, direction: Direction) -> Interest {
+        let is_stream = self.flags.get() & URGENT != 0;
+        match direction {
+            Direction::Read if is_stream && engine.short_reads == ShortReads::Watched => {
+                Interest::PRIORITY
+            }
+            _ => Interest::NONE,
+        }
+    }
+
+    /// Whether a read that gave less than was asked for may have left something, as far as the source does not know.
+    #[inline]
+    fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: After) -> bool {
+        let is_packet = after == After::DrainedOrPacket;
+        match engine.short_reads {
+            ShortReads::ToldAgain => false,
+            ShortReads::Watched if is_packet => self.flags.get() & PACKETS == 0,
+            ShortReads::Watched => {
+                // Where the next wait has to begin to watch for a mark, the poller looks at what is left.
+                self.set(URGENT);
+                false
+            }
+            ShortReads::Asked => is_packet || call::is_at_mark(fd),
+        }
+    }
+
+    /// Notes that an operation was done.
+    #[inline]
+    pub fn finish(&self, fd: BorrowedFd<'_>, direction: Direction, tick: u32, after: After) {
+        if after != After::Ready {
+            engine::with(|engine| match self.key_on(engine) {
+                Some(key) => {
+                    let is_read = direction == Direction::Read;
+                    let marks = is_read && self.may_leave_more(engine, fd, after);
+                    engine.source(key, |source| {
+                        if !(marks || is_read && source.has_mark()) {
+                            source.drained(direction, tick);
+                        }
+                    });
+                }
+                // The poller looks when it is told of it, and tells what is left.
+                None => self.drained.set(self.drained.get() | direction.bit()),
+            });
+        }
+        if let Some(end) = &self.end {
+            end.tell_other(direction);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_count_drains_and_the_end_does_not() {
+        for (done, asked, after) in [
+            (3, 10, After::Drained),
+            (9, 10, After::Drained),
+            (10, 10, After::Ready),
+            (0, 10, After::Ready),
+            (0, 0, After::Ready),
+            // More than that is not moved at once.
+            (MOST.0, usize::MAX, After::Ready),
+            (MOST.0 - 1, usize::MAX, After::Drained),
+        ] {
+            assert_eq!(After::of(done, asked), after, "{done} of {asked}");
+        }
+        assert_eq!(asked(std::iter::repeat_n(2, 1023)), 2046);
+        assert_eq!(asked(std::iter::repeat_n(2, 3000)), 2048);
+    }
+}
