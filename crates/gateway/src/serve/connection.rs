@@ -151,6 +151,20 @@ impl Line {
         });
     }
 
+    /// Forgets what was left of the last request's body, as soon as hyper has thrown it away. Where it cannot, it ends
+    /// the connection behind the response.
+    fn settle_upload(&self) {
+        let tally = &self.tally;
+        if tally.has_upload.get()
+            && self.running.get() == 0
+            && !tally.stuck.get()
+            && !tally.unflushed.get()
+        {
+            tally.has_upload.set(false);
+            tally.unused.set(false);
+        }
+    }
+
     /// Requests so far.
     pub fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
@@ -500,6 +514,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
                 });
             }
             working.remember(cx.waker());
+            line.settle_upload();
             if is_draining && !drains && line.first.borrow().is_some() {
                 cx.waker().wake_by_ref();
             }

@@ -248,3 +248,19 @@ fn a_dot_in_a_path_is_the_folder_itself() {
         }
     }
 }
+
+#[test]
+fn a_connection_whose_last_upload_nobody_wanted_is_idle() {
+    let folder = folder();
+    let text = text(folder.path(), "[timeouts]\nheader = \"300ms\"\npark = \"50ms\"");
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &text);
+        let mut client = stage.connect();
+        client.send("POST /small.txt HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello");
+        assert_eq!(client.answer().status, 405);
+        // It is parked as any other, and not told that its next request has not come in time.
+        stage.until(|engine| &engine.parked, 1);
+        assert_eq!(client.get("/small.txt").status, 200, "{backend:?}");
+        assert_eq!(stage.count(|engine| &engine.timed_out), 0);
+    }
+}
