@@ -23,6 +23,8 @@ pub(crate) struct Tally {
     pub(crate) ends_with_client: Cell<bool>,
     /// There is more to come of the body of the request under way.
     pub(crate) has_upload: Cell<bool>,
+    /// How many bodies somebody has that have not come in full. One may outlive its request.
+    pub(crate) uploads: Cell<u32>,
     /// Somebody wants to know whether the other end is gone, which is looked at with the next flush.
     pub(crate) doubted: Cell<bool>,
 }

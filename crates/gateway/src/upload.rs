@@ -97,6 +97,9 @@ impl Upload {
             is_waited_for: false,
             tally,
         };
+        if let Some(tally) = &upload.tally {
+            tally.uploads.set(tally.uploads.get() + 1);
+        }
         if upload.incoming.is_end_stream() {
             upload.ended();
         }
@@ -106,6 +109,7 @@ impl Upload {
     /// What was read so far has been made use of.
     fn ended(&mut self) {
         if let Some(tally) = self.tally.take() {
+            tally.uploads.set(tally.uploads.get() - 1);
             tally.unused.set(false);
             tally.has_upload.set(false);
         }
@@ -123,6 +127,14 @@ impl Upload {
             timer.reset(Instant::now() + self.patience);
         }
         timer.as_mut().poll(cx)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(tally) = &self.tally {
+            tally.uploads.set(tally.uploads.get() - 1);
+        }
     }
 }
 

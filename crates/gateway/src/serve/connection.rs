@@ -73,6 +73,8 @@ pub(super) struct Line {
     /// Requests before.
     earlier: Cell<u32>,
     form: Cell<Form>,
+    /// hyper has had no turn yet since the last request's body was given up.
+    settles: Cell<bool>,
     /// The answer to the first request, where it is known already.
     first: RefCell<Option<Response<Body>>>,
     /// What is to be written down of the request under way, where there is one at a time.
@@ -92,6 +94,7 @@ impl Line {
             requests: Cell::new(0),
             earlier: Cell::new(0),
             form: Cell::new(Form { is_1_0: false, closes: false }),
+            settles: Cell::new(false),
             first: RefCell::new(None),
             entry: RefCell::new(None),
         }
@@ -151,18 +154,28 @@ impl Line {
         });
     }
 
-    /// Forgets what was left of the last request's body, as soon as hyper has thrown it away. Where it cannot, it ends
-    /// the connection behind the response.
-    fn settle_upload(&self) {
+    /// Forgets what was left of the last request's body when hyper has thrown it away, which it does with the turn after
+    /// nobody has the body any more. Where it cannot, it ends the connection behind the response.
+    fn settle_upload(&self, cx: &Context<'_>) {
         let tally = &self.tally;
-        if tally.has_upload.get()
-            && self.running.get() == 0
-            && !tally.stuck.get()
-            && !tally.unflushed.get()
-        {
+        let is_over = self.running.get() == 0 && tally.uploads.get() == 0;
+        if !is_over || !tally.has_upload.get() || tally.stuck.get() || tally.unflushed.get() {
+            return;
+        }
+        if self.settles.replace(true) {
+            self.settles.set(false);
             tally.has_upload.set(false);
             tally.unused.set(false);
+        } else {
+            cx.waker().wake_by_ref();
         }
+    }
+
+    /// Whether there is no request, nor anything of one that hyper has read since the one before.
+    fn is_idle(&self) -> bool {
+        let tally = &self.tally;
+        let is_written = !tally.unflushed.get() && !tally.stuck.get();
+        self.running.get() == 0 && !tally.unused.get() && is_written && tally.waits.get()
     }
 
     /// Requests so far.
@@ -339,6 +352,7 @@ pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving 
         line.form.set(form(&request));
     }
     if is_alone {
+        line.settles.set(false);
         line.tally.has_upload.set(!is_empty);
         line.tally.unused.set(!is_empty);
     }
@@ -489,17 +503,8 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         let mut clock = Clock::new(&line);
         let period = home.worker.tick();
         let mut timer = pin!(sleep(period));
-        let mut drains = false;
         let mut refusal = None;
         let end = poll_fn(|cx| {
-            let is_draining = home.worker.is_draining();
-            // hyper would end without an answer to a request which it has not been given yet.
-            let has_first =
-                line.first.borrow().is_some() || (speaks && line.requests() == requests);
-            if is_draining && !drains && !has_first {
-                drains = true;
-                Pin::new(&mut connection).graceful_shutdown();
-            }
             if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
                 let taken = matches!(*line.plan.borrow(), Some(Plan::TakeOver(_)));
                 if let Err(error) = &outcome {
@@ -514,15 +519,18 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
                 });
             }
             working.remember(cx.waker());
-            line.settle_upload();
-            if is_draining && !drains && line.first.borrow().is_some() {
-                cx.waker().wake_by_ref();
-            }
+            line.settle_upload(cx);
             let tally = &line.tally;
             let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
             // A request that can wait was read to its end, and hyper gives back what follows it.
             if waits && !tally.unflushed.get() && !tally.stuck.get() {
                 return Poll::Ready(End::Waits);
+            }
+            // A request of which something has come is answered before the end, and its response says that it is the
+            // last one. hyper's own way to end gracefully would throw the beginning of a head away.
+            let is_awaited = speaks && line.requests() == requests;
+            if home.worker.is_draining() && !is_awaited && line.is_idle() {
+                return Poll::Ready(End::Idle);
             }
             if home.worker.is_resting() {
                 let now = Instant::now();
@@ -583,6 +591,8 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
                 transport = Transport::Plain(plain);
                 before = ahead.into();
             }
+            // What is encrypted is not parked: the server is about to end.
+            (End::Idle, below) if read.is_empty() => return close(below, &line, &working).await,
             (End::Idle, below) => {
                 transport = below;
                 before = read;

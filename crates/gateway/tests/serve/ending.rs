@@ -117,3 +117,36 @@ fn a_server_that_has_ended_leaves_nothing_on_its_engines() {
         assert_eq!(tasks, (0, 0), "{backend:?}: tasks and descriptors");
     }
 }
+
+#[test]
+fn a_request_whose_head_has_begun_to_come_is_answered() {
+    let folder = folder();
+    for backend in BACKENDS {
+        let stage = Stage::of_files(backend, 1, folder.path());
+        let (half, rest) = ("GET /small.txt HTTP/1.1\r\nho", "st: a\r\n\r\n");
+        let whole = format!("{half}{rest}");
+        // The first request of its connection, another one, and the beginning of one that has come with the one before.
+        let mut clients: Vec<_> = (0..3).map(|_| stage.connect()).collect();
+        clients[0].send(half);
+        clients[1].send(&whole);
+        assert_eq!(clients[1].answer().status, 200);
+        clients[1].send(half);
+        clients[2].send(format!("{whole}{half}"));
+        assert_eq!(clients[2].answer().status, 200);
+        // Nothing of it is parked, once it was read; who has only been accepted is at work, too.
+        let mut quiet = stage.connect();
+        assert_eq!(quiet.get("/small.txt").status, 200);
+        stage.until(|engine| &engine.parked, 1);
+        stage.until(|engine| &engine.active, 3);
+        stage.drain();
+        assert!(quiet.is_closed(), "{backend:?}");
+        for (index, client) in clients.iter_mut().enumerate() {
+            client.send(rest);
+            let answer = client.answer();
+            assert_eq!((answer.status, &answer.body[..]), (200, &b"hello\n"[..]), "{index}");
+            assert!(answer.head.to_lowercase().contains("connection: close"), "{}", answer.head);
+            assert!(client.is_closed());
+        }
+        assert_eq!(stage.drained(), 0, "{backend:?}");
+    }
+}
