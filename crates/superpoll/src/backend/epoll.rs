@@ -256,6 +256,13 @@ impl Epoll {
         Ok(())
     }
 
+    /// Whether a number that is in the set still means the file that was added under it. Nothing is changed: the kernel
+    /// is told the same again, and refuses that for another file (`ENOENT`) and for a closed number (`EBADF`).
+    pub(super) fn confirms(&self, cx: &mut Context<'_>, index: u32) -> bool {
+        let told = cx.table.slot(index).told();
+        told.is_some_and(|watch| self.control(cx, Operation::Modify, index, watch).is_ok())
+    }
+
     /// The call that waits. `alone`: nothing is watched elsewhere, so that the kernel, which goes
     /// round its ready list, is as fair as can be by itself.
     #[inline]

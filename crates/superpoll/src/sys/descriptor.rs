@@ -18,10 +18,11 @@ pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
-/// A descriptor that is registered, which by the contract of registrations stays open for as long.
+/// A descriptor that is registered and still means the file that was registered: the caller has asked epoll, or the
+/// registration keeps it open.
 pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: registered numbers are not negative. One that was closed in spite of the contract is handed to
-    // `sendmsg` alone, which refuses it (`EBADF`), and to nothing that would close it.
+    // SAFETY: registered numbers are not negative. The result is handed to `sendmsg` alone, right after the caller has
+    // seen that the number means its file. If another thread closes it in between, `sendmsg` refuses it (`EBADF`).
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 

@@ -189,23 +189,3 @@ fn what_may_not_be_sent_stays_and_is_not_tried_again() {
     leave(&mut poller, 7);
     drop(some);
 }
-
-#[test]
-fn a_strangers_file_is_let_go_of_at_once() {
-    let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
-    let all = Connections::new(&mut poller, 2);
-    // The kernel is told of it; then it is closed, and its number is another file's.
-    poller.flush();
-    let (stranger, writer) = std::io::pipe().unwrap();
-    sys::replace(&stranger, all.mine[0].as_raw_fd());
-    drop(stranger);
-    assert_eq!(poller.wait(&mut Events::with_limit(8), ZERO).unwrap(), 0);
-    let said = played.all();
-    let Said::Watch(watched) = &said[0] else { panic!("{said:?}") };
-    assert_eq!((watched.len(), poller.stats().away.len), (2, 1));
-    assert_eq!(said[1], Said::Forget(vec![watched[0].0]));
-    assert!(poller.is_away(all.keys[1]) && !poller.is_away(all.keys[0]));
-    drop((all, writer));
-}

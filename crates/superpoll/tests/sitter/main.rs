@@ -17,6 +17,7 @@ use superpoll::policy::{Fixed, Place};
 use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Topology, Tuning, Watch};
 use superpoll_sit::{Babysitter, Control, FULL, Line, Listener, Notice, Options, STATE};
 
+mod exchanged;
 mod given_up;
 mod kinds;
 mod limits;

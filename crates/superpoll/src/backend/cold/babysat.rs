@@ -270,7 +270,7 @@ impl<S: Sitter> Babysat<S> {
                 None => break,
             }
         }
-        // A stranger's file that went along is let go of at once.
+        // A file that another thread put under a registered number in that moment is recalled at once.
         if self.line.is_some() {
             self.tell_over(cx, until);
         }

@@ -58,6 +58,15 @@ impl<S: Sitter> Babysat<S> {
             }
             count += 1;
         }
+        // Immediately before the packet is sent: no code of this thread can exchange a file in between.
+        match all[..count].iter().position(|&index| !self.is_of_its_file(cx, index)) {
+            None => {}
+            Some(0) => {
+                self.stays.keep(all[0]);
+                return Some(1);
+            }
+            Some(first) => count = first,
+        }
         let some = &all[..count];
         match self.send_packet(cx, some, until) {
             Ok(()) => {
@@ -85,6 +94,14 @@ impl<S: Sitter> Babysat<S> {
         // Closed behind our back, which a set of the poller's own would not even have noticed.
         !is_number(error, libc::EBADF)
             || !sys::descriptor::is_open(&mut cx.stats.calls, cx.table.slot(index).fd())
+    }
+
+    /// Whether the number of a registration still means the file that was registered, so that the file may be sent.
+    ///
+    /// An owner may have closed the descriptor, and the number may have been used again. A registration that keeps its
+    /// descriptor open rules that out. For any other the kernel is asked: an epoll set knows number and file together.
+    pub(super) fn is_of_its_file(&self, cx: &mut Context<'_>, index: u32) -> bool {
+        !S::TAKES_FILES || cx.table.slot(index).is_owned() || self.epoll.confirms(cx, index)
     }
 
     fn send_packet(
@@ -120,7 +137,7 @@ impl<S: Sitter> Babysat<S> {
     }
 
     /// The babysitter has it: the poller's own set forgets it.
-    fn gone(&mut self, cx: &mut Context<'_>, index: u32) {
+    pub(super) fn gone(&mut self, cx: &mut Context<'_>, index: u32) {
         if self.epoll.release(cx, index).is_err() {
             // It was closed behind our back, and the number may mean another file.
             self.over.push(self.stays.key(index));

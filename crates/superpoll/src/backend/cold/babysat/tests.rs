@@ -40,6 +40,22 @@ fn who_is_lost_is_lost_once_and_it_is_told_why() {
 }
 
 #[test]
+fn a_file_that_is_exchanged_right_after_it_was_sent_is_recalled() {
+    let (mut babysat, _theirs) = babysat(Duration::ZERO);
+    let mut stage = Stage::new(8);
+    let (pair, other) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+    let index = add(&mut stage, &mut babysat, &pair);
+    let key = babysat.stays.next_key(index);
+    assert!(babysat.is_of_its_file(&mut stage.cx(), index));
+    // As if another thread had put another file under the number.
+    sys::eventfd::replace(pair.0.as_fd(), other.0.into()).unwrap();
+    assert!(!babysat.is_of_its_file(&mut stage.cx(), index));
+    babysat.gone(&mut stage.cx(), index);
+    assert_eq!(babysat.over, [key]);
+    assert!(babysat.stays.is_kept(index) && babysat.away == 0);
+}
+
+#[test]
 fn who_comes_after_a_long_pause_is_not_taken_for_idle() {
     let (mut babysat, _theirs) = babysat(Duration::from_secs(100));
     let mut stage = Stage::new(8);
