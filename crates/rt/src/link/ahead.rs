@@ -62,6 +62,7 @@ impl Link {
     /// Gives out what the engine has read.
     pub fn give(&self, fetched: &Fetched, room: &mut [u8]) -> Option<io::Result<usize>> {
         let (outcome, memory) = fetched.give(room)?;
+        self.flags.set(self.flags.get() & !OVERTAKEN);
         if let Some(memory) = memory {
             engine::with(|engine| engine.recycle(memory));
         }
@@ -108,9 +109,10 @@ impl Link {
     /// No engine reads ahead any more, from when this returns: what it has read is [there](Link::fetched).
     pub(super) fn forbid_reads(&self) {
         let Some(fetched) = self.fetched.get() else { return };
-        let was_full = fetched.is_full();
         fetched.forbid();
-        if !was_full && fetched.is_full() {
+        // Whoever leaves to read has found nothing before, and would not look again. The bytes may have come at any
+        // moment since: not only in the read that was waited for.
+        if fetched.is_full() {
             self.set(OVERTAKEN);
         }
     }
@@ -131,5 +133,28 @@ impl Link {
     pub(super) fn is_overtaken_elsewhere(&self, direction: Direction) -> bool {
         self.forbid_reads();
         self.is_overtaken(direction)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_come_after_a_look_and_before_the_engine_is_left_are_not_overtaken() {
+        let link = Link::default();
+        link.fetched.get_or_init(Arc::default);
+        assert!(link.fetched().is_none());
+        link.forbid_reads();
+        assert!(!link.is_overtaken(Direction::Read), "there is nothing");
+        link.put_back(Ok(b"ab".to_vec()));
+        link.forbid_reads();
+        assert!(link.is_overtaken(Direction::Read), "the read has to look again");
+        assert!(!link.is_overtaken(Direction::Read), "once");
+        // What is given out has not been overtaken.
+        link.forbid_reads();
+        let mut room = [0; 2];
+        assert_eq!(link.give(link.fetched().unwrap(), &mut room).unwrap().unwrap(), 2);
+        assert!(!link.is_overtaken(Direction::Read) && room == *b"ab");
     }
 }
