@@ -3,7 +3,7 @@
 //! Each [kind](kinds::KINDS) is a short story of descriptors: sockets that are reset, pipes whose reader goes, terminals
 //! that hang up, files that cannot be waited for. After each step of it the kernel is asked with `poll(2)` what the
 //! descriptors are ready for, and the poller is asked to wait. How the two have to agree follows from the mode
-//! ([`judge`]). A story knows nothing of interests, modes and back-ends, and so each is told with all of them.
+//! (`judge`). A story knows nothing of interests, modes and back-ends, and so each is told with all of them.
 //!
 //! The complete product takes a while. [`examine`] takes a share of it, in turns: each turn has every pair of a kind
 //! with a back-end, an interest or a mode, and of an interest with a mode, and the [`TURNS`] turns together are the

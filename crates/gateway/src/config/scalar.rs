@@ -108,7 +108,7 @@ pub(super) fn workers<'de, D: Deserializer<'de>>(
     check_workers(workers).map_err(D::Error::custom)
 }
 
-/// Refuses more workers than [`MOST_WORKERS`].
+/// Refuses more workers than `MOST_WORKERS`.
 ///
 /// # Errors
 ///
