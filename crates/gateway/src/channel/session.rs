@@ -130,7 +130,7 @@ impl Session {
         self.is_held_up
     }
 
-    /// Goes on with what was read. `may_publish` says that it is this session's turn to publish a message.
+    /// Goes on with what was read. `may_publish` says that it is the turn of this WebSocket to publish a message.
     pub fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
         self.is_held_up = false;
         while self.stage != Stage::Over {
