@@ -224,8 +224,8 @@ impl Uring {
             ring.stay(&mut cx.stats.calls);
         }
         // The last that can fail: the old ring goes on watching then, and this is tried again.
-        if let Some(outer) = &self.outer {
-            outer.listen_to(&mut cx.stats.calls, &mut ring)?;
+        if let Some(outer) = &mut self.outer {
+            outer.listen_anew(&mut cx.stats.calls, &mut ring)?;
         }
         // What is repeated after `ECANCELED` was not done; of what was lost that is not known.
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };

@@ -45,8 +45,20 @@ impl Outer {
     }
 
     /// Becomes readable with each completion of a ring.
-    pub(super) fn listen_to(&self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+    fn listen_to(&self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
         ring.announce_to(calls, self.counter.as_fd())
+    }
+
+    /// Listens to another ring, and to the one before no more: the kernel ends what is under way there some time after
+    /// it was closed, and each end counts.
+    pub(super) fn listen_anew(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+        let counter = EventFd::new(calls)?;
+        ring.announce_to(calls, counter.as_fd())?;
+        self.watch(calls, counter.as_fd().as_raw_fd())?;
+        // The one before, which leaves the set as it is closed, may have told of something that was not fetched.
+        counter.write()?;
+        self.counter = counter;
+        Ok(())
     }
 
     /// Becomes readable.
