@@ -1,9 +1,10 @@
-//! The poller: registrations, waits, and what is the same for every back-end.
+//! The poller: registrations, waits, and the logic that all back-ends share.
 //!
-//! Registrations are noted in the [`Table`]; `changes` tells the kernel what is left of them before
-//! a wait, and `wait` waits: it takes over commands of other threads and dropped owners, has changed
-//! slots synced with the back-end, ended ones first, delivers what needs no kernel, and lets the
-//! back-end wait, again and again until something was delivered, a wake came or the time is up.
+//! Registrations are noted in the [`Table`]. Before a wait, `changes` applies to the kernel the
+//! changes that are left. Then `wait` does the work: it takes over commands of other threads and
+//! dropped owners, syncs changed slots with the back-end, ended ones first, and delivers events
+//! that need no kernel. It lets the back-end wait, again and again, until something was delivered,
+//! a wake came or the time is up.
 //!
 //! Everything here is done by the thread that has `&mut Poller`. Without wakers, registrars or
 //! owners there is no atomic operation on the way but one load.
@@ -60,10 +61,10 @@ pub struct Poller {
     table: Table,
     stats: Stats,
     delivery: Delivery,
-    /// Stands in where nothing is delivered.
+    /// Stands in for the caller's list in calls that deliver nothing.
     no_events: Events,
     shared: Arc<Shared>,
-    /// Whether anybody can wake this poller.
+    /// Whether any handle can wake this poller.
     wakeable: bool,
     commands: Vec<Command>,
     told_ready: Vec<Event>,
@@ -71,7 +72,8 @@ pub struct Poller {
     nested: bool,
     /// `Backend::holds_files`.
     holds_files: bool,
-    /// What was [shared](Poller::share), by index. The back-end, which is dropped first, uses it no more.
+    /// The objects that were [shared](Poller::share), by index. The back-end, which is dropped
+    /// first, does not use them any more.
     shared_files: HashMap<u32, Arc<dyn Any + Send + Sync>>,
 }
 
@@ -141,12 +143,13 @@ impl Poller {
         Memory { own: self.table.memory() + backend.own, mirrors: backend.mirrors }
     }
 
-    /// The costs the back-end places by, if it places by cost.
+    /// The costs by which the back-end places descriptors, if it places by cost.
     pub fn costs(&self) -> Option<&Costs> {
         self.backend.costs()
     }
 
-    /// What the back-end's policy goes by now for a kind of descriptor, if it has learned such numbers.
+    /// The thresholds that the back-end's policy uses now for a kind of descriptor, if it has
+    /// learned such numbers.
     pub fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
         self.backend.thresholds(kind)
     }
@@ -170,7 +173,7 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyRegistered`], and what the back-end can never do:
+    /// [`Error::AlreadyRegistered`], and the watches that the back-end can never support:
     /// [`Error::Unsupported`], [`Error::DescriptorTooLarge`].
     pub fn register(&mut self, fd: impl AsFd, watch: impl Into<Watch>) -> Result<Key> {
         self.insert(fd.as_fd().as_raw_fd(), watch.into(), None)
@@ -205,8 +208,8 @@ impl Poller {
         }
     }
 
-    /// Registers a descriptor and keeps it open until the registration has ended, whatever becomes of the other
-    /// references to it: what takes to [start](Poller::start) operations.
+    /// Registers a descriptor and keeps it open until the registration has ended, even if all other
+    /// references to it are dropped: the condition to [start](Poller::start) operations.
     ///
     /// # Errors
     ///
@@ -216,7 +219,7 @@ impl Poller {
         T: AsFd + Send + Sync + 'static,
     {
         let key = self.register(&**io, watch)?;
-        // In a nested poller it may have been refused already.
+        // In a nested poller the registration may have been refused already.
         if self.table.get(key).is_some() {
             self.shared_files.insert(key.index(), io.clone());
             self.set_owned(key);
@@ -225,7 +228,8 @@ impl Poller {
     }
 
     /// Ends the registration of an owned descriptor, if it has not ended yet, and gives the
-    /// descriptor back, open. Of another poller's it is [`Owned::into_inner`].
+    /// descriptor back, open. For an owned descriptor of another poller, this is
+    /// [`Owned::into_inner`].
     pub fn disown<T: AsFd>(&mut self, owned: Owned<T>) -> T {
         if !owned.belongs_to(&self.shared) {
             return owned.into_inner();
@@ -265,7 +269,8 @@ impl Poller {
     /// Changes the interest of a registration and keeps its mode; arms a one-shot registration
     /// again. The kernel is told with the next wait, unless the change is undone before.
     ///
-    /// With [`Mode::Edge`], what is ready already is reported if the kernel had to be told.
+    /// With [`Mode::Edge`], a descriptor that is ready already is reported if the change reached
+    /// the kernel.
     ///
     /// # Errors
     ///
@@ -276,7 +281,7 @@ impl Poller {
         self.modify_watch(key, watch)
     }
 
-    /// Changes interest and mode of a registration; the hint is not looked at.
+    /// Changes interest and mode of a registration; ignores the hint.
     ///
     /// # Errors
     ///
@@ -312,8 +317,8 @@ impl Poller {
     }
 
     /// Ends a registration whose descriptor the caller closes right after, before the next wait,
-    /// and does not keep open through a duplicate: except by `uring`, the kernel need not be told. What
-    /// [`Owned`] does by itself.
+    /// and does not keep open through a duplicate: except by `uring`, the kernel need not be told.
+    /// [`Owned`] does this by itself.
     ///
     /// # Errors
     ///
@@ -346,7 +351,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Gives up what was shared under an index.
+    /// Drops the shared object of an index.
     #[inline]
     fn let_go(&mut self, index: u32) {
         if !self.shared_files.is_empty() {
@@ -354,9 +359,10 @@ impl Poller {
         }
     }
 
-    /// Tells the poller what the caller knows to be ready without the kernel: bytes that a TLS
-    /// session has buffered, a stream that was not drained. The next wait delivers it, as far as
-    /// it is wanted, together with what the kernel says of others, and does not block.
+    /// Marks a registration as ready where the caller knows so without the kernel: a TLS session
+    /// has buffered bytes, or a stream was not drained. The next wait delivers that readiness, as
+    /// far as the registration wants it, together with the kernel's events for other descriptors,
+    /// and does not block.
     ///
     /// # Errors
     ///
@@ -370,14 +376,16 @@ impl Poller {
         Ok(())
     }
 
-    /// What a registration is left with when it leaves for another process ([`Topology::Process`]): what a successor of
-    /// this one has to know of it, in bytes that only the two understand. It takes the place of what was given before,
-    /// also of what a descriptor that is away has left with, which comes back and leaves again with the new one.
+    /// Sets the state that a registration leaves with when it goes to another process
+    /// ([`Topology::Process`]): the facts that a successor of this process must know about it, in
+    /// bytes that only the two understand. It replaces the state that was given before. A
+    /// descriptor that is away comes back for this and leaves again with the new state.
     ///
-    /// It goes when the descriptor leaves, and has to be given again once that has come back, because of an event or a
-    /// change. What comes back because the babysitter could not have it still has its state.
+    /// The state goes when the descriptor leaves, and the caller gives it again once the descriptor
+    /// has come back because of an event or a change. A descriptor that comes back because the
+    /// babysitter could not take it still has its state.
     ///
-    /// With other topologies it is dropped.
+    /// Other topologies drop the state.
     ///
     /// # Errors
     ///
@@ -399,10 +407,12 @@ impl Poller {
         Ok(())
     }
 
-    /// Gives to the babysitter all registrations that it may have, whatever they did last, and returns how many it
-    /// has not got: those that are ready, those that it may not have, and all of them if there is none.
+    /// Gives the babysitter all registrations that it may have, whatever they did last, and returns
+    /// how many stayed here: those that are ready, those that it may not have, and all of them if
+    /// there is no babysitter.
     ///
-    /// For a server that is about to end, or has just begun with descriptors that are all idle.
+    /// Meant for a server that is about to end, or that has just begun with descriptors that are
+    /// all idle.
     pub fn hand_over_all(&mut self) -> usize {
         self.settle();
         let (backend, mut cx) = self.split();
@@ -411,7 +421,7 @@ impl Poller {
         self.table.len() - self.backend.lengths().away
     }
 
-    /// Whether a registration is with the babysitter; it is not if it has ended.
+    /// Whether a registration is with the babysitter; false if it has ended.
     pub fn is_away(&self, key: Key) -> bool {
         self.table.get(key).is_some_and(crate::table::Slot::is_away)
     }
@@ -422,13 +432,13 @@ impl Poller {
         self.backend.babysitting()
     }
 
-    /// Where system calls are counted that are made beside the poller's.
+    /// The counters for system calls that are made outside the poller.
     #[inline]
     pub(crate) fn calls(&mut self) -> &mut Calls {
         &mut self.stats.calls
     }
 
-    /// Where actions are queued, for whom knows that the registrations are there.
+    /// The action queue, for callers that have already checked their registrations.
     #[inline]
     pub(crate) fn batch(&mut self) -> Option<&mut Batch> {
         self.backend.operations()
@@ -439,7 +449,7 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Error::DescriptorLimit`], or what the back-end says of watching it.
+    /// [`Error::DescriptorLimit`], or the back-end's error from watching it.
     pub fn waker(&mut self) -> Result<Waker> {
         self.make_wakeable()?;
         Ok(Waker(self.shared.clone()))
@@ -469,7 +479,7 @@ impl Poller {
         Ok(())
     }
 
-    /// The back-end and a context for what delivers nothing.
+    /// The back-end and a context for calls that deliver nothing.
     fn split(&mut self) -> (&mut dyn Backend, Context<'_>) {
         let context = Context {
             table: &mut self.table,
@@ -514,7 +524,7 @@ impl Poller {
     }
 
     /// Between two waits of a nested poller the outer loop sleeps in its stead, so a wake must
-    /// reach the eventfd, and so must what needs no kernel to be ready.
+    /// reach the eventfd, and so must readiness that needs no kernel.
     fn rest(&self) {
         if !self.nested {
             return;
@@ -533,24 +543,25 @@ impl Poller {
     /// Promises that the poller is used and dropped on this thread alone from now on, which makes each wait of `uring`
     /// some 25 ns cheaper (`IORING_REGISTER_RING_FDS`); the other back-ends make no use of it.
     ///
-    /// Without the promise a poller may go to another thread at any time. If it goes there in spite of it, everything
-    /// works as before, but what was registered at that moment stays open for its peers until this thread ends, because
-    /// the kernel lets no other thread give the reference to the ring back.
+    /// Without the promise a poller may go to another thread at any time. If it goes to another
+    /// thread in spite of the promise, everything works as before. But descriptors that were
+    /// registered at that moment stay open for their peers until this thread ends, because the
+    /// kernel lets no other thread give the reference to the ring back.
     pub fn stay_on_thread(&mut self) {
         let (backend, mut cx) = self.split();
         backend.stay_on_thread(&mut cx);
     }
 
-    /// To be called in a child process after `fork(2)`, before anything else: builds what the
-    /// child would otherwise share with its parent, so that neither disturbs the other. All
-    /// registrations stay as they are; an edge may be reported a second time. Wakers and
+    /// Call this in a child process after `fork(2)`, before anything else: it rebuilds everything
+    /// that the child would otherwise share with its parent, so that neither disturbs the other.
+    /// All registrations stay as they are; an edge may be reported a second time. Wakers and
     /// registrars of the parent that the child inherited now wake the child.
     ///
     /// The fork must not happen while another thread uses a registrar or drops an owner.
     ///
     /// # Errors
     ///
-    /// [`Error::DescriptorLimit`], or what the kernel says of making new objects.
+    /// [`Error::DescriptorLimit`], or the kernel's error from making new objects.
     pub fn after_fork(&mut self) -> Result<()> {
         let shared = self.shared.clone();
         shared.sleep.after_fork(&mut self.stats.calls)?;

@@ -1,15 +1,16 @@
-//! What the back-ends have in common: the trait they implement and what they are handed.
+//! The interface that all back-ends share: the trait that they implement and the context that the
+//! poller hands them.
 //!
 //! A back-end knows how to watch descriptors and nothing else. Keys, coalescing, fairness, one-shot
-//! disarming, timeouts across interruptions and the waker's protocol are the poller's: a back-end
-//! receives a [`Context`] with the table of registrations and reports what it finds through
-//! [`Context::report`], which drops what is stale or unwanted and stops at the limit. That is why
-//! one of them fits into a screen or two, and why they behave alike.
+//! disarming, timeouts across interruptions and the waker's protocol belong to the poller. A
+//! back-end receives a [`Context`] with the table of registrations and reports each ready
+//! descriptor through [`Context::report`], which drops stale and unwanted reports and stops at the
+//! limit. That is why a back-end fits into a screen or two, and why all of them behave alike.
 //!
 //! The order of calls is fixed. Before each wait the poller asks for [`Backend::sync`] once for
-//! each slot that changed, ended registrations first, so that a removal is never overtaken. Then
-//! it calls [`Backend::wait`], again and again with what is left of the timeout, until something
-//! was delivered or the time is up.
+//! each slot that changed, ended registrations first, so that a removal is never overtaken. Then it
+//! calls [`Backend::wait`] with the rest of the timeout, again and again, until something was
+//! delivered or the time is up.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -50,21 +51,23 @@ pub use uring::Uring;
 
 pub use crate::sys::question::Question;
 
-/// A way to watch descriptors. Implement it to give the poller another one
+/// A way to watch descriptors. Implement it to give the poller another back-end
 /// ([`Builder::custom`](crate::Builder::custom)).
 pub trait Backend: Send {
     /// Its name, as users write it.
     fn name(&self) -> &'static str;
 
-    /// Refuses at registration what the back-end can never do, before anything is stored.
+    /// Refuses, at registration and before anything is stored, a watch that the back-end can never
+    /// support.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] or [`Error::DescriptorTooLarge`].
     fn admit(&self, fd: RawFd, watch: Watch) -> Result<()>;
 
-    /// Makes what is watched agree with the slot: `slot.watch()` if it is live, nothing if it is
-    /// not. Notes in the slot what was told and where it is kept.
+    /// Makes the kernel's watch agree with the slot: it watches `slot.watch()` if the slot is live,
+    /// and nothing if it is not. Notes in the slot the watch that was applied and the set that
+    /// holds it.
     ///
     /// # Errors
     ///
@@ -77,12 +80,12 @@ pub trait Backend: Send {
     ///
     /// # Errors
     ///
-    /// What the system call said; `EINTR` is handled by the poller.
+    /// The system call's error; the poller handles `EINTR`.
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()>;
 
     /// Begins a wait whose only system call the poller may make in the back-end's place, which is
-    /// cheaper (see [`Question`]). What it is answered is told to [`hear`](Backend::hear) at once,
-    /// with nothing in between. `None` leaves it to [`wait`](Backend::wait).
+    /// cheaper (see [`Question`]). The poller passes the call's answer to [`hear`](Backend::hear)
+    /// at once, with nothing in between. `None` leaves the wait to [`wait`](Backend::wait).
     fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
         let _ = (cx, deadline);
         None
@@ -103,25 +106,27 @@ pub trait Backend: Send {
         answer.map(drop)
     }
 
-    /// Whether what it watches stays open until it is told of the end: then it is told at once, with
-    /// [`settle`](Backend::settle), and not with the next wait.
+    /// Whether the back-end keeps a watched descriptor's file open until the watch is removed. The
+    /// poller then reports the end of a registration at once, with [`settle`](Backend::settle), and
+    /// not with the next wait.
     fn holds_files(&self) -> bool {
         false
     }
 
-    /// Takes actions to be carried out with the next wait, and their memory, which come back in
-    /// [`Events::completions`]; `None` if it cannot.
+    /// Takes actions to carry out with the next wait, and their memory, which come back in
+    /// [`Events::completions`]; `None` if the back-end cannot carry out actions.
     #[doc(hidden)]
     fn operations(&mut self) -> Option<&mut Batch> {
         None
     }
 
-    /// Takes an operation of a registration, to be told to the kernel with the next wait, and what it is known by.
+    /// Takes an operation of a registration, which the kernel learns of with the next wait, and
+    /// returns its ticket.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if the back-end or the kernel cannot do it, or what the system call said. The
-    /// operation is given back.
+    /// [`Error::Unsupported`] if the back-end or the kernel does not support it, or the system
+    /// call's error. The operation is given back.
     #[doc(hidden)]
     fn start(
         &mut self,
@@ -138,18 +143,19 @@ pub trait Backend: Send {
     ///
     /// # Errors
     ///
-    /// What the system call said.
+    /// The system call's error.
     #[doc(hidden)]
     fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
         let _ = (cx, ticket);
         Ok(())
     }
 
-    /// Ends an operation and returns what it has brought that no wait has told, its last progress included.
+    /// Ends an operation and returns the progress that no wait has delivered yet, the last one
+    /// included.
     ///
     /// # Errors
     ///
-    /// What the system call said.
+    /// The system call's error.
     #[doc(hidden)]
     fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
         let _ = (cx, ticket);
@@ -166,35 +172,36 @@ pub trait Backend: Send {
     ///
     /// # Errors
     ///
-    /// What the system call said.
+    /// The system call's error.
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let _ = cx;
         Ok(())
     }
 
-    /// Has the kernel know everything that [`sync`](Backend::sync) was called for, if that has not
-    /// been so from the start.
+    /// Applies to the kernel every change that [`sync`](Backend::sync) was called for, if `sync`
+    /// has not done so already.
     ///
     /// # Errors
     ///
-    /// What the system call said.
+    /// The system call's error.
     fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let _ = cx;
         Ok(())
     }
 
-    /// Asks a babysitter what is ready of what it watches, and waits for the answer: what was ready before is
-    /// reported by the next wait.
+    /// Asks the babysitter which of its descriptors are ready, and waits for the answer: the next
+    /// wait reports each that was ready before this call.
     fn catch_up(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Gives to a babysitter all that it may have, however short a time ago it was active.
+    /// Gives the babysitter every registration that it may have, however recently that was active.
     fn hand_over_all(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Takes what a registration is to be left with when it leaves for a babysitter. Of no use where there is none.
+    /// Takes the state that a registration leaves with when it goes to a babysitter. Has no effect
+    /// without a babysitter.
     fn leave_state(&mut self, key: Key, state: &[u8]) {
         let _ = (key, state);
     }
@@ -208,7 +215,7 @@ pub trait Backend: Send {
     ///
     /// # Errors
     ///
-    /// What the system call said.
+    /// The system call's error.
     fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()>;
 
     /// The poller is used and dropped on this thread alone from now on.
@@ -217,11 +224,11 @@ pub trait Backend: Send {
     }
 
     /// Builds everything anew in a child process, where kernel objects are still shared with the
-    /// parent. Afterwards every slot is told again through [`sync`](Backend::sync).
+    /// parent. Afterwards the poller calls [`sync`](Backend::sync) for every slot again.
     ///
     /// # Errors
     ///
-    /// What the system call said.
+    /// The system call's error.
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()>;
 
     /// A descriptor that is readable whenever a wait would deliver something, for use in another
@@ -235,32 +242,33 @@ pub trait Backend: Send {
     /// The length of each set, for the statistics.
     fn lengths(&self) -> Lengths;
 
-    /// The heap it uses.
+    /// The heap that the back-end uses.
     fn memory(&self) -> Memory;
 
-    /// Gives memory back that it does not need for the registrations that there are.
+    /// Frees memory that the current registrations do not need.
     fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// The costs it places by, if it places by cost.
+    /// The costs by which the back-end places descriptors, if it places by cost.
     fn costs(&self) -> Option<&crate::costs::Costs> {
         None
     }
 
-    /// What its policy goes by now for a kind of descriptor, if it has one that goes by such numbers.
+    /// The current thresholds of the back-end's policy for a kind of descriptor, if the policy has
+    /// such numbers.
     fn thresholds(&self, kind: crate::costs::Kind) -> Option<crate::policy::Thresholds> {
         let _ = kind;
         None
     }
 }
 
-/// What [`Backend::sync`] made of a slot.
+/// The effect of [`Backend::sync`] on a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Synced {
-    /// The kernel was told.
+    /// The change was applied to the kernel.
     Told,
-    /// It did not have to be told.
+    /// The kernel needed no change.
     Saved,
     /// The kernel cannot watch the descriptor because it is always ready (`EPERM`); the poller
     /// reports it in each wait.
@@ -281,18 +289,18 @@ pub struct Lengths {
 /// Whether a poller has a babysitter.
 #[derive(Clone, Copy, Debug)]
 pub enum Babysitting<'a> {
-    /// There is none: it was not asked for, or it is the parent's of a process that was forked.
+    /// The poller has none: it was not asked for, or it belongs to the parent of a forked process.
     None,
-    /// There is one.
+    /// The poller has one.
     Present,
-    /// There was one until this happened. Everything that it had has come back.
+    /// The poller had one until this error. Every registration that it held has come back.
     Lost(&'a io::Error),
 }
 
 /// Bytes of heap in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memory {
-    /// What the poller keeps for itself.
+    /// The memory of the poller itself.
     pub own: usize,
     /// Arrays that the kernel reads or writes: `pollfd`, `epoll_event`.
     pub mirrors: usize,
@@ -301,16 +309,16 @@ pub struct Memory {
 /// Until when a wait may block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deadline {
-    /// It may not: look and return.
+    /// It may not block: check and return.
     Now,
     /// Until this moment.
     At(Instant),
-    /// For ever.
+    /// Indefinitely.
     Never,
 }
 
 impl Deadline {
-    /// From the timeout of a wait. A timeout too long for the clock is for ever.
+    /// Converts the timeout of a wait. A timeout too long for the clock never ends.
     #[inline(never)]
     pub fn after(timeout: Option<Duration>) -> Deadline {
         match timeout {
@@ -322,7 +330,7 @@ impl Deadline {
         }
     }
 
-    /// What is left: `None` for ever, zero if it may not block.
+    /// The rest of the time: `None` without an end, zero if the wait may not block.
     #[inline]
     pub fn left(self) -> Option<Duration> {
         match self {
@@ -332,13 +340,13 @@ impl Deadline {
         }
     }
 
-    /// Whether nothing is left.
+    /// Whether no time is left.
     pub fn is_over(self) -> bool {
         self.left() == Some(Duration::ZERO)
     }
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// Delivered.
@@ -351,7 +359,7 @@ pub enum Report {
     Stale,
 }
 
-/// What a back-end is handed: registrations, statistics, and where to report.
+/// The context of a call to a back-end: registrations, statistics, and where to report.
 pub struct Context<'a> {
     /// The registrations.
     pub table: &'a mut Table,
@@ -364,8 +372,9 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Reports what was found of a descriptor. Delivers what the caller wants of it, or keeps it for
-    /// a later wait if the limit is reached; disarms a one-shot registration that was delivered.
+    /// Reports the readiness found for a descriptor. Delivers the part that the caller wants, or
+    /// keeps it for a later wait if the limit is reached; disarms a one-shot registration that was
+    /// delivered.
     #[inline]
     pub fn report(&mut self, key: Key, found: Readiness) -> Report {
         let Some(slot) = self.table.get_mut(key) else {
@@ -390,7 +399,7 @@ impl Context<'_> {
         Report::Taken
     }
 
-    /// How many events may be delivered as they are found.
+    /// How many events may be delivered as soon as they are found.
     #[inline]
     pub(crate) fn room_at_once(&self) -> usize {
         if self.delivery.all { 0 } else { self.events.limit - self.events.list.len() }
@@ -402,25 +411,25 @@ impl Context<'_> {
         self.events.list.push(Event::new(key, found));
     }
 
-    /// Says that a descriptor was found closed. Its registration ends with a refusal.
+    /// Reports that a descriptor was found closed. Its registration ends with a refusal.
     pub fn invalid(&mut self, key: Key) {
         self.delivery.invalid.push(key);
     }
 
-    /// Says that the kernel does not watch a descriptor that it was told to watch, with its error's number. Its
-    /// registration ends with a refusal.
+    /// Reports that the kernel does not watch a descriptor although it was asked to, with the
+    /// error's number. Its registration ends with a refusal.
     pub fn unwatched(&mut self, key: Key, error: i32) {
         self.delivery.unwatched.push((key, error));
     }
 
-    /// How many events are enough for a back-end whose kernel object gives out what is ready in
-    /// turn; `None` if it must fetch all there are, because others take turns with it.
+    /// How many events are enough for a back-end whose kernel object reports ready descriptors in
+    /// turn; `None` if it must fetch all of them, because other sources share the turns.
     pub(crate) fn room_in_turn(&self) -> Option<usize> {
         (!self.delivery.all && self.table.always_ready().is_empty())
             .then(|| self.events.limit - self.events.list.len())
     }
 
-    /// To be called right before a system call that may block: announces the sleep to the wakers.
+    /// Call this right before a system call that may block: it announces the sleep to the wakers.
     /// If it returns false a wake has come already, and the call must not block.
     #[must_use]
     #[inline]
@@ -435,7 +444,7 @@ impl Context<'_> {
         }
     }
 
-    /// Says that the waker's descriptor was reported.
+    /// Reports that the waker's descriptor is ready.
     pub fn waker_fired(&mut self) {
         if let Some(sleep) = self.sleep {
             sleep.drain(&mut self.stats.calls);
@@ -458,9 +467,9 @@ pub enum BackendKind {
     Adaptive,
     /// io_uring (Linux 5.19), where it is allowed: changes and waits are one call.
     Uring,
-    /// `Uring` where io_uring is allowed and cheaper, by what watching costs on this machine; else `Adaptive`.
-    /// It stands for one of the two ([`resolve`](BackendKind::resolve)), and is the same for the life of a
-    /// process.
+    /// `Uring` where io_uring is allowed and cheaper, by the measured costs of this machine; else
+    /// `Adaptive`. It stands for one of the two ([`resolve`](BackendKind::resolve)), and is the
+    /// same for the life of a process.
     Auto,
 }
 
@@ -468,7 +477,8 @@ pub enum BackendKind {
 pub const BACKEND_VARIABLE: &str = "SUPERPOLL_BACKEND";
 
 impl BackendKind {
-    /// All that watch, so not [`Auto`](BackendKind::Auto), which stands for one of them.
+    /// All back-ends that watch descriptors, so not [`Auto`](BackendKind::Auto), which stands for
+    /// one of them.
     pub const ALL: [BackendKind; 5] = [
         BackendKind::Select,
         BackendKind::Poll,
@@ -477,20 +487,22 @@ impl BackendKind {
         BackendKind::Uring,
     ];
 
-    /// Those that this system offers: all but `uring` where the kernel has no io_uring or refuses it.
+    /// The back-ends that this system offers: all but `uring` where the kernel has no io_uring or
+    /// refuses it.
     pub fn available() -> Vec<BackendKind> {
         BackendKind::ALL.into_iter().filter(|&kind| kind.is_available()).collect()
     }
 
-    /// Whether this system offers it. Of io_uring that is found out once.
+    /// Whether this system offers it. For io_uring the answer is found once per process.
     pub fn is_available(self) -> bool {
         static URING: OnceLock<bool> = OnceLock::new();
         self != BackendKind::Uring
             || *URING.get_or_init(|| !matches!(Uring::new(), Err(Error::BackendUnavailable { .. })))
     }
 
-    /// What it stands for: itself, unless it is [`Auto`](BackendKind::Auto). Then the first call of a
-    /// process measures for a few milliseconds; see [`Choice`] for what it has found.
+    /// Returns the back-end that this kind stands for: itself, unless it is
+    /// [`Auto`](BackendKind::Auto). For `Auto`, the first call of a process measures for a few
+    /// milliseconds; [`Choice`] has the results.
     pub fn resolve(self) -> BackendKind {
         if self == BackendKind::Auto { Choice::here().kind } else { self }
     }

@@ -6,16 +6,18 @@
 //! come out as one event. A level-triggered one is a poll for one report, armed again by the next wait, when
 //! the kernel looks at the descriptor anew.
 //!
-//! A completion tells what was ready when it happened. What was there before a wait began may have been read
-//! since, and an arrival tells of itself alone; so where it is not sure that a descriptor is ready, and for what,
-//! one `poll` asks for all of them. What arrives while the wait blocks needs no second look, and [`Mode::Auto`]
-//! takes what came before the wait for what it is: an arrival.
+//! A completion describes the readiness of the moment in which it happened. Bytes that were there
+//! before a wait began may have been read since, and an arrival reports itself alone. So where it
+//! is not certain that a descriptor is ready, and for which direction, one `poll` asks for all such
+//! descriptors. Arrivals while the wait blocks need no second look, and [`Mode::Auto`] takes a
+//! completion from before the wait as an arrival, which it is.
 //!
-//! Each poll is armed under a number of its own, the *arming*. What comes from an earlier arming of the same
-//! descriptor, because it was under way when that was removed, is recognised and dropped. The slot keeps that
-//! number as its place, and the last wait that reported it in its account. A poll that
-//! should have stayed but ended, because the kernel found no place for a completion, is armed again, and that
-//! looks at the state; nothing is lost, but an edge may be told twice.
+//! Each poll is armed under a number of its own, the *arming*. A completion of an earlier arming of
+//! the same descriptor, which was under way when that arming was removed, is recognised and
+//! dropped. The slot keeps that number as its place, and the last wait that reported it in its
+//! account. A poll that should have stayed but ended, because the kernel found no place for a
+//! completion, is armed again, and that looks at the state; nothing is lost, but an edge may be
+//! reported twice.
 //!
 //! The numbers of armings tell in which order polls were armed, too. A name has room for 31 bits of them, which a
 //! busy poller uses up within the hour. When they begin anew, each registration whose poll is armed is marked as
@@ -50,10 +52,11 @@ use polls::Found;
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
 
-/// Armings begin anew here: what follows are names of operations, and no slot has it for a place that is none.
+/// Armings begin anew here: the numbers that follow are names of operations, and no slot uses this
+/// one because it means that there is no arming.
 const ARMINGS: u32 = lasting::MARK;
 
-/// A wait does not go on fetching when it has so much more than there are polls.
+/// A wait stops fetching when it has this many completions more than there are polls.
 const ENOUGH: usize = 256;
 
 /// The `uring` back-end.
@@ -62,9 +65,9 @@ pub struct Uring {
     ring: Ring,
     armings: u32,
     waits: u32,
-    /// Indices whose poll has ended and is to be armed again, or that the ring has not taken yet.
+    /// Indices whose poll has ended and must be armed again, or that the ring has not taken yet.
     again: Vec<u32>,
-    /// Names of polls that are to be removed, and whose removal the ring has not taken yet.
+    /// Names of polls to remove whose removal the ring has not taken yet.
     leaving: Vec<u64>,
     /// Whether the waker's poll has ended and the ring has not taken another one yet.
     is_waker_due: bool,
@@ -73,15 +76,16 @@ pub struct Uring {
     /// Reports of armings up to this one may be of a state that is over.
     doubted: Option<u32>,
     outer: Option<Outer>,
-    /// What this wait has found, whether some of it twice, and what to ask of what is not sure.
+    /// The completions of this wait, some of them perhaps twice, and the `poll` that checks the
+    /// uncertain ones.
     found: Vec<Found>,
     repeated: bool,
     probe: Vec<Slot>,
     batch: Batch,
-    /// Whether removals were told whose refusal has not been looked for.
+    /// Whether removals were submitted and nothing has checked yet that none was refused.
     is_removing: bool,
     lasting: Lasting,
-    /// Whether it was promised that the poller stays on its thread.
+    /// Whether the caller has promised that the poller stays on its thread.
     stays: bool,
 }
 
@@ -103,9 +107,10 @@ impl Uring {
     ///
     /// # Errors
     ///
-    /// [`Error::DescriptorLimit`], or [`Error::BackendUnavailable`] with what the kernel says: `ENOSYS` if it
-    /// has no io_uring, `EPERM` if it is switched off (`kernel.io_uring_disabled`, or the seccomp profile of a
-    /// container), `ENOMEM` if the memory for the rings may not be locked (`ulimit -l`).
+    /// [`Error::DescriptorLimit`], or [`Error::BackendUnavailable`] with the kernel's error:
+    /// `ENOSYS` if it has no io_uring, `EPERM` if it is switched off (`kernel.io_uring_disabled`,
+    /// or the seccomp profile of a container), `ENOMEM` if the memory for the rings may not be
+    /// locked (`ulimit -l`).
     pub fn new() -> Result<Uring> {
         let ring = Ring::new(&mut crate::Calls::default()).map_err(Error::no_io_uring)?;
         Ok(Uring {
@@ -129,13 +134,14 @@ impl Uring {
         })
     }
 
-    /// Whether there are events to report, and nothing to tell or to ask first.
+    /// Whether there are events to report, and nothing to submit or to ask first.
     fn knows_all(&mut self) -> bool {
         self.ring.has_completions() && !self.ring.has_changes() && !self.ring.has_more()
     }
 
-    /// Which armings are of this wait, so that what they report is true now; from when on is noted
-    /// before something is armed again. With nothing there already, all else is told as it happens.
+    /// Notes from which arming on the polls belong to this wait, so that their reports are true
+    /// now; this must happen before anything is armed again. If no completion is there already, all
+    /// others are reported as they happen.
     fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.ring.is_elsewhere() || self.ring.has_lost() {
             self.move_here(cx)?;
@@ -154,8 +160,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Has the next call carry out what was queued. Where there is more than the ring takes at a time, that is
-    /// done and fetched first, while the memory is still in the caches.
+    /// Makes the next call carry out the queued actions. If there are more than the ring takes at a
+    /// time, they are done and fetched first, while the memory is still in the caches.
     fn begin_actions(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let done = &mut cx.events.completions;
         done.extend(self.batch.take_kept());
@@ -175,7 +181,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Notes what has been completed. Returns whether there was anything.
+    /// Notes the completions that have arrived. Returns whether there was anything.
     #[inline]
     fn fetch(&mut self, cx: &mut Context<'_>) -> bool {
         let mut some = [Completion::NONE; 32];
@@ -192,18 +198,19 @@ impl Uring {
         }
     }
 
-    /// The same outside of a wait, to which it is left.
+    /// Fetches completions outside of a wait, and leaves their delivery to it.
     fn fetch_early(&mut self, cx: &mut Context<'_>) {
         self.fetch(cx);
         self.keep_found();
         self.batch.keep(&mut cx.events.completions);
     }
 
-    /// Has another ring, of this thread's, watch everything. An edge may be told a second time.
+    /// Makes another ring, which belongs to this thread, watch everything. An edge may be reported
+    /// a second time.
     #[cold]
     fn move_here(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.ring.is_elsewhere() {
-            // It does not stay, whatever was promised.
+            // The poller does not stay on its thread, whatever was promised.
             self.stays = false;
         }
         self.start_anew(cx)?;
@@ -223,11 +230,13 @@ impl Uring {
         if self.stays {
             ring.stay(&mut cx.stats.calls);
         }
-        // The last that can fail: the old ring goes on watching then, and this is tried again.
+        // This is the last step that can fail: if it does, the old ring goes on watching, and the
+        // poller tries again.
         if let Some(outer) = &mut self.outer {
             outer.listen_anew(&mut cx.stats.calls, &mut ring)?;
         }
-        // What is repeated after `ECANCELED` was not done; of what was lost that is not known.
+        // An operation that is repeated after `ECANCELED` was not done; for lost completions that
+        // is not known.
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
         self.lasting.give_up(&mut cx.stats.calls, &mut self.ring, reason);
         self.ring = ring;
@@ -245,8 +254,9 @@ impl Uring {
         Ok(())
     }
 
-    /// Notes what is wanted, for [`move_here`](Uring::move_here) to arm: on this thread nothing can be told. If the
-    /// poller goes back before it waits here, the same ring is told.
+    /// Notes the changes that are wanted, for [`move_here`](Uring::move_here) to arm: on this
+    /// thread nothing can be submitted. If the poller goes back before it waits here, the same ring
+    /// receives them.
     #[cold]
     fn note_elsewhere(&mut self, cx: &mut Context<'_>, index: u32) -> Synced {
         let place = cx.table.slot(index).place();
@@ -284,18 +294,21 @@ impl Uring {
         let mut answer = answer;
         self.waits = self.waits.wrapping_add(1);
         if let Some(outer) = &self.outer {
-            // Before the rest is fetched: what comes later makes it readable again.
+            // Before the rest is fetched, because later completions make the counter readable
+            // again.
             outer.quiet(&mut cx.stats.calls);
             cx.waker_fired();
             answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
         }
-        // So many, in the order in which they came, are one of each that was ready when the wait ended, and more.
+        // This many completions, in the order in which they came, include each descriptor that was
+        // ready when the wait ended, and more.
         let enough = self.found.len() + self.armed + ENOUGH;
         let mut first = true;
         loop {
             let number = answer.as_ref().err().and_then(io::Error::raw_os_error);
             match number {
-                // The time is over; or what is there has to be fetched before more can be told.
+                // The time is over; or the completions that are there must be fetched before more
+                // can be submitted.
                 None | Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::ENOMEM) => {}
                 // The next wait begins with another ring.
                 Some(libc::EBADR) => self.ring.lose(),
@@ -306,12 +319,13 @@ impl Uring {
                 }
             }
             let fetched = self.fetch(cx) || first;
-            // What the ring says of more may be out of date: only as long as there was some.
+            // The ring's flag for more completions may be out of date, so it counts only as long as
+            // there were some.
             if !fetched || (!self.ring.has_more() && !self.ring.has_changes()) {
                 break;
             }
             if self.found.len() > enough {
-                // Something arrives as fast as it is fetched. What is left is for the next wait.
+                // Something arrives as fast as it is fetched. The rest is left to the next wait.
                 self.outer.as_ref().map_or(Ok(()), Outer::announce)?;
                 break;
             }
@@ -328,7 +342,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Notes what one completion says.
+    /// Notes one completion.
     #[inline]
     fn collect(&mut self, cx: &mut Context<'_>, completion: Completion) {
         let (index, arming) = ((completion.data >> 32) as u32, completion.data as u32);
@@ -376,7 +390,8 @@ impl Backend for Uring {
             return Ok(if had { Synced::Told } else { Synced::Saved });
         }
         if self.arm(cx, index, wanted).is_err() {
-            // That is the ring's affair and not the descriptor's. If it does not pass, the wait tells it.
+            // That is the ring's affair and not the descriptor's. If the error does not pass, the
+            // wait reports it.
             self.again.push(index);
         }
         Ok(Synced::Told)
@@ -419,7 +434,7 @@ impl Backend for Uring {
         if self.ring.is_elsewhere() {
             return Ok(());
         }
-        // The next wait tries again, and tells what does not pass.
+        // The next wait tries again, and reports an error that does not pass.
         let _ = self.arm_waker(cx);
         Ok(())
     }
@@ -471,7 +486,7 @@ impl Backend for Uring {
 
     fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
         if self.ring.is_elsewhere() {
-            // Which ends all of them.
+            // This ends all of them.
             self.move_here(cx)?;
         }
         self.lasting.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
@@ -486,10 +501,11 @@ impl Backend for Uring {
         self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
         if !self.lasting.is_idle() {
             let linked = self.lasting.linked(index);
-            // It has no other owner whom the failure would concern, and its memory stays.
+            // The registration has no other owner to report the failure to, and its memory stays.
             let _ = self.lasting.withdraw(&mut cx.stats.calls, &mut self.ring, index);
             if !linked.is_empty() {
-                // The descriptor may be closed next, and its number be another file's.
+                // The caller may close the descriptor next, and its number may then name another
+                // file.
                 let _ = self.await_end(cx, &linked);
             }
         }
@@ -516,7 +532,8 @@ impl Backend for Uring {
             && self.outer.is_none()
             && self.ring.has_completions()
         {
-            // A removal may have been refused, which is not left for the next wait: the file would be held.
+            // A removal may have been refused, and the next wait would be too late to learn that:
+            // the ring would hold the file open.
             self.fetch_early(cx);
             self.ring.submit(&mut cx.stats.calls)?;
         }

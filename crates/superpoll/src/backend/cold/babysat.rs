@@ -1,28 +1,35 @@
-//! An epoll set of the poller's own, and a babysitter for what has been idle in it.
+//! An epoll set of the poller's own, and a babysitter for the registrations that have been idle in
+//! it.
 //!
-//! After each wait a hand goes over a part of the table, so that it has been round once in a quarter of the idle time,
-//! and picks who has been idle for long enough. They leave together: first the babysitter is told, then each is deleted
-//! from the poller's own set, and its slot is marked *away*. In between both watch it, so nothing is lost. Only what
-//! has been looked at in this wait leaves, so a poller that has caught up with its babysitter
-//! ([`Backend::catch_up`](crate::backend::Backend::catch_up)) sees with its next wait all that was ready. Nobody
-//! leaves after a wait that a limit has cut off, which would cost those their turn that it did not report.
+//! After each wait a *hand* goes over a part of the table, so that it has been round once in a
+//! quarter of the idle time, and picks the registrations that have been idle for long enough. They
+//! leave together: the poller first tells the babysitter, then deletes each from its own set and
+//! marks its slot *away*. In between both watch it, so nothing is lost. Only registrations that
+//! this wait has examined leave. So a poller that has caught up with its babysitter
+//! ([`Backend::catch_up`](crate::backend::Backend::catch_up)) sees with its next wait everything
+//! that was ready. After a wait that a limit has cut off, no registration leaves, because the ready
+//! ones that the wait did not report would lose their turn.
 //!
-//! The babysitter's line is in the poller's own set. When it says that somebody stirs, that one is added to the set
-//! again, and the kernel looks at its state: whether there is an event, and what becomes of a one-shot registration,
-//! is the kernel's decision as ever, and the same wait delivers it. So only registrations that may be reported by
-//! their state leave: level-triggered ones, one-shot ones that are armed, and those that leave the trigger to us. An
-//! edge that was reported would be reported again on the way back.
+//! The babysitter's line is in the poller's own set. When the babysitter says that a registration
+//! *stirs*, the poller adds it to the set again, and the kernel looks at its state. Whether there
+//! is an event, and how a one-shot registration goes on, is the kernel's decision as ever, and the
+//! same wait delivers it. So only registrations that may be reported by their state leave:
+//! level-triggered ones, one-shot ones that are armed, and those that leave the choice of trigger
+//! to the poller. An edge that was reported already would be reported again on the way back.
 //!
-//! And only descriptors leave that say the same to whoever waits for them: sockets, pipes, event counters and timers. A
-//! signalfd looks at the signals of the thread that asks, and would be silent for good in a babysitter's epoll set.
+//! Only descriptors leave that report the same to every process that waits for them: sockets,
+//! pipes, event counters and timers. A signalfd looks at the signals of the thread that asks, and
+//! would be silent for good in a babysitter's epoll set.
 //!
-//! A change of one that is away, or its end, calls it back without asking: the babysitter is told to forget it, with
-//! the next wait or [`settle`](Cold::settle), and for the rest it is as if the kernel had never known it. What the
-//! babysitter has said of it meanwhile goes by the number of a stay that is over, and is dropped.
+//! A change of a registration that is away, or its end, calls it back without a question: the
+//! poller tells the babysitter to forget it, with the next wait or [`settle`](Cold::settle). For
+//! the rest it is as if the kernel had never known it. Messages that the babysitter has sent about
+//! it meanwhile carry the number of a stay that is over, and are dropped.
 //!
-//! A loop that sleeps wakes up for the hand as long as there is anybody who may leave one day.
+//! A loop that sleeps wakes up for the hand as long as some registration may leave one day.
 //!
-//! When the line ends, everything that is away comes back at once, and it goes on as without a babysitter.
+//! When the line ends, everything that is away comes back at once, and the poller goes on as
+//! without a babysitter.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,13 +54,13 @@ mod tests;
 /// For how long a babysitter may leave its line full, or a question unanswered, before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many slots the hand looks at after a wait.
+/// The number of slots that the hand looks at after a wait.
 const LOOKS: u32 = 4096;
 
-/// The most packets that are taken from the line in a wait: more than a line holds.
+/// The most packets that one wait takes from the line: more than a line holds.
 const PACKETS: usize = 1024;
 
-/// A list that was longer is not kept so long.
+/// A list that was longer than this frees its memory.
 const KEPT: usize = 1024;
 
 /// The shortest time between two rounds of the hand while the loop sleeps.
@@ -61,13 +68,13 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// How a babysitter is run.
 pub(crate) trait Sitter: Send {
-    /// Whether it is another process, which has to be given the files.
+    /// Whether the babysitter is another process, which needs to be given the files.
     const TAKES_FILES: bool;
 
     /// Waits for its end. The line has ended.
     fn end(&mut self);
 
-    /// It is another process's, whose child this is.
+    /// Lets go of a babysitter that belongs to another process, whose child this process is.
     fn abandon(&mut self);
 }
 
@@ -84,26 +91,27 @@ pub(crate) struct Babysat<S: Sitter> {
     stated_only: bool,
     away: usize,
     began: Instant,
-    /// Whose it is: a child of a fork has a copy, but neither the thread nor a line of its own.
+    /// The process that owns the set: a child of a fork has a copy, but neither the thread nor a
+    /// line of its own.
     process: u32,
-    /// When the hand begins its next round; it does not as long as there is nobody who may leave.
+    /// When the hand begins its next round; `None` as long as no registration may leave.
     due: Option<Instant>,
     /// Where the hand is; zero between two rounds.
     hand: u32,
-    /// Whether there is anybody for the next round.
+    /// Whether the next round has any candidate.
     has_more: bool,
     candidates: Vec<u32>,
-    /// Stays that are over, of which the babysitter has to be told.
+    /// Stays that are over and that the babysitter must still be told to end.
     over: Vec<u64>,
     states: States,
     packet: Vec<u8>,
     room: Vec<u8>,
-    /// How many questions it was asked.
+    /// The number of questions that it was asked.
     questions: u64,
-    /// Whether it has to be asked one more, for it was given states.
+    /// Whether one more question is due, because the babysitter was given states.
     has_to_ask: bool,
-    /// Whether it may still hold what is back here: it lets go after it has said that somebody stirs, and when it gets
-    /// to hear that a stay is over.
+    /// Whether the babysitter may still hold descriptors that are back here: it lets go after it
+    /// has reported that one stirs, and when it learns that a stay is over.
     may_hold: bool,
 }
 
@@ -156,7 +164,7 @@ impl<S: Sitter> Babysat<S> {
         self.stays.touch(index, cx.table.key(index).generation(), false);
     }
 
-    /// There is somebody who may leave one day.
+    /// Notes that some registration may leave one day.
     fn expect_more(&mut self) {
         if self.due.is_none() {
             let now = self.set_time();
@@ -169,7 +177,7 @@ impl<S: Sitter> Babysat<S> {
         if self.idle.is_zero() { now } else { now + period.max(SHORTEST) }
     }
 
-    /// Whether it may be given away at all.
+    /// Whether a registration may be given away at all.
     fn may_leave(&self, cx: &Context<'_>, index: u32) -> bool {
         let slot = cx.table.slot(index);
         let watch = slot.watch();
@@ -188,8 +196,8 @@ impl<S: Sitter> Babysat<S> {
             && (!self.stated_only || self.states.get(index).is_some())
     }
 
-    /// Whether it is of a kind of which a babysitter sees what this thread would. It is asked when a registration is to
-    /// leave for the first time.
+    /// Whether the descriptor is of a kind that a babysitter sees as this thread would. Checked
+    /// when a registration leaves for the first time.
     fn is_fit(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         if self.stays.is_fit(index) {
             return true;
@@ -204,7 +212,7 @@ impl<S: Sitter> Babysat<S> {
         is_fit
     }
 
-    /// Looks at a part of the table, and has those leave who are due.
+    /// Examines a part of the table, and gives the registrations away that are due.
     fn turn_hand(&mut self, cx: &mut Context<'_>) {
         let Some(due) = self.due else { return };
         let now = self.set_time();
@@ -213,7 +221,7 @@ impl<S: Sitter> Babysat<S> {
                 return;
             }
             self.stays.end_period();
-            // Who waited for others has waited for long enough.
+            // Candidates that waited for more to join them have waited for long enough.
             self.leave(cx, None);
             self.has_more = false;
         }
@@ -226,7 +234,7 @@ impl<S: Sitter> Babysat<S> {
             let index = self.hand;
             self.hand += 1;
             if !self.may_leave(cx, index) {
-                // One that waits for its turn may leave after it.
+                // A registration that waits for its turn may leave after it.
                 self.has_more |= cx.table.slot(index).is_queued();
                 continue;
             }
@@ -243,7 +251,7 @@ impl<S: Sitter> Babysat<S> {
             }
         }
         if self.hand < slots {
-            // The round goes on with the next wait, which is not to sleep before.
+            // The round goes on with the next wait, which must not sleep before that.
             self.due = Some(now);
             return;
         }
@@ -255,14 +263,14 @@ impl<S: Sitter> Babysat<S> {
         });
     }
 
-    /// Has the candidates leave; with a time, waits for room until then.
+    /// Gives the candidates away; with a time, waits for room until then.
     fn leave(&mut self, cx: &mut Context<'_>, until: Option<Instant>) {
         let mut all = std::mem::take(&mut self.candidates);
         if until.is_none() {
             all.retain(|&index| self.may_leave(cx, index) && self.stays.is_due(index));
         }
         all.retain(|&index| self.is_fit(cx, index));
-        // What is over has to be known before its number may come again.
+        // The babysitter must know which stays are over before their numbers may come again.
         let mut left = 0;
         while left < all.len() && self.tell_over(cx, until) {
             match self.send(cx, &all[left..], until) {
@@ -283,7 +291,7 @@ impl<S: Sitter> Babysat<S> {
         }
     }
 
-    /// Takes a registration back that something is to be changed about, or that has ended.
+    /// Takes a registration back that is about to change, or that has ended.
     fn recall(&mut self, cx: &mut Context<'_>, index: u32) {
         let slot = cx.table.slot_mut(index);
         if !slot.is_away() {
@@ -365,17 +373,18 @@ impl<S: Sitter> Cold for Babysat<S> {
             })?;
             all += active;
             self.stays.end_pass(watched, active);
-            // One that talks without end is heard again with the next wait.
+            // A babysitter that talks without end is heard again with the next wait.
             if !self.epoll.take_stirred_line() || most == 0 {
                 return Ok(all);
             }
-            // Everything that is said is heard before the kernel is asked about those who have come back: once.
+            // All messages are heard before the kernel is asked, once, about the registrations that
+            // came back.
             let heard = self.listen_to_all(cx, most);
             if heard == 0 {
                 return Ok(all);
             }
             most -= heard;
-            // Whatever was delivered already may come up again.
+            // Events that were delivered already may come up again.
             if !cx.events.list.is_empty() || !cx.delivery.backlog.is_empty() {
                 cx.collect_all();
             }
@@ -448,7 +457,7 @@ impl<S: Sitter> Cold for Babysat<S> {
     }
 
     fn rest(&mut self, cx: &mut Context<'_>) {
-        // A wait that was cut off says nothing of those that it does not report.
+        // A wait that was cut off says nothing of the registrations that it does not report.
         if self.line.is_some() && !cx.is_cut_off() {
             self.turn_hand(cx);
         }
@@ -463,8 +472,9 @@ impl<S: Sitter> Cold for Babysat<S> {
             return;
         }
         let is_told = self.tell_over(cx, Some(Instant::now() + PATIENCE));
-        // The caller may write to what is over next, and a successor must not be given what it was before. A
-        // babysitter that cannot be told so is given up, with all that it has.
+        // The caller may write to the descriptor of a stay that is over next, and a successor must
+        // not be given its earlier state. A babysitter that cannot be told so is given up, with
+        // everything that it holds.
         if !is_told && self.line.is_some() {
             self.lose(cx, talk::late());
         }
@@ -489,8 +499,9 @@ impl<S: Sitter> Cold for Babysat<S> {
         while self.line.is_some() {
             let all: Vec<u32> =
                 (0..cx.table.slots()).filter(|&index| self.may_leave(cx, index)).collect();
-            // What is under way arrives before more is sent, and who stirs comes back. Once there is nobody left, or
-            // nobody could leave, that is it, unless what others have under way stood in the way.
+            // Messages under way arrive before more is sent, and registrations that stir come back.
+            // Once no registration is left, or none could leave, the work is done, unless messages
+            // under way of other registrations stood in the way.
             let now = Instant::now();
             if all.is_empty() {
                 break;
@@ -538,7 +549,8 @@ impl<S: Sitter> Drop for Babysat<S> {
         if let Some(line) = self.line.take() {
             Request::Bye.encode_into(&mut self.packet);
             if line.send_until(Instant::now() + PATIENCE, &self.packet, &[]).is_err() {
-                // One that does not take it hears the end of the line, and that it is to keep nothing.
+                // A babysitter that does not take the message hears the end of the line, and that
+                // it must keep nothing.
                 line.revoke();
             }
         }
