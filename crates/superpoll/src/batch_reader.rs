@@ -1,23 +1,24 @@
-//! A reader of many streams, to whom events come with their bytes.
+//! A reader of many streams that delivers events together with their bytes.
 //!
-//! What a readiness poller leaves to its user, one read per ready descriptor, is what costs most. Here
-//! the reads are the reader's: it owns the descriptors, reads what is ready into memory from a pool, and hands out
-//! the bytes. On `uring` the reads of a wait are one call, together with the wait ([`operation`](crate::operation)),
-//! where that is cheaper than a call each ([`prices`]), and descriptors that have something in most waits are
-//! not even watched ([`speculation`]). On the other back-ends the same face does plain reads, after the events
-//! of the back-end.
+//! The most expensive part of an event is the one that a readiness poller leaves to its user: one
+//! read per ready descriptor. Here the reader does the reads: it owns the descriptors, reads from
+//! the ready ones into memory from a pool, and hands out the bytes. On `uring` the reads of a wait
+//! are one call, together with the wait ([`operation`](crate::operation)), where that is cheaper
+//! than a call each ([`prices`]), and descriptors that have something in most waits are not even
+//! watched ([`speculation`]). On the other back-ends the same face does plain reads, after the
+//! events of the back-end.
 //!
-//! A source that was reported is *due* until a read of it finds less than there was room for; so each report leads
-//! to one read, of a stream, and a report is never forgotten for want of room. A read that ends early and leaves
-//! something all the same, at an urgent byte, at descriptors or at the end of a packet, is not taken for the last one
-//! (`Ends`). Due sources are
+//! A source that was reported is *due* until a read of it finds less than there was room for; so
+//! each report leads to one read, of a stream, and a report is never forgotten for want of room.
+//! Some reads end early and leave bytes all the same: at an urgent byte, at passed descriptors, or
+//! at the end of a packet. Such a read does not count as the last one (`Ends`). Due sources are
 //! read in the order of their reports, hot ones in turn; with both, each get half the limit at
 //! least. A source owns memory only while it is read: an idle one costs its entry here and a
 //! registration.
 //!
-//! What reads, must own: a speculative read of a descriptor that somebody else has closed would take a
-//! stranger's bytes. So the descriptor goes in with [`register`](BatchReader::register) and comes out with
-//! [`deregister`](BatchReader::deregister), and is there to be written to meanwhile.
+//! The reader must own its descriptors: if other code closed one, a speculative read would take a
+//! stranger's bytes. So the descriptor goes in with [`register`](BatchReader::register) and comes
+//! out with [`deregister`](BatchReader::deregister), and in between the caller can write to it.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -49,7 +50,7 @@ use speculation::Speculation;
 /// The size of a buffer, unless another is asked for.
 const BUFFER: usize = 4096;
 
-/// Reads from many streams and hands out what came.
+/// Reads from many streams and hands out the bytes.
 ///
 /// ```
 /// use std::io::Write;
@@ -76,25 +77,25 @@ pub struct BatchReader<T: AsFd> {
     sources: Vec<Option<Source<T>>>,
     len: usize,
     events: Events,
-    /// What the kernel would not watch, until it is given back.
+    /// The descriptors that the kernel would not watch, until they are given back.
     refused: Vec<(Key, T)>,
     /// How often the process had been forked when the poller was made.
     forks: u32,
     /// Indices of sources to be read, each once.
     due: VecDeque<u32>,
-    /// Those that can be written to again, which is to be delivered.
+    /// Sources that can be written to again, which the next wait delivers.
     roomy: Vec<Key>,
     /// `None` where reads are not handed over together.
     speculation: Option<Speculation>,
     /// Emptied, kept for its room.
     found: Vec<u32>,
-    /// What reading costs each way, where reads can be handed over together.
+    /// The costs of the ways to read, where reads can be handed over together.
     prices: Option<&'static Prices>,
-    /// Whether they are, whatever that costs.
+    /// Whether reads are handed over together, whatever that costs.
     together: Option<bool>,
     pool: Vec<Vec<u8>>,
     size: usize,
-    /// Counts the rounds of waits, in each of which a source is read once.
+    /// Counts the passes of waits; each pass reads a source at most once.
     passes: u32,
     /// Whether the hot ones get the odd place in the next wait.
     turn: bool,
@@ -164,7 +165,7 @@ impl<T: AsFd> BatchReader<T> {
         })
     }
 
-    /// Reads at most so many bytes of a descriptor at a time (4,096 unless set; at least 1).
+    /// Reads at most this many bytes of a descriptor at a time (4,096 unless set; at least 1).
     #[must_use]
     pub fn buffer_size(self, bytes: usize) -> BatchReader<T> {
         BatchReader { size: bytes.max(1), pool: Vec::new(), ..self }
@@ -176,10 +177,11 @@ impl<T: AsFd> BatchReader<T> {
         BatchReader { speculation: None, ..self }
     }
 
-    /// Has `uring` read all that is ready with one call, or each with a call of its own, where it would else
-    /// do what is cheaper here for that kind of descriptor. It holds for what is registered from now on. What is
-    /// better read without being watched depends on what such reads cost; if something is registered already, that
-    /// is decided as before.
+    /// Makes `uring` read all ready descriptors with one call, or each with a call of its own.
+    /// Without this setting it chooses the way that is cheaper here for that kind of descriptor.
+    /// The setting applies to descriptors that are registered from now on. The choice of
+    /// descriptors to read without watching depends on the costs of such reads; if descriptors are
+    /// registered already, that choice is made as before.
     #[must_use]
     pub fn reads_together(self, together: bool) -> BatchReader<T> {
         let mut reader = BatchReader { together: Some(together), ..self };
@@ -206,7 +208,8 @@ impl<T: AsFd> BatchReader<T> {
         self.len == 0
     }
 
-    /// The counters of the poller. What is read without being watched is its hot set.
+    /// The counters of the poller. Its hot set is the descriptors that are read without being
+    /// watched.
     pub fn stats(&self) -> Stats {
         let mut stats = self.poller.stats();
         if let Some(speculation) = &self.speculation {
@@ -228,15 +231,15 @@ impl<T: AsFd> BatchReader<T> {
     /// (`SOCK_STREAM`, `SOCK_SEQPACKET`). Sockets are read without waiting whatever their flags say; anything else
     /// must be non-blocking.
     ///
-    /// Of records (`SOCK_SEQPACKET`) empty ones are left out, and what is beyond the
-    /// [size of a buffer](BatchReader::buffer_size) is lost. A stream is for bytes alone: what was sent out of band and
-    /// descriptors that were passed along (`MSG_OOB`, `SCM_RIGHTS`) are not delivered. The kernel ends a read there, and
-    /// what follows is read next.
+    /// With records (`SOCK_SEQPACKET`), empty ones are left out, and the part beyond the [size of a
+    /// buffer](BatchReader::buffer_size) is lost. A stream is for bytes alone: out-of-band bytes
+    /// (`MSG_OOB`) and passed descriptors (`SCM_RIGHTS`) are not delivered. The kernel ends a read
+    /// there, and the next read takes the bytes that follow.
     ///
     /// # Errors
     ///
-    /// [`Error::NotAStream`] for what cannot be read this way, and as [`Poller::register`]; with the
-    /// descriptor.
+    /// [`Error::NotAStream`] for a descriptor that cannot be read this way, and as
+    /// [`Poller::register`]; with the descriptor.
     pub fn register(&mut self, io: T) -> Result<Key, Refused<T>> {
         let admitted = descriptor::stream(io.as_fd()).and_then(|stream| {
             let is_tcp = stream.kind == Kind::Tcp;
@@ -285,7 +288,7 @@ impl<T: AsFd> BatchReader<T> {
         Ok(key)
     }
 
-    /// Gives a descriptor back, open. What it had sent and was not delivered is left in it.
+    /// Gives a descriptor back, open. Bytes that were not delivered stay in it.
     ///
     /// # Errors
     ///
@@ -302,7 +305,7 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// Ends everything about a source but the poller's registration.
+    /// Ends everything about a source except the poller's registration.
     fn take(&mut self, key: Key) -> Option<Source<T>> {
         self.source(key).ok()?;
         self.cool(key.index(), false);
@@ -325,13 +328,14 @@ impl<T: AsFd> BatchReader<T> {
         source.filter(|source| source.key == key).ok_or(Error::StaleKey { key })
     }
 
-    /// A descriptor, to be written to.
+    /// The descriptor of a source, for writing to it.
     pub fn get(&self, key: Key) -> Option<&T> {
         let refused = || self.refused.iter().find(|(refused, _)| *refused == key);
         self.source(key).ok().map(|source| &source.io).or_else(|| Some(&refused()?.1))
     }
 
-    /// The same, for those who write through `&mut`. It must stay the same open file.
+    /// The same, for callers that write through `&mut`. The descriptor must stay the same open
+    /// file.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.disengage(key.index());
         match self.sources.get_mut(key.index() as usize) {
@@ -343,7 +347,7 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// Reads nothing more of it until it is [resumed](BatchReader::resume): its peer has to wait.
+    /// Stops reading a source until it is [resumed](BatchReader::resume): its peer must wait.
     ///
     /// # Errors
     ///
@@ -359,7 +363,7 @@ impl<T: AsFd> BatchReader<T> {
         Ok(())
     }
 
-    /// Reads it again.
+    /// Reads the source again.
     ///
     /// # Errors
     ///
@@ -367,7 +371,7 @@ impl<T: AsFd> BatchReader<T> {
     pub fn resume(&mut self, key: Key) -> Result<()> {
         let source = self.source_mut(key)?;
         source.is_paused = false;
-        // It may have been due before, and the kernel may not have heard of the pause.
+        // The source may have been due before, and the kernel may not have learnt of the pause.
         let due = source.becomes_due();
         self.due.extend(due);
         self.watch(key.index());
@@ -385,14 +389,14 @@ impl<T: AsFd> BatchReader<T> {
         Ok(())
     }
 
-    /// Tells the kernel all changes now instead of with the next wait ([`Poller::flush`]).
+    /// Applies all changes to the kernel now instead of with the next wait ([`Poller::flush`]).
     pub fn flush(&mut self) {
         self.poller.flush();
     }
 
-    /// To be called in a child process before anything else, if the reader was made before the fork and the child
-    /// goes on with it ([`Poller::after_fork`]). The descriptors are still the parent's as well: what one of the
-    /// two reads the other does not get.
+    /// Call this in a child process before anything else, if the reader was made before the fork
+    /// and the child goes on with it ([`Poller::after_fork`]). The parent still has the descriptors
+    /// as well: bytes that one of the two reads are lost to the other.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What can go wrong, each with what was tried, on what, and the way out.
+//! The errors of the crate. Each names the attempted operation, its object, and the way out.
 
 use std::fmt;
 use std::io;
@@ -22,18 +22,18 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
-    /// What a registration is to be left with is too long.
+    /// The state that a registration would leave with is too long.
     StateTooLong {
         /// Its length, in bytes.
         length: usize,
-        /// The most that there may be.
+        /// The most bytes that a state may have.
         most: usize,
     },
     /// The back-end exists, but cannot be used here.
     BackendUnavailable {
         /// Its name.
         backend: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The descriptor is negative or not open.
@@ -56,7 +56,7 @@ pub enum Error {
     },
     /// A wait was asked to deliver at most zero events.
     ZeroLimit,
-    /// The number of the descriptor is above what the back-end can watch.
+    /// The number of the descriptor is above the largest that the back-end can watch.
     DescriptorTooLarge {
         /// Its number.
         fd: RawFd,
@@ -65,13 +65,13 @@ pub enum Error {
         /// The back-end.
         backend: &'static str,
     },
-    /// The back-end cannot do what was asked.
+    /// The back-end does not support the request.
     Unsupported {
         /// The back-end.
         backend: &'static str,
-        /// What was asked for.
+        /// The request.
         what: &'static str,
-        /// What to do instead.
+        /// The alternative.
         instead: &'static str,
     },
     /// An operation was started under a registration that does not keep its descriptor open.
@@ -79,24 +79,24 @@ pub enum Error {
         /// Its number.
         fd: RawFd,
     },
-    /// The descriptor is no stream that can be read together with others.
+    /// The descriptor is no stream that the reader can read together with its other streams.
     NotAStream {
         /// Its number.
         fd: RawFd,
-        /// What it is.
+        /// The kind of file that it is.
         what: &'static str,
-        /// What to do instead.
+        /// The alternative.
         instead: &'static str,
     },
     /// The process or the system has no descriptor left (`EMFILE`, `ENFILE`).
     DescriptorLimit {
-        /// What needed one.
+        /// The operation that needed a descriptor.
         doing: &'static str,
         /// The soft limit of this process (`RLIMIT_NOFILE`), in descriptors.
         soft: u64,
         /// Its hard limit.
         hard: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The user's share of epoll watches is used up (`ENOSPC`).
@@ -106,11 +106,11 @@ pub enum Error {
     },
     /// Any other failure of a system call.
     System {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// On which descriptor, if on one.
+        /// The descriptor that it was for, if any.
         fd: Option<RawFd>,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -141,7 +141,7 @@ impl Error {
     }
 }
 
-/// What stands in the way of io_uring, and how it is removed, by what the kernel says.
+/// Names the obstacle to io_uring and how to remove it, by the kernel's error.
 fn way_to_io_uring(said: &io::Error) -> &'static str {
     match said.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
@@ -268,9 +268,9 @@ impl Error {
 
 impl From<Error> for io::Error {
     /// Keeps the kernel's error number where there is [one](Error::raw_os_error), for callers that
-    /// use `io::Result`. An `io::Error` has either a number or a text of ours: one with a number says
-    /// what the kernel says, without the descriptor and the way out that this error names. Without a
-    /// number, the error is inside the `io::Error` ([`io::Error::get_ref`]).
+    /// use `io::Result`. An `io::Error` has either a number or a text of ours: one with a number
+    /// shows the kernel's message, without the descriptor and the way out that this error names.
+    /// Without a number, the error is inside the `io::Error` ([`io::Error::get_ref`]).
     fn from(error: Error) -> io::Error {
         if let Some(number) = error.raw_os_error() {
             return io::Error::from_raw_os_error(number);

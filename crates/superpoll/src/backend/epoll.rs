@@ -4,8 +4,9 @@
 //! that ended is recognised. There is only one way in which that happens after the changes have
 //! been flushed: the descriptor was closed while a duplicate, here or in another process, keeps the
 //! open file and so the kernel's registration alive. That registration can no longer be named, so
-//! it cannot be removed; level-triggered, it would be reported for ever. The set is then built anew
-//! under the same descriptor number, once. That is what makes a close free in all other cases.
+//! it cannot be removed; a level-triggered one would be reported again with every wait. The set is
+//! then built anew under the same descriptor number, once. This rebuild is what allows a close to
+//! be free in all other cases.
 //!
 //! A direction that is no longer wanted stays armed where that may save a call: most readers that
 //! pause resume before anything arrives. Only if an unwanted event does come up is the kernel told.
@@ -28,7 +29,7 @@ const WAKER: Key = Key::new(Key::RESERVED, 0);
 /// The key under which a babysitter's line is watched.
 const LINE: Key = Key::new(Key::RESERVED, 1);
 
-/// Told to be watched, but not to report: what is left is one report of a hang-up.
+/// Watched, but without a report: only a single report of a hang-up remains possible.
 const PARKED: (Interest, Mode) = (Interest::NONE, Mode::Edge);
 
 /// The `epoll` back-end, and the cold set of the adaptive one.
@@ -42,7 +43,7 @@ pub struct Epoll {
     line: Option<RawFd>,
     line_has_stirred: bool,
     buffer: Vec<Raw>,
-    /// Descriptors that the kernel knows and that may report.
+    /// Descriptors that the kernel watches and that may report.
     armed: usize,
     orphans: bool,
 }
@@ -77,7 +78,7 @@ impl Epoll {
     ///
     /// # Errors
     ///
-    /// [`Error::DescriptorLimit`], or [`Error::BackendUnavailable`] with what the kernel says.
+    /// [`Error::DescriptorLimit`], or [`Error::BackendUnavailable`] with the kernel's error.
     pub fn new() -> Result<Epoll> {
         let fd =
             epoll::create(&mut crate::Calls::default()).map_err(|source| {
@@ -131,7 +132,7 @@ impl Epoll {
         epoll::control(calls, set, Operation::Add, fd, bits, LINE.to_bits())
     }
 
-    /// The line is to be closed.
+    /// Stops watching the line, which the caller closes next.
     pub(super) fn forget_line(&mut self, cx: &mut Context<'_>) {
         if let Some(line) = self.line {
             let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
@@ -174,7 +175,7 @@ impl Epoll {
         epoll::control(&mut cx.stats.calls, fd_of_set, operation, fd, bits(interest, mode), data)
     }
 
-    /// Has the kernel watch a descriptor as given, whatever it knew of it.
+    /// Makes the kernel watch a descriptor as given, whatever it watched before.
     pub(super) fn tell(
         &mut self,
         cx: &mut Context<'_>,
@@ -186,7 +187,8 @@ impl Epoll {
             |watch: Option<(Interest, Mode)>| matches!(watch, Some((_, Mode::Exclusive)));
         let first = match told {
             None => Operation::Add,
-            // The kernel refuses to modify what is exclusive, or to make it so (EINVAL).
+            // The kernel refuses to modify an exclusive watch, or to make a watch exclusive
+            // (EINVAL).
             Some(_) if exclusive(told) || exclusive(Some(watch)) => {
                 self.forget(cx, index);
                 Operation::Add
@@ -199,8 +201,8 @@ impl Epoll {
             (Operation::Modify, Err(error)) if is(&error, libc::ENOENT) => {
                 self.control(cx, Operation::Add, index, watch)
             }
-            // A duplicate was moved back to the number it was registered under. How it was is
-            // not known, and what was exclusive cannot be modified.
+            // A duplicate was moved back to the number it was registered under. Its earlier watch
+            // is not known, and an exclusive one cannot be modified.
             (Operation::Add, Err(error)) if is(&error, libc::EEXIST) => {
                 let _ = self.control(cx, Operation::Delete, index, watch);
                 self.control(cx, Operation::Add, index, watch)
@@ -223,7 +225,7 @@ impl Epoll {
         }
     }
 
-    /// Has the kernel keep a descriptor without reporting it: half the price of a removal, and of
+    /// Makes the kernel keep a descriptor without reporting it: half the price of a removal, and of
     /// the addition that would follow.
     pub(super) fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
         match cx.table.slot(index).told() {
@@ -237,7 +239,8 @@ impl Epoll {
         }
     }
 
-    /// Has the kernel forget a descriptor. That it knows none of this name is no failure.
+    /// Makes the kernel forget a descriptor. It is no failure if the kernel knows none of this
+    /// number.
     pub(super) fn forget(&mut self, cx: &mut Context<'_>, index: u32) {
         if cx.table.slot(index).told().is_none() {
             return;
@@ -248,8 +251,8 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
-    /// Has the kernel forget a descriptor that somebody else watches from now on. One that it does not know stays as
-    /// it is.
+    /// Makes the kernel forget a descriptor that a babysitter watches from now on. A
+    /// descriptor that the kernel does not know stays as it is.
     pub(super) fn release(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<()> {
         self.control(cx, Operation::Delete, index, PARKED)?;
         self.note(cx, index, None);
@@ -278,10 +281,10 @@ impl Epoll {
         epoll::question(&mut cx.stats.calls, self.fd.as_fd(), &mut self.buffer, room, left)
     }
 
-    /// Reports what was answered. `on_active` is called with the table index of each descriptor that
-    /// somebody wants to hear of; returns how many there were.
+    /// Reports the events of the call's answer. Calls `on_active` with the table index of each
+    /// descriptor whose event is wanted; returns how many there were.
     ///
-    /// If events that nobody wants have filled the buffer, it asks again.
+    /// If unwanted events have filled the buffer, asks the kernel again.
     #[inline(always)]
     pub(super) fn report(
         &mut self,
@@ -306,7 +309,7 @@ impl Epoll {
                 }
                 return Ok(active);
             }
-            // Whatever was delivered already may come up again.
+            // Events that were delivered already may come up again.
             cx.collect_all();
             answer = self.question(cx, Deadline::Now, alone).put();
         }
@@ -342,7 +345,7 @@ impl Epoll {
         active
     }
 
-    /// An event that is not simply what was asked for; whether somebody wants to hear of it.
+    /// Handles an event that differs from the registration's wish; returns whether it is wanted.
     fn collect_odd(&mut self, cx: &mut Context<'_>, key: Key, found: Readiness) -> bool {
         if key.index() == Key::RESERVED {
             self.line_has_stirred |= key == LINE;
@@ -363,7 +366,8 @@ impl Epoll {
             self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
         }
         if unwanted {
-            // Told at once: the kernel would go on reporting it, in the place of others.
+            // The change is applied at once: otherwise the kernel would go on reporting the
+            // descriptor, in the place of wanted events.
             cx.table.slot_mut(key.index()).set_pressing(true);
             let told = self.sync(cx, key.index());
             cx.table.slot_mut(key.index()).set_pressing(false);
@@ -374,7 +378,8 @@ impl Epoll {
         matches!(cx.report(key, found), Report::Taken | Report::Later)
     }
 
-    /// Builds the set anew under the same number, without what nobody can name any more.
+    /// Builds the set anew under the same number, without the registrations that no call can name
+    /// any more.
     fn rebuild(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let failed = |source| Error::system("building an epoll set anew", None, source);
         let new = epoll::create(&mut cx.stats.calls).map_err(failed)?;
@@ -398,14 +403,14 @@ impl Epoll {
                 cx.table.slot_mut(index).account_mut().parked = false;
                 cx.table.mark(index);
             } else if cx.table.slot(index).is_live() && self.tell(cx, index, watch).is_err() {
-                // Told again, and refused if it must be, with the next wait.
+                // The next wait applies the watch again, and refuses the registration if it must.
                 cx.table.mark(index);
             }
         }
         Ok(())
     }
 
-    /// Puts into a new set what is not in the table.
+    /// Adds the descriptors that are not in the table to a new set.
     fn restore(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let failed = |source| Error::system("building an epoll set anew", None, source);
         if let Some(outer) = &self.outer {
@@ -424,7 +429,7 @@ impl Epoll {
 
     fn add_waker(&self, cx: &mut Context<'_>, fd: RawFd) -> io::Result<()> {
         let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
-        // With an edge the counter never has to be read: each write is an arrival.
+        // With an edge the counter never needs to be read: each write is an arrival.
         let bits = (libc::EPOLLIN | libc::EPOLLET) as u32;
         epoll::control(calls, set, Operation::Add, fd, bits, WAKER.to_bits())
     }

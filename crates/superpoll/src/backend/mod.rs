@@ -75,8 +75,8 @@ pub trait Backend: Send {
     /// tells the caller.
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced>;
 
-    /// Waits once, at most until the deadline, and reports what is ready. May return early or
-    /// without a report; the poller then calls again.
+    /// Waits once, until the deadline at the latest, and reports the ready descriptors. May return
+    /// early or without a report; the poller then calls again.
     ///
     /// # Errors
     ///

@@ -140,8 +140,8 @@ impl Uring {
     }
 
     /// Notes from which arming on the polls belong to this wait, so that their reports are true
-    /// now; this must happen before anything is armed again. If no completion is there already, all
-    /// others are reported as they happen.
+    /// now; this must happen before anything is armed again. If there is no completion yet, each
+    /// later one is reported as it happens.
     fn begin(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.ring.is_elsewhere() || self.ring.has_lost() {
             self.move_here(cx)?;

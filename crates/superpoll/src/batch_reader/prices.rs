@@ -1,12 +1,14 @@
-//! What reading costs here with a ring, each way and in vain, in nanoseconds.
+//! The costs of reading with a ring, by each way of reading and with and without bytes, in
+//! nanoseconds.
 //!
-//! Three things follow from it. Whether descriptors of a kind are read by a call each or together: in line a
-//! call is cheap, and a short read from a pipe may cost less than an entry in a ring. Up to how many due ones
-//! are read by calls though they are dearer, because a further call of the ring is dearer still. And which
-//! descriptors are read without being watched ([`speculation`](super::speculation)).
+//! Three decisions follow from them. Whether descriptors of a kind are read by a call each or
+//! together: in line a call is cheap, and a short read from a pipe may cost less than an entry in a
+//! ring. Up to how many due sources are read by calls although those are more expensive, because a
+//! further call of the ring costs more still. And which descriptors are read without being watched
+//! ([`speculation`](super::speculation)).
 //!
-//! What watching costs is [`RingCosts`]; the reads are measured by the same rules, once in a process, in a
-//! few milliseconds. What cannot be measured, or makes no sense, is assumed.
+//! The cost of watching is in [`RingCosts`]; the reads are measured by the same rules, once in a
+//! process, in a few milliseconds. Values that cannot be measured, or make no sense, are assumed.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,11 +27,12 @@ use crate::sys::uring::{Completion, Ring};
 /// When to stop measuring each kind, in microseconds from the start.
 const STOPS: [u64; 3] = [800, 2_000, 3_500];
 
-/// How many times dearer it is to arm or to cancel a descriptor that has not been touched for a while, among a
-/// thousand others, than the same few again and again, which is what is measured: three times in rotating loads.
+/// How many times more it costs to arm or to cancel a descriptor that was not touched for a while,
+/// among a thousand, than to do so with the same few again and again, as the measurement does:
+/// three times in rotating loads.
 const COLD: f32 = 3.0;
 
-/// More than so many due ones are read together in any case.
+/// More due reads than this are made together in any case.
 const MOST_BY_CALL: f32 = 16.0;
 
 /// A read of one byte.
@@ -37,11 +40,11 @@ const MOST_BY_CALL: f32 = 16.0;
 struct Reads {
     /// By a call of its own.
     call: f32,
-    /// The same, of one that has nothing.
+    /// The same, from a descriptor that has nothing.
     call_in_vain: f32,
-    /// Together with others.
+    /// Together with more reads.
     together: f32,
-    /// The same, of one that has nothing.
+    /// The same, from a descriptor that has nothing.
     together_in_vain: f32,
 }
 
@@ -81,7 +84,7 @@ pub const ASSUMED: Prices = Prices {
 };
 
 impl Prices {
-    /// Those of this machine.
+    /// The prices of this machine.
     pub fn calibrated() -> &'static Prices {
         static PRICES: OnceLock<Prices> = OnceLock::new();
         PRICES.get_or_init(|| {
@@ -105,8 +108,8 @@ impl Prices {
         together.map_or(reads.call <= reads.together, |together| !together)
     }
 
-    /// Up to how many reads of a kind are made by calls because a further call of the ring is dearer, unless it was
-    /// decided by hand.
+    /// The number of reads of a kind up to which calls are used because a further call of the ring
+    /// costs more, unless the way was chosen by hand.
     pub fn few(&self, kind: Kind, together: Option<bool>) -> usize {
         if together.is_some() {
             return 0;
@@ -116,9 +119,9 @@ impl Prices {
         (enter / saved).clamp(1.0, MOST_BY_CALL) as usize
     }
 
-    /// In the terms of the rule of placement, for reading in place of scanning. A pass there takes a scan off,
-    /// whatever it finds, so a read that has something gives it back. Nothing is parked, and a set of
-    /// speculative reads has no price of its own.
+    /// In the terms of the rule of placement, for reading in place of scanning. A pass there
+    /// subtracts a scan, whatever it finds, so a read that has something adds it again. Nothing is
+    /// parked, and a set of speculative reads has no price of its own.
     pub fn terms(&self, together: Option<bool>) -> Costs {
         let terms = |kind| {
             let reads = &self.of(kind).reads;
@@ -130,7 +133,8 @@ impl Prices {
         Costs { pipe, unix, tcp, pass: 0.0, poll_call: 0.0, cold_wait: 0.0, measured: false }
     }
 
-    /// The same for looking which of them have something before they are read, at these prices of `poll`.
+    /// The same for a look before each read that finds which descriptors have something, at these
+    /// prices of `poll`.
     pub fn terms_of_looking(&self, costs: &Costs) -> Costs {
         let terms = |kind| {
             let KindCosts { scan, ready, .. } = *costs.of(kind);
@@ -199,7 +203,7 @@ impl Times {
         together_in_vain: f32::INFINITY,
     };
 
-    /// What follows for a read; `None` if it makes no sense.
+    /// The price of a read that follows from the times; `None` if it makes no sense.
     fn per_read(&self) -> Option<Reads> {
         let reads = Reads {
             call: self.call / COUNT as f32,
@@ -227,7 +231,7 @@ impl Bench {
         let mut times = Times::NONE;
         let mut pool: Vec<Vec<u8>> = (0..COUNT).map(|_| Vec::with_capacity(64)).collect();
         for _ in 0..REPETITIONS {
-            // Twice, because what ran before has left the caches to others.
+            // Twice, because the work before this has filled the caches with other data.
             for _ in 0..2 {
                 time(&mut times.enter, || self.ask(calls))?;
             }
@@ -255,7 +259,7 @@ impl Bench {
         self.ring.ask(calls, 0, Some(Duration::ZERO))?.put()
     }
 
-    /// Reads all together, so many of which have something.
+    /// Reads from all together, of which this many have something.
     fn together(
         &mut self,
         calls: &mut Calls,

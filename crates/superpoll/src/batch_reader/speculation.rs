@@ -1,17 +1,19 @@
-//! Which descriptors are read without being watched.
+//! Chooses the descriptors that are read without being watched.
 //!
-//! A descriptor that has something in most waits is cheaper to read and find empty now and then than to watch:
-//! a poll in the ring costs an event, and its writer a wake-up, each time. That is the bargain of the poll
-//! array once more, with other prices. There a descriptor pays a scan in each pass, here a read that finds
-//! nothing, if it does find nothing; so the same rule decides ([`Governed`]), given the prices of a ring
-//! ([`prices`](super::prices)): what a hit saves is the event, the wake-up and the miss that it was not.
+//! A descriptor that has something in most waits is cheaper to read, and to find empty now and
+//! then, than to watch: a poll in the ring costs an event, and its writer a wake-up, each time.
+//! That is the bargain of the poll array once more, with other prices. There a descriptor pays a
+//! scan in each pass; here it pays for a read that finds nothing, if the read does find nothing. So
+//! the same rule decides ([`Governed`]), given the prices of a ring ([`prices`](super::prices)): a
+//! hit saves the event, the wake-up and the miss that the read was not.
 //!
-//! Where a good part of those reads are in vain, the poll array itself is the better bargain: one `poll` for all
-//! of them says whose reads are not, for a tenth of what each of the others would cost. So there are two ways of
-//! going through the same set, and a rule for each, because a descriptor that is cheap to look at may stay with
-//! less to show. The share of reads that had something, over some passes, decides between them.
+//! Where a good part of those reads find nothing, the poll array itself is the better bargain: one
+//! `poll` for all of them names the reads that would succeed, at a tenth of the cost of each read
+//! that would not. So there are two ways of going through the same set, and a rule for each,
+//! because a descriptor that is cheap to look at may stay with less to show. The share of reads
+//! that had something, over some passes, decides between them.
 //!
-//! A loop about to block arms them all again, since nobody would wake it for them.
+//! A loop about to block arms all of them again, since nothing else would wake it for them.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -27,7 +29,7 @@ const LATEST: f32 = 0.125;
 /// The other way of going through the set must be this much cheaper.
 const CLEARLY: f32 = 0.9;
 
-/// A way of going through the set: its rule, and its prices in the terms of that.
+/// A way of going through the set: its rule, and its prices in the terms of that rule.
 #[derive(Debug)]
 struct Way {
     policy: Governed,
@@ -40,38 +42,38 @@ impl Way {
     }
 }
 
-/// Those that are read in each wait.
+/// The descriptors that are read in each wait.
 #[derive(Debug)]
 pub struct Speculation {
     read: Way,
     look: Way,
-    /// Whether they are looked at before they are read.
+    /// Whether the descriptors are looked at before they are read.
     looks: bool,
     /// The share of reads that have something.
     share: f32,
-    /// What going through all of them costs: reads in vain, looks, and what a look that finds something costs
-    /// beyond that.
+    /// The cost of going through all of them: reads that find nothing, looks, and the extra cost of
+    /// a look that finds something.
     vain: f32,
     scans: f32,
     finds: f32,
     passes: u32,
-    /// Indices of sources, and for each what `poll` is asked.
+    /// Indices of sources, and for each the question to `poll`.
     hot: Vec<u32>,
     slots: Vec<Slot>,
-    /// Reads of hot ones that had something, and their sum with those in vain.
+    /// Reads of hot sources that had something, and all reads of hot sources.
     hits: u64,
     reads: u64,
     /// The same when the last wait began.
     before: (u64, u64),
-    /// Moves to them, and back.
+    /// Moves into the set, and back.
     moves: (u64, u64),
-    /// Where the clock hand is, and where the reads of the next wait begin.
+    /// The position of the clock hand, and where the reads of the next wait begin.
     hand: usize,
     next: usize,
 }
 
 impl Speculation {
-    /// Nothing is hot. The terms are those of reading and of looking.
+    /// A set in which nothing is hot. The costs are those of reading and of looking.
     pub fn new(read: Costs, look: Costs) -> Speculation {
         Speculation {
             read: Way::new(read),
@@ -93,7 +95,7 @@ impl Speculation {
         }
     }
 
-    /// Reads cost something else from now on. There must be no account of any descriptor.
+    /// Replaces the costs of reads from now on. There must be no account of any descriptor.
     pub fn begin_anew(&mut self, read: Costs) {
         // One clock for both.
         (self.read, self.look) = (Way::new(read), Way::new(self.look.costs));
@@ -105,7 +107,7 @@ impl Speculation {
         self.read.costs
     }
 
-    /// The rule that is in force, and what it is shown.
+    /// The rule that is in force, and the view that it gets.
     fn judge(&mut self, registered: usize) -> (&mut Governed, View<'_>) {
         let (hot, passes) = (self.hot.len(), self.passes);
         let cold = registered.saturating_sub(hot);
@@ -113,7 +115,7 @@ impl Speculation {
         (policy, View { costs, scan_factor: 1.0, passes, blocks: 0, hot, cold })
     }
 
-    /// A new descriptor of this kind.
+    /// Makes the account of a new descriptor of this kind.
     pub fn account(&mut self, kind: Kind) -> Account {
         let mut account = Account { kind, ..Account::default() };
         let (policy, view) = self.judge(0);
@@ -121,22 +123,22 @@ impl Speculation {
         account
     }
 
-    /// How many there are.
+    /// The number of descriptors.
     pub fn len(&self) -> usize {
         self.hot.len()
     }
 
-    /// What has been seen of them.
+    /// The statistics of the descriptors.
     pub fn stats(&self) -> SetStats {
         SetStats { len: self.hot.len(), watched: self.reads, active: self.hits }
     }
 
-    /// How many have moved to them, and back.
+    /// How many descriptors have moved into the set, and back.
     pub fn moves(&self) -> (u64, u64) {
         self.moves
     }
 
-    /// The next of them to be read, in turn.
+    /// The next descriptor to read, in turn.
     #[inline]
     pub fn next(&mut self) -> Option<u32> {
         self.reads += 1;
@@ -145,12 +147,13 @@ impl Speculation {
         self.hot.get(self.next).copied()
     }
 
-    /// Whether they are looked at before they are read, if all of them can be read.
+    /// Whether the descriptors are looked at before they are read, if all of them can be read.
     pub fn looks(&self) -> bool {
         self.looks
     }
 
-    /// Looks which of them have something, and puts those at the end of the list. One that cannot be looked at has.
+    /// Looks which descriptors have something, and puts those at the end of the list. A descriptor
+    /// that cannot be looked at counts as one that has something.
     pub fn look_at_all(&mut self, calls: &mut Calls, found: &mut Vec<u32>) {
         self.reads += self.hot.len() as u64;
         if poll::wait(calls, &mut self.slots, Some(Duration::ZERO)).is_err() {
@@ -161,13 +164,14 @@ impl Speculation {
         found.extend(ready.map(|(&index, _)| index));
     }
 
-    /// A watched descriptor was reported. Whether it should be read without being watched from now on.
+    /// Notes that a watched descriptor was reported. Returns whether it should be read without
+    /// being watched from now on.
     pub fn was_reported(&mut self, account: &mut Account, registered: usize) -> bool {
         let (policy, view) = self.judge(registered);
         policy.cold_event(account, &view) && policy.admit(1, &view) == 1
     }
 
-    /// It is read without being watched from now on. Returns its place.
+    /// Reads a descriptor without watching it from now on. Returns its place.
     pub fn enter(
         &mut self,
         index: u32,
@@ -184,14 +188,15 @@ impl Speculation {
         self.hot.len() as u32 - 1
     }
 
-    /// It had something.
+    /// Notes that a read had something.
     pub fn was_hit(&mut self, account: &mut Account, registered: usize) {
         self.hits += 1;
         let (policy, view) = self.judge(registered);
         policy.hot_event(account, &view);
     }
 
-    /// It is watched from now on, or gone. Returns who has its place now.
+    /// Takes out a descriptor that is watched from now on, or gone. Returns the source that has its
+    /// place now.
     pub fn leave(&mut self, place: u32, account: &mut Account, quiet: bool) -> Option<u32> {
         let place = place as usize;
         self.hot.swap_remove(place);
@@ -213,7 +218,7 @@ impl Speculation {
         }
     }
 
-    /// A wait is over. Returns how many of them are to be considered again.
+    /// Ends a wait. Returns how many descriptors must be considered again.
     pub fn pass(&mut self, registered: usize) -> usize {
         self.passes = self.passes.wrapping_add(1);
         self.choose();
@@ -221,7 +226,7 @@ impl Speculation {
         let (policy, view) = self.judge(registered);
         policy.pass(Tally { hot, ..Tally::default() }, &view);
         let count = policy.hand(&view).min(hot);
-        // The other one's clock goes on, so that what it is told later fits.
+        // The other way's clock goes on, so that later reports to it fit.
         self.looks = !looks;
         let (policy, view) = self.judge(registered);
         policy.pass(Tally::default(), &view);
@@ -229,7 +234,7 @@ impl Speculation {
         count
     }
 
-    /// Takes the way that costs less, by what the last waits have found.
+    /// Takes the way that costs less, by the results of the last waits.
     fn choose(&mut self) {
         let (hits, reads) = (self.hits - self.before.0, self.reads - self.before.1);
         self.before = (self.hits, self.reads);
@@ -246,21 +251,21 @@ impl Speculation {
         }
     }
 
-    /// The next one to be considered again, from the end to the front, so that what takes a place that became free has
-    /// been considered.
+    /// The next descriptor to consider again, from the end to the front, so that a descriptor that
+    /// moves to a free place has been considered.
     pub fn candidate(&mut self) -> Option<u32> {
         self.hand = if self.hand == 0 { self.hot.len() } else { self.hand.min(self.hot.len()) };
         self.hand = self.hand.checked_sub(1)?;
         self.hot.get(self.hand).copied()
     }
 
-    /// Whether it should be watched from now on.
+    /// Whether a descriptor should be watched from now on.
     pub fn has_lost(&mut self, account: &mut Account, registered: usize) -> bool {
         let (policy, view) = self.judge(registered);
         policy.review(account, &view) == Verdict::Demote
     }
 
-    /// The last of them.
+    /// The last descriptor.
     pub fn last(&self) -> Option<u32> {
         self.hot.last().copied()
     }

@@ -1,8 +1,9 @@
 //! A wait of the batch reader: reads before it, reads after it.
 //!
-//! A wait goes in passes, of which there is one if something came. A pass reads what was left due by the last
-//! one and what is hot, asks the poller, which carries out the reads that are queued, and reads what the
-//! poller has reported. In a pass each source is read at most once.
+//! A wait goes in passes: one pass if something came, more otherwise. A pass reads the sources that
+//! the last pass left due and the hot ones. Then it asks the poller, which carries out the queued
+//! reads, and reads the sources that the poller has reported. In a pass each source is read at most
+//! once.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,17 +20,19 @@ use crate::key::Key;
 use crate::operation::{Action, Completion};
 use crate::sys::{call, descriptor, uring};
 
-/// Memory that is kept for later reads at most, in buffers.
+/// The most buffers that are kept for later reads.
 const KEPT: usize = 1024;
 
 impl<T: AsFd> BatchReader<T> {
-    /// Waits until something has come, a waker is used, or the timeout is over (`None`: never), and replaces the
-    /// contents of `arrivals`; of each descriptor there are bytes at most once. Returns how many arrivals there
-    /// are: zero only after the timeout, a wake ([`Arrivals::woken`]) or a refusal ([`Arrivals::refusals`]).
+    /// Waits until something has come, a waker is used, or the timeout is over (`None`: no
+    /// timeout), and replaces the contents of `arrivals`, with bytes of each descriptor at most
+    /// once. Returns how many arrivals there are: zero only after the timeout, a wake
+    /// ([`Arrivals::woken`]) or a refusal ([`Arrivals::refusals`]).
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; what was not read is read later.
+    /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; sources that were not
+    /// read are read later.
     pub fn wait(&mut self, arrivals: &mut Arrivals, timeout: Option<Duration>) -> Result<usize> {
         self.empty(arrivals);
         if arrivals.limit == 0 {
@@ -52,7 +55,7 @@ impl<T: AsFd> BatchReader<T> {
             self.end_reads(arrivals);
             match outcome {
                 Ok(_) => self.hear(arrivals),
-                // What was read before the failure is not lost with it.
+                // Bytes that were read before the failure are not lost with it.
                 Err(_) if !arrivals.list.is_empty() => {}
                 Err(error) => return Err(error),
             }
@@ -84,13 +87,14 @@ impl<T: AsFd> BatchReader<T> {
         arrivals.woken = false;
     }
 
-    /// Makes or queues the reads that are due before this wait, and those of hot ones. Returns whether there were any.
+    /// Makes or queues the reads that are due before this wait, and those of hot sources. Returns
+    /// whether there were any.
     fn begin_reads(&mut self, arrivals: &mut Arrivals) -> bool {
         let room = arrivals.limit - arrivals.list.len();
         let hot = self.hot();
         let (half, due) = (room / 2, self.due.len());
         self.turn = !self.turn;
-        // An odd place goes to either in turn.
+        // An odd place goes to the due and the hot sources in turn.
         let half = half + usize::from(self.turn) * (room - 2 * half);
         let for_hot =
             if hot + due <= room { hot } else { half.max(room.saturating_sub(due)).min(hot) };
@@ -108,7 +112,7 @@ impl<T: AsFd> BatchReader<T> {
         for_due + for_hot > 0
     }
 
-    /// Makes or queues the reads of those hot ones that have something.
+    /// Makes or queues the reads of those hot sources that have something.
     fn read_found(&mut self, arrivals: &mut Arrivals) {
         let Some(speculation) = &mut self.speculation else { return };
         let mut found = std::mem::take(&mut self.found);
@@ -119,7 +123,7 @@ impl<T: AsFd> BatchReader<T> {
         self.found = found;
     }
 
-    /// Makes or queues the read of a hot one, unless it has a turn of its own.
+    /// Makes or queues the read of a hot source, unless the source has a turn of its own.
     #[inline]
     fn read_hot(&mut self, arrivals: &mut Arrivals, index: u32) {
         if !self.had_its_turn(index) && !self.is_due(index) {
@@ -127,13 +131,14 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// How many are read without being watched.
+    /// How many sources are read without being watched.
     fn hot(&self) -> usize {
         self.speculation.as_ref().map_or(0, Speculation::len)
     }
 
-    /// Reads what this wait has reported, unless it can be left for the next one, whose call is made anyway. With
-    /// hot ones it cannot: they would be read once more, too early.
+    /// Reads the sources that this wait has reported, unless they can be left for the next wait,
+    /// whose call is made anyway. With hot sources they cannot be left: the hot ones would be read
+    /// once more, too early.
     fn read_reported(&mut self, arrivals: &mut Arrivals) {
         let due = self.due.len();
         let first = self.due.front().and_then(|&index| self.sources[index as usize].as_ref());
@@ -144,7 +149,8 @@ impl<T: AsFd> BatchReader<T> {
         let room = arrivals.limit - arrivals.list.len();
         let queued = self.read_due(arrivals, room.min(self.due.len()));
         if queued {
-            // A failure comes again with the next wait. What was read before it is not lost.
+            // A failure comes again with the next wait. Bytes that were read before it are not
+            // lost.
             let outcome = self.poller.wait(&mut self.events, Some(Duration::ZERO));
             self.end_reads(arrivals);
             if outcome.is_ok() {
@@ -153,7 +159,7 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// Makes or queues so many of the reads that are due. Returns whether some were queued.
+    /// Makes or queues this many of the reads that are due. Returns whether some were queued.
     fn read_due(&mut self, arrivals: &mut Arrivals, most: usize) -> bool {
         let due = self.due.len();
         let mut queued = false;
@@ -174,14 +180,14 @@ impl<T: AsFd> BatchReader<T> {
         self.sources[index as usize].as_ref().is_some_and(|source| source.read_in == self.passes)
     }
 
-    /// Whether a source is to be read in the order of reports, as one is that was reported just before it
-    /// became hot.
+    /// Whether a source is read in the order of reports, like a source that was reported just
+    /// before it became hot.
     fn is_due(&self, index: u32) -> bool {
         self.sources[index as usize].as_ref().is_some_and(|source| source.is_due)
     }
 
-    /// Reads a source, one of so many that are due, by a call of its own or with the next wait. Returns whether
-    /// it is the latter.
+    /// Reads a source, one of this many that are due, by a call of its own or with the next wait.
+    /// Returns whether the read waits for the next wait.
     #[inline]
     fn read(&mut self, arrivals: &mut Arrivals, index: u32, due: usize) -> bool {
         let Some(Some(source)) = self.sources.get_mut(index as usize) else { return false };
@@ -200,12 +206,12 @@ impl<T: AsFd> BatchReader<T> {
             Action::Read => call::read_to_vec(&source.io, &mut buffer),
             _ => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
         };
-        // It does not tell of more.
+        // The call does not tell whether there is more.
         self.was_read(arrivals, key, buffer, outcome, true);
         false
     }
 
-    /// Takes what the queued reads have brought.
+    /// Takes the results of the queued reads.
     fn end_reads(&mut self, arrivals: &mut Arrivals) {
         if self.events.completions.is_empty() {
             return;
@@ -220,7 +226,7 @@ impl<T: AsFd> BatchReader<T> {
         self.events.completions = completions;
     }
 
-    /// What a read has brought.
+    /// Takes the result of a read.
     #[inline]
     fn was_read(
         &mut self,
@@ -259,7 +265,8 @@ impl<T: AsFd> BatchReader<T> {
         arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
     }
 
-    /// Nothing is told to the kernel any more under the number that a source has now: its file may be replaced.
+    /// Makes sure that nothing more reaches the kernel under the number that a source has now: its
+    /// file may be replaced.
     pub(super) fn disengage(&mut self, index: u32) {
         if let Some(batch) = self.poller.batch()
             && batch.disengage(index)
@@ -269,7 +276,7 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// A source is read in most waits, and will be.
+    /// Notes that a source is read in most waits, and will be.
     #[cold]
     fn stays(&mut self, index: u32) {
         if let (Some(Some(source)), Some(batch)) =
@@ -279,7 +286,8 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// What a read has brought that has brought no bytes: nothing, an empty record, the end, or a failure.
+    /// Takes the result of a read that brought no bytes: nothing, an empty record, the end, or a
+    /// failure.
     fn found_no_bytes(
         &mut self,
         arrivals: &mut Arrivals,
@@ -350,7 +358,8 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// Puts what the kernel would not watch aside: the poller may give its index to another.
+    /// Puts a descriptor aside that the kernel would not watch: the poller may give its index to
+    /// another registration.
     #[cold]
     fn take_refusals(&mut self, arrivals: &mut Arrivals) {
         for (key, error) in self.events.take_refusals() {
@@ -361,11 +370,11 @@ impl<T: AsFd> BatchReader<T> {
         }
     }
 
-    /// Tells the poller what is wanted of a source now.
+    /// Sets the poller's interest in a source to the present one.
     pub(super) fn watch(&mut self, index: u32) {
         if let Some(Some(source)) = self.sources.get(index as usize) {
             let interest = source.interest();
-            // A refused one is known here only.
+            // A refused source is known here only.
             let _ = self.poller.modify(source.key, interest);
         }
     }
@@ -384,8 +393,9 @@ impl<T: AsFd> BatchReader<T> {
         self.watch(index);
     }
 
-    /// Watches a source from now on, if it was not. The kernel looks at it anew, unless it has not heard yet that
-    /// the source was to be left alone: then nobody tells what is left in it, and it is read once more.
+    /// Watches a source from now on, if it was not watched. The kernel looks at it anew, unless the
+    /// kernel has not learnt yet that the source was to rest: then nothing would report the bytes
+    /// left in it, and it is read once more.
     pub(super) fn cool(&mut self, index: u32, quiet: bool) {
         let (Some(Some(source)), Some(speculation)) =
             (self.sources.get_mut(index as usize), &mut self.speculation)
@@ -411,14 +421,15 @@ impl<T: AsFd> BatchReader<T> {
         self.watch(index);
     }
 
-    /// Before a wait that blocks: nothing wakes it for what is not watched.
+    /// Watches all hot sources before a wait that blocks: nothing wakes it for sources that are not
+    /// watched.
     fn cool_all(&mut self) {
         while let Some(index) = self.speculation.as_ref().and_then(Speculation::last) {
             self.cool(index, true);
         }
     }
 
-    /// Looks at some of the hot ones, in turn.
+    /// Considers some of the hot sources, in turn.
     fn review(&mut self) {
         let len = self.len;
         let Some(speculation) = &mut self.speculation else { return };
@@ -433,7 +444,7 @@ impl<T: AsFd> BatchReader<T> {
     }
 }
 
-/// Keeps memory for later reads, if it is of the pool's size and there is not enough of it.
+/// Keeps memory for later reads, if it is of the pool's size and the pool is not full.
 fn recycle(pool: &mut Vec<Vec<u8>>, size: usize, buffer: Vec<u8>) {
     if buffer.capacity() == size && pool.len() < KEPT {
         pool.push(buffer);

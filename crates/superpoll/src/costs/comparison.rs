@@ -1,21 +1,25 @@
-//! Whether io_uring pays here: what an event costs with it and with `poll` and epoll, by calibrated costs.
+//! Whether io_uring pays here: estimates of an event's cost with it and with `poll` and epoll, by
+//! calibrated costs.
 //!
-//! Neither is cheaper at every load, so a few stand for all ([`Load::ALL`]), each with every kind of
-//! descriptor. An estimate counts what a loop pays for one event, its share of the calls included, what the
-//! writer pays to wake it, and its share of the registrations; not the read, which is the same.
+//! Neither is cheaper at every load, so a few stand for all ([`Load::ALL`]), each with every kind
+//! of descriptor. An estimate counts the loop's cost for one event with its share of the calls, the
+//! writer's cost to wake the loop, and the event's share of the registrations; not the read, which
+//! is the same.
 //!
-//! *Adaptive* has what it can learn: the same busy descriptors are in the array or in epoll, whichever is
-//! cheaper, and others are in epoll. *Uring* takes arrivals for what they are, as it does in
-//! [`Mode::Auto`](crate::Mode::Auto), and in each call the kernel works off twenty of those that are there. The
-//! other modes cost it more, a second look or an entry for each event, and are not what is compared.
+//! *Adaptive* has everything that it can learn: busy descriptors that stay the same are in the
+//! array or in epoll, whichever is cheaper, and the rest are in epoll. *Uring* takes each arrival
+//! as an event, as it does in [`Mode::Auto`](crate::Mode::Auto), and in each call the kernel works
+//! off twenty of the completions that are there. The other modes cost *uring* more, a second look
+//! or an entry for each event, and are not compared here.
 //!
-//! io_uring pays if it costs less by [`MARGIN`], taken as the geometric mean over all loads and kinds, and at
-//! none of them more by [`WORST`]. So a tie goes to `poll` and epoll, which every kernel has, and so does a
-//! machine on which one load would suffer for the sake of others.
+//! io_uring pays if it costs less by [`MARGIN`], taken as the geometric mean over all loads and
+//! kinds, and at none of them more by [`WORST`]. So a tie goes to `poll` and epoll, which every
+//! kernel has, and so does a machine on which io_uring would make one load suffer for gains
+//! elsewhere.
 
 use crate::costs::{Costs, Kind, RingCosts};
 
-/// A load that stands for others.
+/// A typical load.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Load {
@@ -25,9 +29,9 @@ pub enum Load {
     One,
     /// The same hundred are ready in each wait, of many more.
     Some,
-    /// A hundred are ready in each wait, others each time.
+    /// A hundred are ready in each wait, different ones each time.
     Changing,
-    /// A thousand are ready in each wait, and there are no others.
+    /// A thousand are ready in each wait, and none is idle.
     All,
     /// A hundred are ready in each wait, and each is registered for four events.
     Brief,
@@ -50,7 +54,7 @@ impl Load {
     pub const ALL: [Load; 6] =
         [Load::Woken, Load::One, Load::Some, Load::Changing, Load::All, Load::Brief];
 
-    /// What it is, in a few words.
+    /// The load in a few words.
     pub const fn name(self) -> &'static str {
         match self {
             Load::Woken => "woken for each",
@@ -75,7 +79,7 @@ impl Load {
     }
 }
 
-/// What an event is estimated to cost at a load, in nanoseconds.
+/// The estimated cost of an event at a load, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Estimate {
@@ -90,13 +94,13 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// What io_uring costs of the other.
+    /// The cost with io_uring as a fraction of the cost with `adaptive`.
     pub fn ratio(&self) -> f32 {
         self.uring / self.adaptive
     }
 }
 
-/// io_uring beside `poll` and epoll, on this machine.
+/// io_uring compared with `poll` and epoll, on this machine.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Comparison {
@@ -108,14 +112,14 @@ pub struct Comparison {
 /// tossed at each start.
 pub const MARGIN: f32 = 0.05;
 
-/// By how much it may be dearer at a single load.
+/// By how much io_uring may be more expensive at a single load.
 pub const WORST: f32 = 0.10;
 
 /// Completions that a call works off, unless more are waited for (`IO_LOCAL_TW_DEFAULT_MAX`).
 const AT_ONCE: f32 = 20.0;
 
 impl Comparison {
-    /// Estimates what events cost, from costs alone.
+    /// Estimates the costs of events, from calibrated costs alone.
     pub fn of(costs: &Costs, ring: &RingCosts) -> Comparison {
         let each = |kind| {
             Load::ALL.map(|load| Estimate {
@@ -128,7 +132,8 @@ impl Comparison {
         Comparison { estimates: Kind::MEASURED.map(each).into_iter().flatten().collect() }
     }
 
-    /// What io_uring costs of the other over all, as the geometric mean.
+    /// The cost with io_uring as a fraction of the cost with `adaptive` over all, as the geometric
+    /// mean.
     pub fn mean(&self) -> f32 {
         let logarithms: f32 = self.estimates.iter().map(|one| one.ratio().ln()).sum();
         (logarithms / self.estimates.len().max(1) as f32).exp()
@@ -202,7 +207,7 @@ mod tests {
         assert!((adaptive - (214.5 + 1_570.0 / 4.0)).abs() < 0.01, "{adaptive}");
         assert!((uring - (same + 780.0 / 4.0)).abs() < 0.01, "{uring}");
         assert_eq!(comparison.estimates.len(), 3 * Load::ALL.len());
-        // The dearer kinds cost more with either.
+        // The expensive kinds cost more with either.
         for load in Load::ALL {
             let [pipe, unix, tcp] = Kind::MEASURED.map(|kind| at(&comparison, kind, load).adaptive);
             assert!(pipe < unix && unix < tcp, "{load:?}");
@@ -226,7 +231,7 @@ mod tests {
             (&[1.0, 1.0], false),
             (&[0.96, 0.96], false),
             (&[0.94, 0.94], true),
-            // Twice as dear and half as dear are a tie.
+            // Twice the cost and half the cost are a tie.
             (&[2.0, 0.5], false),
             (&[0.3, 0.3, 1.09], true),
             (&[0.3, 0.3, 1.11], false),

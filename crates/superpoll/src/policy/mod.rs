@@ -1,10 +1,10 @@
 //! Where each descriptor is watched: pure decisions, no system calls.
 //!
-//! A policy is told what happens to a descriptor (an event in epoll, an event in the poll array, a
-//! look by the clock hand) and answers whether it should move. It keeps what it needs to know
-//! about a descriptor in that descriptor's [`Account`], so that the engine pays no second lookup.
-//! The world it sees is a [`View`]: costs, the number of passes so far, and the sizes of the two
-//! sets. Because nothing else goes in, the same code runs in the simulator.
+//! A policy learns each event of a descriptor (in epoll, in the poll array, or when the clock hand
+//! comes by) and answers whether the descriptor should move. It keeps its knowledge about a
+//! descriptor in that descriptor's [`Account`], so that the engine pays no second lookup. The world
+//! it sees is a [`View`]: costs, the number of passes so far, and the sizes of the two sets.
+//! Because nothing else goes in, the same code runs in the simulator.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub enum Place {
     Cold,
 }
 
-/// A policy's memory of one descriptor: 24 bytes that the engine keeps beside the registration.
+/// A policy's memory of one descriptor: 24 bytes that the engine keeps next to the registration.
 ///
 /// The names are those of the default policy; another one may use the fields as it likes, except
 /// for `kind` and `parked`, which are the engine's. A new registration starts with zeros.
@@ -43,7 +43,7 @@ pub struct Account {
     /// The lowest point of the lull that the descriptor is in or was moved to epoll for, in
     /// nanoseconds, zero or below.
     pub trough: f32,
-    /// How much more evidence this descriptor needs for a move than others.
+    /// How much more evidence this descriptor needs for a move than the usual amount.
     pub theta: f32,
     /// The policy's clock when the account was last brought up to date.
     pub since: u32,
@@ -56,10 +56,10 @@ pub struct Account {
     pub parked: bool,
 }
 
-/// What a policy sees of the world.
+/// A policy's view of the world.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// What things cost, as calibrated.
+    /// The calibrated costs.
     pub costs: &'a Costs,
     /// By how much a slot's scan costs more now than calibrated (about 1; more in a process with
     /// several threads); measured while running.
@@ -74,7 +74,7 @@ pub struct View<'a> {
     pub cold: usize,
 }
 
-/// What a policy wants done with a descriptor in the poll array.
+/// A policy's verdict on a descriptor in the poll array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Nothing.
@@ -85,7 +85,7 @@ pub enum Verdict {
     Settle,
 }
 
-/// What one wait found, for policies that look at whole sets.
+/// The results of one wait, for policies that look at whole sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Descriptors in the poll array when it was scanned.
@@ -98,18 +98,18 @@ pub struct Tally {
     pub cold_ready: usize,
 }
 
-/// What a policy goes by now, for one kind of descriptor, in nanoseconds.
+/// The numbers that a policy decides by now, for one kind of descriptor, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Thresholds {
-    /// What one idle slot in the poll array costs a pass.
+    /// The cost of one idle slot in the poll array per pass.
     pub scan: f32,
-    /// What an event saves in the poll array, its writer's share included.
+    /// The saving of an event in the poll array, its writer's share included.
     pub gain: f32,
-    /// What a move there and back costs.
+    /// The cost of a move there and back.
     pub round_trip: f32,
     /// The evidence that a move to the poll array takes.
     pub rise: f32,
-    /// The patience with one in the poll array that has gone quiet.
+    /// The patience with a descriptor in the poll array that has gone quiet.
     pub fall: f32,
 }
 
@@ -121,13 +121,13 @@ impl Thresholds {
     }
 }
 
-/// What to do with the poll array when a wait is about to block.
+/// The way to block while there is a poll array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quiet {
     /// Block in `poll` for as long as the wait lasts.
     Stay,
-    /// Block in `poll` for this long; if nothing happens hand everything to epoll and go on
-    /// waiting there.
+    /// Block in `poll` for this long; if nothing happens hand everything to epoll and go on waiting
+    /// there.
     HandOffAfter(Duration),
 }
 
@@ -150,27 +150,28 @@ pub trait Policy: Send {
     }
 
     /// Whether descriptors of this kind, registered with [`Mode::Auto`](crate::Mode::Auto), are
-    /// better watched level-triggered while they are in epoll. A level trigger is cheaper for one
-    /// that is active in several waits running, because its writer finds it on the ready list, and
-    /// dearer for one that is not, because the next wait looks at it once more.
+    /// better watched level-triggered while they are in epoll. For a descriptor that is active in
+    /// several waits running a level trigger is cheaper, because its writer finds it on the ready
+    /// list. For one that is not it is more expensive, because the next wait looks at it once more.
     fn prefers_level(&self, kind: Kind) -> bool {
         let _ = kind;
         false
     }
 
-    /// What it goes by now for a kind of descriptor; none if it has no such numbers, or none yet.
+    /// The thresholds that the policy uses now for a kind of descriptor; none if it has no such
+    /// numbers, or none yet.
     fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
         let _ = kind;
         None
     }
 
-    /// The descriptor has been moved to the poll array.
+    /// Notes that the descriptor was moved to the poll array.
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>);
 
-    /// An event of a descriptor in the poll array.
+    /// Notes an event of a descriptor in the poll array.
     fn hot_event(&mut self, account: &mut Account, view: &View<'_>);
 
-    /// The clock hand came by a descriptor in the poll array.
+    /// Decides on a descriptor in the poll array that the clock hand came by.
     fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict;
 
     /// How many slots of the poll array the clock hand looks at after this pass.
@@ -178,14 +179,15 @@ pub trait Policy: Send {
         view.hot.div_ceil(16)
     }
 
-    /// The descriptor has been moved back to epoll. `handed_off`: with all others, because the
-    /// loop went quiet.
+    /// Notes that the descriptor was moved back to epoll. `handed_off`: the whole array moved,
+    /// because the loop went quiet.
     fn moved_to_cold(&mut self, account: &mut Account, handed_off: bool, view: &View<'_>);
 
-    /// A wait is over.
+    /// Notes that a wait is over.
     fn pass(&mut self, tally: Tally, view: &View<'_>);
 
-    /// A wait is about to block while there are descriptors in the poll array.
+    /// Decides how to block when a wait is about to do so while there are descriptors in the poll
+    /// array.
     fn quiet(&mut self, view: &View<'_>) -> Quiet;
 }
 
@@ -237,7 +239,7 @@ mod tests {
     use std::cell::RefCell;
 
     thread_local! {
-        /// What was asked of the policy below.
+        /// The questions that the policy below was asked.
         static ASKED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -338,7 +340,7 @@ mod tests {
         assert!(Kind::MEASURED.iter().all(|&kind| Plain.thresholds(kind).is_none()));
     }
 
-    /// Leaves to the trait what it can.
+    /// Leaves every default to the trait.
     struct Plain;
 
     impl Policy for Plain {

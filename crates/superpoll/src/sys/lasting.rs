@@ -1,20 +1,23 @@
 //! Operations under way in a ring, with everything that the kernel may write to or read from meanwhile.
 //!
-//! An entry owns the memory of an operation, its address, and what it has brought until somebody takes that. It is
-//! told to the kernel with the next wait, as batches are, so one whose registration ends before is never told.
-//! From then on it stays until its last completion was fetched, whoever has lost interest: cancelling only asks
-//! for that completion. If a ring is given up while something is under way, because it is another thread's or
-//! the kernel does not answer, the memory is leaked: nobody can say when the kernel is done with it.
+//! An entry owns the memory of an operation, its address, and its progress until the caller takes
+//! that. The kernel learns of an operation with the next wait, as with batches. An operation whose
+//! registration ends before that wait never reaches the kernel. From then on the entry stays until
+//! its last completion was fetched, even if its caller has lost interest: cancelling only asks for
+//! that completion. A ring may be given up while an operation is under way, because the ring
+//! belongs to another thread or the kernel does not answer. Then the memory is leaked, since
+//! nothing tells when the kernel is done with it.
 //!
-//! The name of an entry is its place in the high half, and in the low half a mark, whether it is the second part
-//! of a linked pair, and how often the place was used before, as far as there are bits. Polls are armed under numbers
-//! below the mark. A completion is never that of another use, since a place is used again only when all completions
-//! were fetched. A ticket, which a caller may keep, has 32 bits of that number, so one that is late means another use
-//! after exactly 2^32 of them at the earliest, and not after 2^27.
+//! The name of an entry is its place in the high half, and in the low half a mark, whether it is
+//! the second part of a linked pair, and how often the place was used before, as far as there are
+//! bits. Polls are armed under numbers below the mark. A completion is never that of another use,
+//! since a place is used again only when all completions were fetched. A ticket, which a caller may
+//! keep, has 32 bits of that number. So a late ticket means another use after exactly 2^32 uses at
+//! the earliest, and not after 2^27.
 //!
-//! What is done again and again may be ended by the kernel for reasons of its own, or because it has no buffer;
-//! then it is told again, and the caller does not notice. What the kernel may forget to say is the end of a stream
-//! (`ends.rs`).
+//! The kernel may end a repeated operation for reasons of its own, or because it has no buffer;
+//! then the operation is submitted again, and the caller does not notice. The kernel may fail to
+//! report the end of a stream (`ends.rs`).
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -51,7 +54,8 @@ const GENERATION: u32 = SECOND - 1;
 /// No place.
 const NOWHERE: u32 = u32::MAX;
 
-/// How often a ring that is given up is asked for the rest, and how long it may take each time.
+/// How often a ring that is given up is asked for the remaining completions, and how long each
+/// question may take.
 const LAST_ROUNDS: u32 = 100;
 const LAST_WAIT: Duration = Duration::from_millis(10);
 
@@ -75,9 +79,9 @@ pub struct Lasting {
     /// The first entry of each registration, by its index.
     heads: Vec<u32>,
     live: usize,
-    /// To be told with the next call.
+    /// To submit with the next call.
     waiting: Vec<Ticket>,
-    /// To be told when there are buffers.
+    /// To submit when there are buffers.
     starved: Vec<Ticket>,
     done: Vec<(Ticket, Progress)>,
     buffers: Option<Buffers>,
@@ -105,7 +109,7 @@ impl Ticket {
         self.0 as u32
     }
 
-    /// What it is called in the ring.
+    /// The operation's name in the ring.
     fn name(self) -> u64 {
         let low = MARK | self.generation() & GENERATION;
         u64::from(self.place()) << 32 | u64::from(low)
@@ -123,17 +127,17 @@ impl Lasting {
         self.live == 0 && self.waiting.is_empty() && self.done.is_empty()
     }
 
-    /// Whether something is to be told to the kernel.
+    /// Whether an operation waits to be submitted to the kernel.
     pub fn is_untold(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether there is something to take that was done.
+    /// Whether there is progress to take.
     pub fn has_done(&self) -> bool {
         !self.done.is_empty()
     }
 
-    /// Whether a ring can do this, and is ready for it.
+    /// Prepares for this operation and returns whether the ring can do it.
     pub fn prepare(
         &mut self,
         calls: &mut Calls,
@@ -186,12 +190,12 @@ impl Lasting {
         if place.generation == ticket.generation() { place.entry.as_mut() } else { None }
     }
 
-    /// Whether it is not over, as far as is known.
+    /// Whether an operation is not over, as far as is known.
     pub fn is_under_way(&mut self, ticket: Ticket) -> bool {
         self.find(ticket).is_some()
     }
 
-    /// Tells the kernel what waits, to be begun with the next call.
+    /// Submits the waiting operations to the kernel, which begins them with the next call.
     #[inline]
     pub fn tell(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
         if !self.ends.is_certain() {
@@ -203,7 +207,7 @@ impl Lasting {
         if self.waiting.is_empty() { Ok(()) } else { self.tell_all(calls, ring) }
     }
 
-    /// Lets those go on that wait for buffers, if there are any.
+    /// Submits the operations that wait for buffers, if there are any buffers.
     fn feed(&mut self) {
         let Some(buffers) = &mut self.buffers else { return };
         buffers.take_back();
@@ -249,7 +253,7 @@ impl Lasting {
         Ok(())
     }
 
-    /// What one completion says, whose name is an operation's.
+    /// Takes one completion whose name is an operation's.
     pub fn complete(&mut self, completion: Completion) {
         let (place, low) = ((completion.data >> 32) as u32, completion.data as u32);
         let Some(home) = self.places.get_mut(place as usize) else { return };
@@ -270,7 +274,7 @@ impl Lasting {
 
     fn complete_accept(&mut self, ticket: Ticket, completion: Completion) {
         let outcome = gained(completion.answer).map(|fd| {
-            // SAFETY: the kernel has made it for this process, and nobody else knows of it.
+            // SAFETY: the kernel has made it for this process, and no other code knows of it.
             Gain::Socket(unsafe { OwnedFd::from_raw_fd(fd) }, None)
         });
         self.go_on_or_end(ticket, completion, outcome);
@@ -286,7 +290,7 @@ impl Lasting {
             return self.starved.push(ticket);
         }
         if answer == -libc::ECANCELED && entry.end == End::There && !entry.cancelled {
-            // So that the end is found.
+            // So that the end of the stream is found.
             return self.waiting.push(ticket);
         }
         let emptied = answer > 0 && completion.armed && !completion.more;
@@ -295,7 +299,7 @@ impl Lasting {
             self.ends.doubt(ticket);
         }
         let buffers = self.buffers.as_mut().zip(completion.buffer);
-        // One without a byte goes back at once.
+        // A buffer without a byte goes back at once.
         let taken = buffers.map(|(buffers, number)| buffers.taken(number, answer.max(0) as usize));
         let outcome = match taken {
             Some(bytes) if answer > 0 => Ok(Gain::Bytes(bytes)),
@@ -307,7 +311,7 @@ impl Lasting {
         self.go_on_or_end(ticket, completion, outcome);
     }
 
-    /// What is done again and again has been done, or has failed.
+    /// Takes the outcome of one repetition of an operation that is done again and again.
     fn go_on_or_end(&mut self, ticket: Ticket, completion: Completion, outcome: io::Result<Gain>) {
         let Some(entry) = self.find(ticket) else { return };
         let (token, cancelled) = (entry.token, entry.cancelled);
@@ -350,7 +354,7 @@ impl Lasting {
         self.end(ticket, outcome);
     }
 
-    /// Takes an operation out, whose memory nobody uses any more, and says how it ended.
+    /// Takes out an operation whose memory nothing uses any more, and notes how it ended.
     fn end(&mut self, ticket: Ticket, outcome: io::Result<Gain>) {
         let Some(mut entry) = self.take_out(ticket) else { return };
         let fills = entry.operation.fills();
@@ -361,7 +365,8 @@ impl Lasting {
                 Ok(Gain::Count(count)) => (*count).min(memory.capacity()),
                 _ => 0,
             };
-            // SAFETY: the kernel has written so many bytes from the front, and there is room for them.
+            // SAFETY: the kernel has written this many bytes from the front, and there is room for
+            // them.
             unsafe { memory.set_len(filled) };
         }
         self.done.push((ticket, Progress { token: entry.token, last: true, outcome, memory }));
@@ -392,7 +397,8 @@ impl Lasting {
         }
     }
 
-    /// Asks the kernel to end an operation. One that it was not told of is over at once.
+    /// Asks the kernel to end an operation. An operation that the kernel has not received yet is
+    /// over at once.
     pub fn cancel(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
         let Some(entry) = self.find(ticket) else { return Ok(()) };
         if entry.due == 0 {
@@ -403,8 +409,8 @@ impl Lasting {
         ring.cancel(calls, ticket.name())
     }
 
-    /// Those of a registration whose second part the kernel begins only when the first is done, and looks the
-    /// descriptor's number up then.
+    /// Operations of a registration whose second part the kernel begins only when the first is
+    /// done; it looks up the descriptor's number then.
     pub fn linked(&self, owner: u32) -> Vec<Ticket> {
         let mut found = Vec::new();
         let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
@@ -418,7 +424,8 @@ impl Lasting {
         found
     }
 
-    /// Ends what belongs to a registration, which is over. What is under way has no owner from then on.
+    /// Ends the operations of a registration that is over. Operations under way have no owner from
+    /// then on.
     pub fn withdraw(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) -> io::Result<()> {
         let mut outcome = Ok(());
         while let Some(&place) = self.heads.get(owner as usize).filter(|&&head| head != NOWHERE) {
@@ -429,7 +436,7 @@ impl Lasting {
         outcome
     }
 
-    /// What was done, in order.
+    /// Takes all progress, in order.
     #[inline]
     pub fn take_done(&mut self, progress: &mut Vec<Progress>) {
         if !self.done.is_empty() {
@@ -437,20 +444,20 @@ impl Lasting {
         }
     }
 
-    /// What one operation has done.
+    /// Takes the progress of one operation.
     pub fn take_done_by(&mut self, ticket: Ticket) -> Vec<Progress> {
         let done = self.done.extract_if(.., |(whose, _)| *whose == ticket);
         done.map(|(_, progress)| progress).collect()
     }
 
-    /// Tickets of all that is not over.
+    /// Tickets of all operations that are not over.
     fn all(&self) -> Vec<Ticket> {
         let live = self.places.iter().enumerate().filter(|(_, place)| place.entry.is_some());
         live.map(|(number, place)| Ticket::new(number as u32, place.generation)).collect()
     }
 
-    /// Ends everything, because its ring is about to be given up. What was done is told, and of the rest that it has
-    /// ended with this error.
+    /// Ends everything, because its ring is about to be given up. Progress that was made is
+    /// reported, and for the rest that it has ended with this error.
     pub fn give_up(&mut self, calls: &mut Calls, ring: &mut Ring, error: i32) {
         let ended = || io::Error::from_raw_os_error(error);
         self.waiting.clear();
@@ -467,10 +474,10 @@ impl Lasting {
             }
             let Some(entry) = self.take_out(ticket) else { continue };
             let token = entry.token;
-            // What a forked child has is a copy, which the kernel does not know of.
+            // A forked child has a copy, which the kernel does not know of.
             if !ring.is_forked() {
                 leaks = true;
-                // The kernel may still use its memory, and nobody will learn when it is done.
+                // The kernel may still use the memory, and nothing will tell when it is done.
                 let _ = ManuallyDrop::new(entry);
             }
             let outcome = Err(ended());
@@ -485,14 +492,15 @@ impl Lasting {
         self.known = None;
     }
 
-    /// Has the kernel end everything, and fetches what is left, as far as that can be had.
+    /// Asks the kernel to end everything, and fetches the remaining completions, as far as they
+    /// arrive.
     fn fetch_rest(&mut self, calls: &mut Calls, ring: &mut Ring) {
         let elsewhere = ring.is_elsewhere();
         let mut rounds = 0;
         loop {
             while let Some(completion) = ring.fetch() {
                 if is_name(completion.data as u32) {
-                    // Not to be told again.
+                    // So that it is not submitted again.
                     if let Some(entry) = self.entry((completion.data >> 32) as u32) {
                         entry.cancelled = true;
                     }
@@ -515,14 +523,15 @@ impl Lasting {
             }
             rounds += 1;
             match ring.ask(calls, 1, Some(LAST_WAIT)) {
-                // Its answer is in the completions, if there are any.
+                // The call's answer is in the completions, if there are any.
                 Ok(question) => drop(question.put()),
                 Err(_) => return,
             }
         }
     }
 
-    /// Gives memory back that nothing under way needs, the provided buffers included if all of them have come back.
+    /// Frees memory that nothing under way needs, the provided buffers included if all of them have
+    /// come back.
     pub fn shrink_to_fit(&mut self, calls: &mut Calls, ring: &mut Ring) {
         for list in [&mut self.waiting, &mut self.starved] {
             list.shrink_to_fit();
@@ -593,7 +602,7 @@ mod tests {
         if let Some(entry) = lasting.find(last) {
             entry.due = 1;
         }
-        // What the ring says of it reaches it, by as much of its number as the name has.
+        // A completion reaches the operation by as much of its number as the name has room for.
         let none = Completion::NONE;
         lasting.complete(Completion { data: first.name(), answer: -libc::EINVAL, ..none });
         assert!(lasting.is_under_way(last));

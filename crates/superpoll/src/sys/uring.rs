@@ -1,20 +1,20 @@
 //! An io_uring that watches descriptors: `io_uring_setup`, `io_uring_enter`, `io_uring_register`.
 //!
-//! The library maps the rings and knows their layout; the calls that are made in each wait are made here,
-//! like all others (`call.rs`). A ring is used by one thread at a time, which the kernel holds us to
-//! (`IORING_SETUP_SINGLE_ISSUER`, Linux 6.0): completions are then worked off when that thread asks
-//! (`IORING_SETUP_DEFER_TASKRUN`, 6.1) instead of interrupting it. Older kernels get the next best
-//! (`IORING_SETUP_COOP_TASKRUN`, 5.19), and those before 5.19 no ring at all: without one of the two it is
-//! slower than epoll. It starts disabled and belongs to the thread that uses it first. On another thread it
-//! must be replaced.
+//! The library maps the rings and knows their layout. The calls of each wait are made here, with
+//! the same wrappers as all other system calls (`call.rs`). A ring is used by one thread at a time,
+//! which the kernel holds us to (`IORING_SETUP_SINGLE_ISSUER`, Linux 6.0): completions are then
+//! worked off when that thread asks (`IORING_SETUP_DEFER_TASKRUN`, 6.1) instead of interrupting it.
+//! Older kernels get the next best (`IORING_SETUP_COOP_TASKRUN`, 5.19), and those before 5.19 no
+//! ring at all: without one of the two it is slower than epoll. It starts disabled and belongs to
+//! the thread that uses it first. On another thread the poller must replace it.
 //!
 //! A thread can register a ring under a name of its own (`IORING_REGISTER_RING_FDS`), which saves some 25 ns of each
 //! call. Such a name is a reference to the ring that only this thread can give back: a ring that is dropped elsewhere
 //! would stay, with all files that it polls, until the thread ends; and in another thread the same name is another
 //! ring's. So a ring has a name only if its owner [says](Ring::stay) that it stays where it is.
 //!
-//! A ring's memory is not copied to a child process. Each ring notes how often the process had been forked
-//! when it was made, and refuses to be used after another time.
+//! A ring's memory is not copied to a child process. Each ring notes how often the process had been
+//! forked when the ring was made, and refuses to be used after another fork.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -32,9 +32,9 @@ mod trial;
 
 use files::Files;
 
-/// How many changes are told together at most, and how many completions wait to be fetched before the kernel
-/// begins to keep them elsewhere. With a smaller ring more calls are made, so the next size is for those who
-/// may not have the memory for the one before.
+/// The most changes that one call submits, and the most completions that may wait before the kernel
+/// begins to keep them elsewhere. A smaller ring needs more calls, so the next size is for
+/// processes that may not have the memory for the one before.
 const SIZES: [(u32, u32); 3] = [(256, 4096), (64, 512), (8, 32)];
 
 /// `IORING_ENTER_*` and `IORING_REGISTER_*` of `linux/io_uring.h`.
@@ -44,10 +44,10 @@ const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
-/// What a cancellation is answered under; nobody waits for it.
+/// The name under which the kernel answers a cancellation; no code waits for that answer.
 const IGNORED: u64 = u64::MAX;
 
-/// In the name of a poll that is not to be removed any more but was asked to be.
+/// Set in the name of a poll whose removal came too late.
 pub const REMOVAL: u32 = 1 << 31;
 
 /// How often this process has been forked, seen from the child.
@@ -69,19 +69,19 @@ struct NameUpdate {
     data: u64,
 }
 
-/// Gives this thread a name for a ring, or takes one back. Returns whether that was done.
+/// Gives this thread a name for a ring, or takes one back. Returns whether the kernel did so.
 fn update_name(fd: RawFd, what: libc::c_uint, update: &mut NameUpdate) -> bool {
     let update: *mut NameUpdate = update;
     // SAFETY: the kernel reads and writes one entry, which outlives the call.
     unsafe { libc::syscall(libc::SYS_io_uring_register, fd, what, update, 1 as libc::c_uint) == 1 }
 }
 
-/// What became ready, or why it is not watched any more.
+/// The readiness of a descriptor, or the reason why it is not watched any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// What it was armed with.
+    /// The name with which it was armed.
     pub data: u64,
-    /// The kernel's answer: of a poll the readiness, as `poll(2)` has it; an error's number, negative.
+    /// The kernel's answer: for a poll the readiness, as in `poll(2)`; an error's number, negated.
     pub answer: i32,
     /// Whether it is still armed.
     pub armed: bool,
@@ -92,7 +92,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Room for one.
+    /// Fills an array before completions are fetched into it.
     pub const NONE: Completion =
         Completion { data: 0, answer: 0, armed: false, buffer: None, more: false };
 
@@ -112,19 +112,20 @@ impl Completion {
 /// The ring.
 pub struct Ring {
     ring: IoUring,
-    /// The thread that has used it first, if it may be used by one only; nobody has yet if that is zero.
+    /// The thread that has used the ring first, if only one may use it; zero before the first use.
     owner: Option<u64>,
-    /// The name by which the kernel finds it, and what tells it so.
+    /// The descriptor or index by which the kernel finds the ring, and the flag that tells the
+    /// kernel which of the two it is.
     name: (RawFd, u32),
-    /// Whether it is to have a name in the thread that uses it first.
+    /// Whether the ring gets a name in the thread that uses it first.
     stays: bool,
     forks: u32,
     files: Files,
     /// Whether removals that succeed need no answer (Linux 5.17).
     quiet_removals: bool,
-    /// Whether the kernel has dropped completions, for which it had no memory.
+    /// Whether the kernel has dropped completions because it had no memory for them.
     has_lost: bool,
-    /// For tests: the error of so many of the next calls that only tell changes.
+    /// For tests: the error of this many of the next calls that only submit changes.
     #[cfg(test)]
     pub failing: (i32, u32),
 }
@@ -135,13 +136,14 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// How often this process has been forked since this was first asked, seen from the child.
+/// How often this process has been forked since the first call of this function, seen from the
+/// child.
 pub fn forks() -> u32 {
     watch_forks();
     FORKS.load(Ordering::Relaxed)
 }
 
-/// What is said to a child that uses a ring of its parent.
+/// The error for a child that uses a ring of its parent.
 pub fn forked() -> io::Error {
     io::Error::other("the process has been forked: call after_fork in the child first")
 }
@@ -153,13 +155,14 @@ fn watch_forks() {
     }
     ONCE.call_once(|| {
         // SAFETY: the function only adds to a static, which is allowed between fork and exec.
-        // Without memory for it nothing is counted, and the ring's own errors are what is left.
+        // Without memory for the handler nothing is counted, and the only protection is the ring's
+        // own errors.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     });
 }
 
 impl Ring {
-    /// A ring that belongs to nobody yet.
+    /// A ring that belongs to no thread yet.
     pub fn new(calls: &mut Calls) -> io::Result<Ring> {
         watch_forks();
         let forks = FORKS.load(Ordering::Relaxed);
@@ -192,7 +195,7 @@ impl Ring {
         })
     }
 
-    /// A ring for so many changes and completions, and who owns it.
+    /// A ring for this many changes and completions, with its owner.
     fn of_size(
         calls: &mut Calls,
         (changes, completions): (u32, u32),
@@ -227,8 +230,9 @@ impl Ring {
         unsafe { self.push(calls, &entry.user_data(data)) }
     }
 
-    /// Watches it no more, unless it is about to be completed: then the removal is refused with `EALREADY`,
-    /// told under the same name with [`REMOVAL`] in it. What was found before may still be told.
+    /// Stops watching it, unless it is about to be completed: then the kernel refuses the removal
+    /// with `EALREADY`, under the same name with [`REMOVAL`] in it. Readiness that was found before
+    /// may still be reported.
     pub fn remove(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
         let entry = opcode::PollRemove::new(data).build();
         let entry = entry.flags(self.quiet()).user_data(data | u64::from(REMOVAL));
@@ -236,23 +240,25 @@ impl Ring {
         unsafe { self.push(calls, &entry) }
     }
 
-    /// The same whatever it is about to do, at twice the price.
+    /// Stops watching it whatever it is about to do, at twice the price.
     pub fn cancel(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
         let entry = opcode::AsyncCancel::new(data).build().flags(self.quiet()).user_data(IGNORED);
         // SAFETY: a removal refers to no memory.
         unsafe { self.push(calls, &entry) }
     }
 
-    /// What makes a removal that succeeds say nothing.
+    /// The flag that suppresses the answer to a removal that succeeds.
     fn quiet(&self) -> squeue::Flags {
         if self.quiet_removals { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() }
     }
 
-    /// Notes what is to be told with the next call. The error is `EBUSY` if completions have to be fetched first.
+    /// Queues an entry for the next call. The error is `EBUSY` if completions must be fetched
+    /// first.
     ///
     /// # Safety
     ///
-    /// What the entry refers to must be there for the kernel alone until its completion was fetched.
+    /// The memory that the entry refers to must be there for the kernel alone until its completion
+    /// was fetched.
     pub(super) unsafe fn push(
         &mut self,
         calls: &mut Calls,
@@ -267,7 +273,8 @@ impl Ring {
             .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
     }
 
-    /// Notes as many entries as there is room for. The next one is asked for only when it can be taken.
+    /// Queues as many entries as there is room for. The iterator is advanced only when there is
+    /// room for its next entry.
     ///
     /// # Safety
     ///
@@ -286,7 +293,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether it belongs to another thread than this one.
+    /// Whether the ring belongs to another thread than this one.
     #[inline]
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.owner, Some(owner) if owner != 0 && owner != THREAD.with(|&thread| thread))
@@ -299,12 +306,12 @@ impl Ring {
         Err(forked())
     }
 
-    /// Whether it is a parent process's.
+    /// Whether the ring belongs to a parent process.
     pub fn is_forked(&self) -> bool {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
-    /// Sees to it that so many entries can be pushed that belong together.
+    /// Makes room for this many entries that belong together.
     pub(super) fn make_room(&mut self, calls: &mut Calls, entries: usize) -> io::Result<()> {
         let submission = self.ring.submission();
         let room = submission.capacity() - submission.len();
@@ -322,7 +329,7 @@ impl Ring {
         Ok(known.fold(0, |known, code| known | 1 << code))
     }
 
-    /// Registers memory through which buffers are provided, for so many of them.
+    /// Registers memory through which this many buffers are provided.
     ///
     /// # Safety
     ///
@@ -340,23 +347,24 @@ impl Ring {
         unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
     }
 
-    /// Ends that.
+    /// Unregisters that memory.
     pub(super) fn unregister_buffers(&mut self, calls: &mut Calls, group: u16) -> io::Result<()> {
         self.check_forks()?;
         calls.io_uring_register += 1;
         self.ring.submitter().unregister_buf_ring(group)
     }
 
-    /// Whether changes wait to be told.
+    /// Whether changes wait to be submitted.
     pub fn has_changes(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
 
-    /// Tells the kernel all changes, and has it carry them out. Those that it has made are not undone by an
-    /// error.
+    /// Submits all changes and makes the kernel carry them out. An error does not undo the changes
+    /// that the kernel has made.
     pub fn submit(&mut self, calls: &mut Calls) -> io::Result<()> {
         if self.is_elsewhere() {
-            // As the kernel says of a ring without a name; under its name it might know another one.
+            // As the kernel answers for a ring without a name; under its name it might know another
+            // ring.
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
         let mut progress = true;
@@ -368,7 +376,7 @@ impl Ring {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Completions have to be fetched first.
+                // Completions must be fetched first.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(()),
                 Err(error) => {
                     self.has_lost |= error.raw_os_error() == Some(libc::EBADR);
@@ -380,7 +388,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The call that tells changes and waits for nothing.
+    /// The call that submits changes and waits for nothing.
     fn tell(&mut self, calls: &mut Calls) -> io::Result<usize> {
         #[cfg(test)]
         if self.failing.1 > 0 {
@@ -390,21 +398,21 @@ impl Ring {
         self.ask(calls, 0, Some(Duration::ZERO))?.put()
     }
 
-    /// The kernel has said that it dropped completions (`EBADR`), which it says once: nobody knows of which polls and
-    /// operations, and nothing that they were will be told by this ring.
+    /// Notes that the kernel dropped completions (`EBADR`). The kernel reports that once and does
+    /// not say of which polls and operations, and this ring will never report them.
     #[cold]
     pub fn lose(&mut self) {
         self.has_lost = true;
     }
 
-    /// Whether completions were dropped, so that another ring has to watch from now on.
+    /// Whether completions were dropped, so that another ring must watch from now on.
     #[inline]
     pub fn has_lost(&self) -> bool {
         self.has_lost
     }
 
-    /// The call that tells all changes and waits until there are so many completions, or the time is
-    /// over (`None`: never).
+    /// The call that submits all changes and waits until there are this many completions, or the
+    /// time is over (`None`: no limit).
     pub fn ask(
         &mut self,
         calls: &mut Calls,
@@ -434,8 +442,9 @@ impl Ring {
         Ok(())
     }
 
-    /// From now on it is used, and dropped, on this thread alone, which makes its calls cheaper. Used on another one, it
-    /// is replaced like any other, but what it watched stays open until this thread ends.
+    /// Notes that from now on the ring is used, and dropped, on this thread alone, which makes its
+    /// calls cheaper. On another thread it is replaced like any other ring, but the files that it
+    /// watched stay open until this thread ends.
     pub fn stay(&mut self, calls: &mut Calls) {
         self.stays = true;
         let is_enabled = !matches!(self.owner, None | Some(0));
@@ -454,14 +463,14 @@ impl Ring {
         }
     }
 
-    /// Has the kernel write to a counter whenever there is something to fetch.
+    /// Makes the kernel write to a counter whenever there is something to fetch.
     pub fn announce_to(&mut self, calls: &mut Calls, counter: BorrowedFd<'_>) -> io::Result<()> {
         calls.io_uring_register += 1;
         self.ring.submitter().register_eventfd(counter.as_raw_fd())
     }
 
-    /// Looks a descriptor's file up for good. Returns its place, if there is one, by which entries may name it
-    /// until it is [forgotten](Ring::forget_file).
+    /// Looks a descriptor's file up once and for all. Returns the file's index, if there is room,
+    /// by which entries may name it until it is [forgotten](Ring::forget_file).
     pub fn keep_file(&mut self, calls: &mut Calls, fd: RawFd) -> Option<u32> {
         let usable = self.check_forks().is_ok() && self.owner != Some(0) && !self.is_elsewhere();
         if usable { self.files.keep(calls, &self.ring, fd) } else { None }
@@ -474,7 +483,7 @@ impl Ring {
         }
     }
 
-    /// What has been completed, one after the other.
+    /// Returns the next completion.
     pub fn fetch(&mut self) -> Option<Completion> {
         loop {
             let entry = self.ring.completion().next()?;
@@ -484,7 +493,7 @@ impl Ring {
         }
     }
 
-    /// Fetches what has been completed, as much as there is room for. Returns how many there are.
+    /// Fetches as many completions as there is room for. Returns how many there are.
     pub fn fetch_some(&mut self, room: &mut [Completion]) -> usize {
         let mut queue = self.ring.completion();
         let mut count = 0;
@@ -501,8 +510,9 @@ impl Ring {
         !self.ring.completion().is_empty()
     }
 
-    /// Whether a call would bring more completions, most likely: the kernel sets the flag after it has
-    /// queued the work, and may be late by so much that the work is done by then. Then nothing clears it.
+    /// Whether a call would most likely bring more completions. The kernel sets the flag after it
+    /// has queued the work, and may be so late that the work is done by then. Nothing clears the
+    /// flag in that case.
     pub fn has_more(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()

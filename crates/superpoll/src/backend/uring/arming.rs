@@ -1,7 +1,9 @@
-//! Telling the ring what to watch: arming, removing, and what it has not taken.
+//! Submits to the ring which descriptors to watch: arming, removing, and the changes that the ring
+//! has not taken.
 //!
-//! A ring that takes no more for now (the kernel has no memory, or completions have to be fetched first) ends no
-//! registration. What it did not take is kept, and a wait does not block before it is told.
+//! A ring that takes no more for now (the kernel has no memory, or completions must be fetched
+//! first) ends no registration. Changes that it did not take are kept, and a wait does not block
+//! before they are submitted.
 
 use std::io;
 
@@ -10,9 +12,10 @@ use crate::backend::Context;
 use crate::interest::{Interest, Mode};
 use crate::table::Table;
 
-/// What a poll is asked for. Where the bits of a wake-up are known, io_uring leaves `POLLPRI` out when it compares
-/// them with what a poll is for (`IO_ASYNC_POLL_COMMON` of `io_uring/poll.c`), so that one for priority alone would
-/// sleep through the arrival of urgent data. What wakes for `POLLPRI` wakes for `POLLRDBAND` as well.
+/// The bits that a poll asks for. Where the bits of a wake-up are known, io_uring leaves `POLLPRI`
+/// out when it compares them with the bits of the poll (`IO_ASYNC_POLL_COMMON` of
+/// `io_uring/poll.c`). A poll for priority alone would therefore sleep through the arrival of
+/// urgent data. A wake-up with `POLLPRI` has `POLLRDBAND` as well.
 fn bits(interest: Interest, mode: Mode) -> u32 {
     let flags = if mode == Mode::Exclusive { libc::EPOLLEXCLUSIVE as u32 } else { 0 };
     let both = Interest::PRIORITY | Interest::READABLE;
@@ -28,7 +31,7 @@ pub(super) fn passes(error: i32) -> bool {
     )
 }
 
-/// Leaves what a ring has not taken to the next wait, if it may take it then.
+/// Leaves changes that a ring has not taken to the next wait, if the ring may take them then.
 pub(super) fn unless_it_passes(told: io::Result<()>) -> io::Result<()> {
     match told {
         Err(error) if !error.raw_os_error().is_some_and(passes) => Err(error),
@@ -45,7 +48,8 @@ impl Uring {
         self.armings
     }
 
-    /// Begins anew with the numbers of armings: what is armed by now was armed before all that will be.
+    /// Begins anew with the numbers of armings: every poll that is armed now was armed before all
+    /// later ones.
     #[cold]
     fn begin_round(&mut self, table: &mut Table) {
         self.armings = 1;
@@ -80,7 +84,8 @@ impl Uring {
         let Some(arming) = cx.table.slot(index).place() else { return false };
         let name = name(index, arming as u32);
         let told = match self.outer {
-            // What another loop is told of stays to be fetched: a refusal would not be seen in time.
+            // With a nested ring, completions stay unfetched until the outer loop is woken: a
+            // refusal would not be seen in time.
             Some(_) => self.ring.cancel(&mut cx.stats.calls, name),
             None => self.ring.remove(&mut cx.stats.calls, name),
         };
@@ -104,8 +109,8 @@ impl Uring {
         self.armed -= 1;
     }
 
-    /// Tells the ring what it has not taken so far, and arms what has to be armed again. What it does not take now,
-    /// for a reason that passes, is left.
+    /// Submits the changes that the ring has not taken so far, and arms the polls that must be
+    /// armed again. Leaves changes that the ring does not take now, for a reason that passes.
     #[inline]
     pub(super) fn catch_up_with_ring(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.tell_ring(cx) {
@@ -114,13 +119,15 @@ impl Uring {
         }
     }
 
-    /// The same with a ring whose queue is full, and that may take more once it is rid of its completions.
+    /// The same with a ring whose queue is full, and that may take more once its completions are
+    /// fetched.
     #[cold]
     fn make_room_and_tell(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.fetch_early(cx);
         let told = self.tell_ring(cx);
         if let Some(outer) = &self.outer {
-            // There is something for a wait that the ring does not announce: what was fetched, or left.
+            // There is something for a wait that the ring does not announce: completions that were
+            // fetched, or changes that were left.
             outer.announce()?;
         }
         unless_it_passes(told)
@@ -135,7 +142,7 @@ impl Uring {
         self.arm_again(cx)
     }
 
-    /// Tells the ring which polls are to be removed that it has not been told of.
+    /// Submits the removals that the ring has not taken yet.
     pub(super) fn tell_removals(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while let Some(&name) = self.leaving.last() {
             self.ring.cancel(&mut cx.stats.calls, name)?;
@@ -144,7 +151,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Whether the ring has not taken everything that a wait has to tell it before it may block.
+    /// Whether the ring has not taken every change that a wait must submit before it may block.
     pub(super) fn is_behind(&self) -> bool {
         !self.again.is_empty()
             || !self.leaving.is_empty()
@@ -153,7 +160,7 @@ impl Uring {
             || self.lasting.is_untold()
     }
 
-    /// Arms what has to be armed again and is still wanted.
+    /// Arms the polls that ended or were not taken and are still wanted.
     fn arm_again(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while let Some(&index) = self.again.last() {
             let slot = cx.table.slot(index);
@@ -171,7 +178,7 @@ impl Uring {
         let Some(fd) = self.waker else { return Ok(()) };
         self.is_waker_due = true;
         let arming = self.next_arming(cx.table);
-        // Each write to the counter is an arrival, so it never has to be read.
+        // Each write to the counter is an arrival, so the counter never needs to be read.
         let events = libc::POLLIN as u32;
         self.ring.arm(&mut cx.stats.calls, fd, events, true, name(WAKER, arming))?;
         self.is_waker_due = false;

@@ -1,17 +1,17 @@
-//! What the past says about moving: one governor for each kind of descriptor.
+//! Learns from the past when moves pay: one governor for each kind of descriptor.
 //!
-//! A move to the poll array is an investment. Waiting for much evidence before it is safe and
-//! slow; moving at the first event is quick and loses on everything that was a single event.
-//! Which is right depends on how long bursts of activity last, and that can be seen: each burst,
-//! wherever the descriptor was watched meanwhile, ends with a *reach*, the evidence it amounted to
-//! in total. For each threshold on a ladder the governor sums up what moving at that threshold
-//! would have earned in the bursts of the last thousand passes or so, and uses the best. A
-//! threshold that nobody moves at is judged as well as the one in use, so the governor recovers
-//! from being too careful as fast as from being too rash.
+//! A move to the poll array is an investment. Waiting for much evidence before it is safe and slow;
+//! moving at the first event is quick and loses on everything that was a single event. Which is
+//! right depends on how long bursts of activity last, and that can be seen: each burst, wherever
+//! the descriptor was watched meanwhile, ends with a *reach*, the evidence that the burst amounted
+//! to in total. For each threshold on a ladder the governor adds up the earnings that a move at
+//! that threshold would have had in the bursts of the last thousand passes or so, and uses the
+//! best. A threshold that is not in use is judged as well as the one in use, so the governor
+//! recovers from being too careful as fast as from being too rash.
 //!
-//! The way back is the same question asked of lulls. A lull has a *depth*, what the scans cost
-//! until the descriptor earned them back; a patience that is exceeded costs itself, and if the
-//! descriptor does come back the two moves and the evidence for the second.
+//! The way back is the same question asked of lulls. A lull has a *depth*, the cost of its scans
+//! until the descriptor earned them back. A patience that is exceeded costs itself and, if the
+//! descriptor does come back, the two moves and the evidence for the second.
 //!
 //! With constant thresholds this is the classical online rule, within a constant of the best
 //! schedule in hindsight; the ladders are bounded on both sides, so that the constant remains.
@@ -31,13 +31,13 @@ const SETTLE_FIRST: usize = 1;
 /// has cost as much as settling.
 const SETTLE: [f32; 4] = [0.5, 1.0, 3.0, 10.0];
 
-/// What is left of a score after [`FADE_PASSES`] passes.
+/// The part of a score that remains after [`FADE_PASSES`] passes.
 const FADE: f32 = 15.0 / 16.0;
 
 /// How often scores fade, in passes.
 pub(super) const FADE_PASSES: u32 = 64;
 
-/// So many recent events in epoll say something about the trigger.
+/// This many recent events in epoll suffice to choose the trigger.
 const ENOUGH: f32 = 64.0;
 
 /// By how much the share of events in a row must be beyond the even point to change the trigger.
@@ -46,8 +46,8 @@ const HYSTERESIS: f32 = 0.05;
 /// How many passes a lull lasts, in the mean, between running out of patience and the clock hand.
 const LATE: f32 = 4.0;
 
-/// What a move there and back is taken to cost in a judgement of the past, as a multiple of its
-/// system calls: it costs some bookkeeping and cold caches as well.
+/// The assumed cost of a move there and back in a judgement of the past, as a multiple of its
+/// system calls: a move costs some bookkeeping and cold caches as well.
 const MARGIN: f32 = 1.5;
 
 use crate::costs::KindCosts;
@@ -57,12 +57,12 @@ use crate::costs::KindCosts;
 pub(super) struct Governor {
     /// One idle slot in one pass.
     pub scan: f32,
-    /// What an event saves in the array, if epoll has forgotten the descriptor.
+    /// The saving of an event in the array, if epoll has forgotten the descriptor.
     pub gain: f32,
     /// The same for an event in the wait after another of the same descriptor: epoll can have that
     /// cheaper.
     pub gain_in_a_row: f32,
-    /// Events of a stay after which parking has cost what forgetting would have.
+    /// Events of a stay after which the cost of parking has reached the cost of forgetting.
     pub settle: u16,
     /// Events from which a stay is not a loss.
     pub worth: u16,
@@ -70,35 +70,38 @@ pub(super) struct Governor {
     pub rise: f32,
     /// The patience with a parked descriptor at present.
     pub fall: f32,
-    /// The patience with a settled one.
+    /// The patience with a settled descriptor.
     pub fall_settled: f32,
-    /// Moving a parked descriptor back, and there again.
+    /// The cost of moving a parked descriptor back, and there again.
     pub parked: f32,
-    /// Moving a settled descriptor back, and there again.
+    /// The cost of moving a settled descriptor back, and there again.
     pub settled: f32,
-    /// Whether a level trigger is the cheaper one for what is active in epoll.
+    /// Whether a level trigger is cheaper for descriptors that are active in epoll.
     pub level: bool,
     /// Events in epoll, and how many of them came in the wait after another of the same descriptor;
     /// both fade.
     cold_events: f32,
     in_a_row: f32,
-    /// The same of events anywhere, and whether a level trigger would be the cheaper one for them
-    /// if they were all in epoll.
+    /// The same of events anywhere, and whether a level trigger would be cheaper for them if they
+    /// were all in epoll.
     all_events: f32,
     all_in_a_row: f32,
     level_for_all: bool,
-    /// The share of events in a row from which a level trigger is the cheaper one.
+    /// The share of events in a row from which on a level trigger is cheaper.
     level_share: f32,
-    /// Settling.
+    /// The cost of settling.
     delete: f32,
-    /// What a burst earns in the array while the descriptor is parked, as a share of its reach.
+    /// The earnings of a burst in the array while the descriptor is parked, as a share of its
+    /// reach.
     share: f32,
-    /// What an event in a row and its scan save, and what the writer of a parked one takes of that.
+    /// The saving of an event in a row with its scan, and the part of that which the writer of a
+    /// parked descriptor takes.
     dense: f32,
     parked_wake: f32,
-    /// What an event and its scan save while the descriptor is parked.
+    /// The saving of an event with its scan while the descriptor is parked.
     net: f32,
-    /// What each threshold would have earned, and what each patience would have cost.
+    /// The earnings that each threshold would have had, and the cost that each patience would have
+    /// had.
     pub rises: [f32; RISE.len()],
     pub falls: [f32; FALL.len()],
     pub falls_settled: [f32; FALL.len()],
@@ -150,7 +153,7 @@ impl Governor {
         governor
     }
 
-    /// Takes over prices; what was learned stays.
+    /// Takes over prices; learned values stay.
     pub fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
@@ -223,8 +226,8 @@ impl Governor {
         self.settle = (SETTLE[self.settle_at] * self.even).ceil() as u16;
     }
 
-    /// An event in epoll, in the wait after another of the same descriptor or not. Returns what it
-    /// would have saved in the array.
+    /// Notes an event in epoll, in the wait after another event of the same descriptor or not.
+    /// Returns the saving that it would have had in the array.
     #[inline]
     pub fn cold_event(&mut self, in_a_row: bool) -> f32 {
         self.cold_events += 1.0;
@@ -232,7 +235,7 @@ impl Governor {
         self.hot_event(in_a_row)
     }
 
-    /// An event in the array; the same.
+    /// The same for an event in the array.
     #[inline]
     pub fn hot_event(&mut self, in_a_row: bool) -> f32 {
         self.all_events += 1.0;
@@ -240,7 +243,7 @@ impl Governor {
         if in_a_row { self.gain_in_a_row } else { self.gain }
     }
 
-    /// A stay in the array has ended after so many events.
+    /// Notes that a stay in the array has ended after this many events.
     pub fn stay(&mut self, events: u16) {
         let events = f32::from(events);
         for (level, cost) in SETTLE.iter().zip(&mut self.settles) {
@@ -249,7 +252,7 @@ impl Governor {
         }
     }
 
-    /// A burst has ended, or the descriptor has come to stay, with this reach.
+    /// Notes that a burst has ended, or the descriptor has come to stay, with this reach.
     pub fn burst(&mut self, reach: f32) {
         let late = LATE * self.scan;
         let price = self.parked * MARGIN + self.fall + late;
@@ -268,9 +271,9 @@ impl Governor {
         }
     }
 
-    /// A lull has ended that went down to `depth`, of a descriptor that was settled or not. What
-    /// counts is how much more than its depth a lull would have cost; a patience that was not
-    /// exceeded would have cost just that.
+    /// Notes that a lull has ended that went down to `depth`, of a descriptor that was settled or
+    /// not. A patience is charged for the cost beyond the lull's depth; a patience that was not
+    /// exceeded would have cost just the depth.
     pub fn lull(&mut self, depth: f32, settled: bool) {
         let (costs, price, back) = if settled {
             (&mut self.falls_settled, self.settled, self.settled + self.delete + self.rise)
@@ -292,7 +295,7 @@ impl Governor {
     }
 }
 
-/// Whether a level trigger is the cheaper one, where it was or was not before; `share` is the even
+/// Whether a level trigger is cheaper, given whether it was in use before; `share` is the even
 /// point.
 fn level(before: bool, share: f32, events: f32, in_a_row: f32) -> bool {
     let margin = if before { -HYSTERESIS } else { HYSTERESIS };

@@ -1,30 +1,35 @@
-//! Ends of streams that the kernel does not tell a receive that goes on by itself.
+//! Ends of streams that the kernel does not report to a multishot receive.
 //!
-//! Such a receive looks at its socket when it is woken, and goes on as long as the socket says that it has more. The end
-//! of a stream is not more: it is a state, which wakes once. So if a look takes the last bytes when the end is there
-//! already, and that wake-up is over or was counted with others, the receive waits for ever. Linux has three ways
-//! to it:
+//! Such a receive looks at its socket when it is woken, and goes on as long as the socket says that
+//! it has more. The end of a stream does not count as more: it is a state, which wakes once. So if
+//! a look takes the last bytes when the end is there already, and that wake-up is over or was
+//! counted together with the next, the receive waits indefinitely. Linux has three ways to get
+//! there:
 //!
 //! - Bytes and end come before the work of the first wake-up is done; both are answered with one look. Linux 7.0 looks
 //!   once more if the peer has hung up (commit a68ed2df7213, "io_uring/poll: fix multishot recv missing EOF on
 //!   wakeup race", also in stable kernels from 2026 on).
-//! - Bytes and end are there when the receive is armed, after it was told or has emptied 32 buffers in a row. The look is
-//!   then because of the state, not of two wake-ups, so the correction does not apply (seen on 6.18.44).
-//! - The end comes in the moment after a look, when 128 wake-ups or more were under way. From so many on they are not
-//!   counted one by one, and that one is dropped with the others (seen there, too).
+//! - - Bytes and end are there when the receive is armed, after it was submitted or has emptied 32
+//!     buffers in a row. The look is then because of the state, not of two wake-ups, so the
+//!     correction does not apply (seen on 6.18.44).
+//! - The end comes in the moment after a look, when 128 wake-ups or more were under way. From that
+//!   number on the kernel does not count them one by one, and drops that wake-up with the rest
+//!   (seen on 6.18.44, too).
 //!
-//! It happens with Unix sockets from Linux 6.17 on; before, they never say whether they have more, and are looked
-//! at until they are empty. TCP says that an end is more; of a reset nobody promises that.
+//! It happens with Unix sockets from Linux 6.17 on; before, they never say whether they have more,
+//! and are looked at until they are empty. TCP counts an end as more; for a reset nothing promises
+//! that.
 //!
-//! So a receive that has brought the last that there was is asked whether the end is there, before the next wait that has
-//! nothing to report: one `poll` for all of them. The bytes were taken when the end was there already, or it will be
-//! told, so this finds each that is lost. What has ended is cancelled, and what is left is received by single
-//! receives, which look before they wait. While there is always something to report the question is put off,
-//! but not for long. It costs an echo on the only connection there is about 0.4 microseconds, and one among many
-//! two in a hundred of what it takes otherwise.
+//! So a receive that has taken the last bytes there were is checked for the end, before the next
+//! wait that has nothing to report: one `poll` for all such receives. Either the end was there
+//! already when the bytes were taken, or the kernel will report it, so this check finds each end
+//! that is lost. A receive whose stream has ended is cancelled, and the rest is received by single
+//! receives, which look before they wait. While there is always something to report the check is
+//! put off, but not for long. An echo on the only connection pays about 0.4 microseconds for it; an
+//! echo on one of many connections pays 2 % of its other cost.
 //!
-//! Accepts and polls that stay need none of this: an accept goes on until nobody waits, and a poll that was woken
-//! several times says what the state is.
+//! Multishot accepts and polls need none of this: an accept goes on until no client waits, and a
+//! poll that was woken several times reports the state.
 
 use std::io;
 use std::time::Duration;
@@ -36,27 +41,27 @@ use crate::stats::Calls;
 use crate::sys::poll::{self, Slot};
 use crate::sys::uring::Ring;
 
-/// So many waits may have something else to report before the question is put.
+/// This many waits may have something else to report before the check is made.
 const PATIENCE: u32 = 16;
 
-/// Who is to be asked, and when.
+/// The receives to check, and when to check them.
 #[derive(Default)]
 pub struct Ends {
     doubted: Vec<Ticket>,
-    /// What is asked, in that order.
+    /// The array for `poll`, in the same order.
     probe: Vec<Slot>,
-    /// So often it was put off.
+    /// How often the check was put off.
     put_off: u32,
 }
 
 impl Ends {
-    /// Whether nobody is to be asked.
+    /// Whether there is no receive to check.
     #[inline]
     pub fn is_certain(&self) -> bool {
         self.doubted.is_empty()
     }
 
-    /// Asks that one with the others.
+    /// Adds a receive to the next check.
     pub fn doubt(&mut self, ticket: Ticket) {
         self.doubted.push(ticket);
     }
@@ -68,9 +73,10 @@ impl Ends {
 }
 
 impl Lasting {
-    /// Has those receives find the end that do not know of it, if it is time for that.
+    /// Makes receives find an end that they have missed, if it is time for that.
     pub(super) fn look_for_ends(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
-        // With completions there the wait does not block; what the ring says of more may be out of date.
+        // With completions there the wait does not block; the ring's flag for more may be out of
+        // date.
         if ring.has_completions() && self.ends.put_off < PATIENCE {
             self.ends.put_off += 1;
             return Ok(());
@@ -78,7 +84,7 @@ impl Lasting {
         self.ends.put_off = 0;
         let mut doubted = std::mem::take(&mut self.ends.doubted);
         let mut probe = std::mem::take(&mut self.ends.probe);
-        // What is not with the kernel looks when it is told again.
+        // A receive that is not with the kernel looks when it is submitted again.
         doubted.retain(|&ticket| {
             self.find(ticket).is_some_and(|entry| {
                 let asked = entry.due > 0 && !entry.cancelled;
@@ -103,7 +109,7 @@ impl Lasting {
             if outcome.is_err() {
                 return true;
             }
-            // A number that is no descriptor's any more cannot be received from anew.
+            // If the number names no descriptor any more, it cannot be received from anew.
             if slot.revents & !libc::POLLNVAL == 0 {
                 entry.end = End::Ahead;
                 return false;
@@ -147,7 +153,7 @@ mod tests {
             Some(stage)
         }
 
-        /// What one round brings.
+        /// The progress of one round.
         fn look(&mut self) -> Vec<Progress> {
             self.lasting.tell(&mut self.calls, &mut self.ring).unwrap();
             self.ring.submit(&mut self.calls).unwrap();
