@@ -1,4 +1,4 @@
-//! What a wait delivers.
+//! Events: the results of a wait.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -67,7 +67,7 @@ impl Readiness {
         )
     }
 
-    /// What of it a caller with this interest is told; empty for an empty interest.
+    /// The part of it that a caller with this interest is told; empty for an empty interest.
     #[inline]
     pub const fn masked(self, interest: Interest) -> Readiness {
         if interest.is_empty() {
@@ -76,7 +76,7 @@ impl Readiness {
         Readiness(self.0 & (interest_bits(interest) | 48))
     }
 
-    /// What of it a caller with this interest did not ask for.
+    /// The part of it that a caller with this interest did not ask for.
     pub const fn beyond(self, interest: Interest) -> Readiness {
         Readiness(self.0 & !self.masked(interest).0)
     }
@@ -138,7 +138,7 @@ impl Event {
         Event { key, readiness }
     }
 
-    /// Whose event it is.
+    /// The key of the event's registration.
     pub const fn key(&self) -> Key {
         self.key
     }
@@ -179,7 +179,8 @@ impl Event {
     }
 }
 
-/// The buffer a wait fills: what is ready, what was refused, and whether a waker was used.
+/// The buffer that a wait fills: ready descriptors, refused registrations, and whether a waker was
+/// used.
 ///
 /// Each wait replaces the contents. The limit is how many events one wait may deliver; a wait
 /// that is cut off by it continues with the rest the next time.
@@ -260,26 +261,27 @@ impl Events {
     /// Changes that the kernel refused when the last wait handed them over, each with its reason.
     ///
     /// Changes are collected until the next wait, so a refusal (out of memory, the limit of
-    /// `fs.epoll.max_user_watches`, a descriptor closed in between) appears here. The
-    /// registration that was refused has ended; its key is stale. All others are unaffected.
+    /// `fs.epoll.max_user_watches`, a descriptor closed in between) appears here. The registration
+    /// that was refused has ended; its key is stale. All other registrations are unaffected.
     pub fn refusals(&self) -> &[(Key, Error)] {
         &self.refusals
     }
 
-    /// Takes the actions that were completed by the last wait ([`Poller::queue`](crate::Poller::queue)), in the
-    /// order in which they were queued. What is not taken is dropped by the next wait.
+    /// Takes the actions that were completed by the last wait
+    /// ([`Poller::queue`](crate::Poller::queue)), in the order in which they were queued. The next
+    /// wait drops the actions that were not taken.
     pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
         self.completions.drain(..)
     }
 
-    /// Takes what the operations that were [started](crate::Poller::start) have brought since the last wait, of each
-    /// in the order in which it happened. What is not taken is dropped by the next wait: connections are closed,
-    /// buffers go back.
+    /// Takes the progress since the last wait of the operations that were
+    /// [started](crate::Poller::start), for each operation in the order in which it happened. The
+    /// next wait drops the progress that was not taken: connections are closed, buffers go back.
     pub fn progress(&mut self) -> std::vec::Drain<'_, Progress> {
         self.progress.drain(..)
     }
 
-    /// Whether anything was completed.
+    /// Whether any action or operation was completed.
     #[inline]
     pub(crate) fn is_completed(&self) -> bool {
         !self.completions.is_empty() || !self.progress.is_empty()

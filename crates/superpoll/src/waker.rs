@@ -1,14 +1,14 @@
 //! Waking a poller from another thread, with a system call only when it sleeps.
 //!
-//! The state is three bits. Whoever wakes sets `WOKEN` (a user's wake) or `KICKED` (a command of
-//! the registrar or of a dropped owner); the poller sets `ASLEEP` right before a call that may
+//! The state is three bits. A thread that wakes sets `WOKEN` (a user's wake) or `KICKED` (a command
+//! of the registrar or of a dropped owner); the poller sets `ASLEEP` right before a call that may
 //! block. Each side's step is one atomic read-modify-write, so there are only two orders: if the
 //! wake comes first the poller sees it and does not block; if the sleep comes first the waker sees
 //! it and writes to the eventfd, once, however many wake. After the call the poller takes the bits
-//! back, which is also what coalesces wakes: any number of them since the last wait count as one.
+//! back, which also coalesces wakes: any number of them since the last wait count as one.
 //!
 //! The write happens after the bit is set, so it may arrive late, in a later wait. It is then
-//! drained and ignored: what counts is the bit. The protocol is model-checked with loom
+//! drained and ignored: only the bit counts. The protocol is model-checked with loom
 //! (`RUSTFLAGS="--cfg superpoll_loom" cargo test -p superpoll --lib --release model`).
 
 use std::fmt;
@@ -29,7 +29,7 @@ const ASLEEP: u8 = 1;
 const WOKEN: u8 = 2;
 const KICKED: u8 = 4;
 
-/// The bits, without the descriptor: what loom checks.
+/// The bits, without the descriptor: the part that loom checks.
 #[derive(Debug)]
 pub(crate) struct State(AtomicU8);
 
@@ -38,7 +38,7 @@ impl State {
         State(AtomicU8::new(0))
     }
 
-    /// Sets a wake bit; true if the caller has to write to the eventfd.
+    /// Sets a wake bit; true if the caller must write to the eventfd.
     fn signal(&self, bit: u8) -> bool {
         self.0.fetch_or(bit, Ordering::AcqRel) == ASLEEP
     }
@@ -66,7 +66,7 @@ pub(crate) struct Sleep {
     writes: AtomicU64,
 }
 
-/// What had been signalled when a wait ended.
+/// The signals that had come when a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Signals {
     pub woken: bool,
@@ -128,12 +128,12 @@ impl Sleep {
         }
     }
 
-    /// Leaves the state asleep although nobody blocks here, because an outer loop does; writes to
+    /// Leaves the state asleep although no wait blocks here, because an outer loop does; writes to
     /// the descriptor if there is something to wake up for already.
     pub fn rest(&self, known: bool) {
         let begun = self.state.begin();
         if known || (!begun && self.state.is_signalled()) {
-            // It cannot fail on an open eventfd; should it, the outer loop's own timeout is left.
+            // It cannot fail on an open eventfd; should it, the outer loop's own timeout remains.
             let _ = self.write();
         }
     }
@@ -168,10 +168,10 @@ impl Sleep {
 
 /// Makes a [`Poller::wait`](crate::Poller::wait) return, from any thread.
 ///
-/// Cloning is cheap. A wake that comes while nobody waits makes the next wait return at once; any
+/// Cloning is cheap. A wake that comes while no wait blocks makes the next wait return at once; any
 /// number of wakes between two waits make one wait return, and
 /// [`Events::woken`](crate::Events::woken) says so. A wake costs a system call only if the poller
-/// sleeps and nobody else has woken it yet.
+/// sleeps and has not been woken yet.
 #[derive(Clone)]
 pub struct Waker(pub(crate) Arc<Shared>);
 
@@ -336,7 +336,7 @@ mod model {
     use loom::thread;
 
     /// Two threads wake once each while the poller sleeps until it has seen both. A `Notify` stands
-    /// for the eventfd; a sleep that nobody ends is a deadlock, which loom reports. In every
+    /// for the eventfd; a sleep without an end is a deadlock, which loom reports. In every
     /// interleaving there is at most one write for each sleep.
     #[test]
     fn no_wake_is_lost_and_a_sleep_costs_at_most_one_write() {
@@ -371,7 +371,7 @@ mod model {
         });
     }
 
-    /// What the waking thread wrote before its wake is visible once the wake was seen.
+    /// Data that the waking thread wrote before its wake is visible once the wake was seen.
     #[test]
     fn a_wake_publishes_what_was_written_before_it() {
         loom::model(|| {

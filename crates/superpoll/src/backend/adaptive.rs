@@ -2,8 +2,8 @@
 //!
 //! The array's first slot is the epoll set, so one `poll` sees both: if it says that epoll has
 //! something, one `epoll_wait` follows. With an empty array there is only the `epoll_wait`, and the
-//! back-end costs what epoll costs. Where a descriptor belongs is the [`Policy`]'s decision; this
-//! file carries decisions out and keeps the clocks that the policy reckons with.
+//! back-end costs as much as epoll. The [`Policy`] decides where a descriptor belongs; this file
+//! carries its decisions out and keeps the clocks that it reckons with.
 //!
 //! A move to the array does not remove the descriptor from epoll at once: it *parks* it there,
 //! disarmed, which costs less than half of a removal, and so does the way back. Only a descriptor
@@ -11,9 +11,9 @@
 //! little. Neither move can lose an arrival: after a move to the array the next pass looks at the
 //! state; a move to epoll is an addition or a modification, and both make the kernel look.
 //!
-//! A wait that finds nothing blocks with the array for as long as handing it to epoll would cost;
-//! if nothing happens in that time the loop has gone quiet, everything is handed over, and the
-//! wake-up costs what epoll's costs however many descriptors were hot.
+//! A wait that finds nothing blocks with the array for as long as the cost of handing the array to
+//! epoll. If nothing happens in that time, the loop has gone quiet and everything is handed over.
+//! The wake-up then costs the same as with epoll, however many descriptors were hot.
 //!
 //! Edge-triggered and exclusive registrations stay in epoll: `poll` cannot tell an arrival from a
 //! state. One-shot registrations may be hot, and are disarmed there without a system call.
@@ -34,13 +34,13 @@ use crate::key::Key;
 use crate::policy::{Place, Policy, Quiet, Tally, Thresholds, Verdict, View};
 use crate::sys;
 
-/// Every so many passes the array is put into order again.
+/// After this many passes the array is put into order again.
 const SORTED_EVERY: u32 = 64;
 
-/// A list of candidates longer than this is not kept for the next wait.
+/// A list of candidates longer than this is freed before the next wait.
 const KEPT_CANDIDATES: usize = 1024;
 
-/// What a policy sees, but for the lengths of the sets.
+/// The policy's view, except for the lengths of the sets.
 struct World {
     costs: Costs,
     clock: ScanClock,
@@ -64,7 +64,7 @@ pub struct Adaptive<P, C = Epoll> {
     hand: usize,
     /// Table indices of this wait's candidates for the array.
     candidates: Vec<u32>,
-    /// Those that epoll should watch with another trigger.
+    /// Descriptors that epoll should watch with another trigger.
     retrigger: Vec<u32>,
     /// Everything stays in epoll: another loop waits on it.
     pinned: bool,
@@ -84,9 +84,9 @@ fn may_be_hot(mode: Mode) -> bool {
     matches!(mode, Mode::Level | Mode::OneShot | Mode::Auto)
 }
 
-/// Finds out what kind of descriptor it is, if that is not known. That takes one or two system calls, so it is left
-/// until it matters: most connections of a server that has many come and go before. Until then it has the prices of
-/// the cheapest kind.
+/// Finds out the kind of a descriptor, if it is not known. That takes one or two system calls, so
+/// it waits until it matters: most connections of a server that has many come and go before. Until
+/// then the descriptor has the prices of the cheapest kind.
 fn learn_kind(cx: &mut Context<'_>, index: u32) {
     let slot = cx.table.slot(index);
     if slot.account.kind == Kind::Unknown {
@@ -121,7 +121,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         }
     }
 
-    /// The policy and what it sees.
+    /// The policy and its view.
     fn judge(&mut self) -> (&mut P, View<'_>) {
         let view = self.world.view(self.hot.len(), self.cold.armed());
         (&mut self.policy, view)
@@ -143,7 +143,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         policy.moved_to_hot(&mut cx.table.slot_mut(index).account, &view);
     }
 
-    /// Moves a descriptor from the array to epoll. One that epoll refuses stays.
+    /// Moves a descriptor from the array to epoll. A descriptor that epoll refuses stays.
     fn demote(&mut self, cx: &mut Context<'_>, index: u32, handed_off: bool) {
         let slot = cx.table.slot(index);
         let watch = slot.watch();
@@ -176,7 +176,8 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
             if self.hot.is_empty() {
                 return;
             }
-            // From the end to the front: what a demotion moves into the gap has been looked at.
+            // From the end to the front: the slot that a demotion moves into the gap has been
+            // examined.
             self.hand = if self.hand == 0 { self.hot.len() } else { self.hand.min(self.hot.len()) };
             self.hand -= 1;
             let index = self.hot.index(self.hand);
@@ -192,7 +193,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         }
     }
 
-    /// Reports what epoll has answered. Returns how many events were delivered.
+    /// Reports the events that epoll has returned. Returns how many events were delivered.
     #[inline(always)]
     fn report_cold(
         &mut self,
@@ -211,7 +212,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
                 candidates.push(index);
             } else if mode == Mode::Auto {
                 let level = policy.prefers_level(slot.account.kind);
-                // A lone busy one stays level-triggered, whatever is better for its kind.
+                // A lone busy descriptor stays level-triggered, whatever is better for its kind.
                 if level != slot.has_mode(Mode::Level) && (level || view.hot > 0) {
                     retrigger.push(index);
                 }
@@ -229,7 +230,8 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         Ok(active)
     }
 
-    /// Gives back what a burst of candidates needed: idle descriptors are to cost little.
+    /// Frees the memory that a burst of candidates needed, because idle descriptors should cost
+    /// little.
     fn keep_lists_short(&mut self) {
         for list in [&mut self.candidates, &mut self.retrigger] {
             if list.capacity() > KEPT_CANDIDATES {
@@ -256,14 +258,15 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         self.candidates = candidates;
     }
 
-    /// Has epoll watch a registration in [`Mode::Auto`], which allows either, with a level trigger
-    /// or an edge. A busy descriptor that has to do with epoll, because an array would not pay for
-    /// so few, is cheaper with a level: it stays on the kernel's ready list, and its writer has
-    /// nobody to wake.
+    /// Sets the trigger with which epoll watches a registration in [`Mode::Auto`], which allows
+    /// level and edge. A busy descriptor may be in epoll because an array would not pay for so few.
+    /// A level trigger is cheaper for it then: it stays on the kernel's ready list, and its writer
+    /// wakes no thread.
     fn set_trigger(&mut self, cx: &mut Context<'_>, index: u32, mode: Mode) {
         let slot = cx.table.slot(index);
         let (watch, told) = (slot.watch(), slot.told());
-        // What has been moved meanwhile is parked: told, but without its interest.
+        // A descriptor that was moved meanwhile is parked: epoll knows it, but without its
+        // interest.
         let other = |&(interest, before): &(Interest, Mode)| {
             watch.mode == Mode::Auto
                 && interest == watch.interest
@@ -351,7 +354,7 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         }
         let is_new = !slot.is_placed();
         if is_hot && is_new {
-            // Another file under the same number: what the array and epoll know is gone.
+            // Another file has the same number: the knowledge of the array and of epoll is void.
             self.hot.remove(cx.table, index);
             self.cold.forget(cx, index);
         } else if is_hot && may_be_hot(watch.mode) {
@@ -393,7 +396,7 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             self.begin_pass(cx);
             return Some(self.cold.question(cx, deadline, true));
         }
-        // A pass that is to be timed is made in one place.
+        // A pass that the clock times is made in one place.
         if self.world.clock.is_due(self.world.passes.wrapping_add(1), self.hot.len()) {
             return None;
         }

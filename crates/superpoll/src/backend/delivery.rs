@@ -1,15 +1,16 @@
-//! Whose turn it is when a limit cuts a wait off.
+//! Chooses the events that are delivered when a limit cuts a wait off.
 //!
-//! As long as everything that is ready fits into the limit, nothing here costs anything. What does
-//! not fit goes into the backlog, oldest service first, and is served from there in the next waits.
-//! The kernel is asked about those that are served, in one `poll` without a timeout, because the
-//! caller may have drained them in the meantime; it is not asked to find them again. Only when the
-//! backlog is exhausted is everything that is ready collected anew, sorted by the time of the last
-//! service, and what is left of the limit filled from the front.
+//! As long as everything that is ready fits into the limit, nothing here costs anything. Events
+//! that do not fit go into the backlog, oldest service first, and are served from there in the next
+//! waits. The kernel is asked about the descriptors that are served, in one `poll` without a
+//! timeout, because the caller may have drained them in the meantime; it is not asked to find them
+//! again. Only when the backlog is exhausted are all ready descriptors collected anew and sorted by
+//! the time of the last service, and the rest of the limit is filled from the front.
 //!
-//! So between two services of a descriptor that stays ready each other one is served at most once:
-//! it is reported within ceil(ready / limit) waits, in any run of waits, wherever it is watched. And
-//! a burst of many events through a small limit costs one collection, not one for each wait.
+//! So between two services of a descriptor that stays ready each other descriptor is served at most
+//! once: it is reported within ceil(ready / limit) waits, in any run of waits, wherever it is
+//! watched. And a burst of many events through a small limit costs one collection, not one for each
+//! wait.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -22,20 +23,20 @@ use crate::key::Key;
 use crate::sys::poll::{self, Slot};
 use crate::table::Table;
 
-/// What was found and not delivered.
+/// Events that were found and not delivered.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
-    /// Ready when they were found, those that have waited longest first.
+    /// Events of descriptors that were ready when they were found, the longest wait first.
     pub backlog: VecDeque<Event>,
     /// In this collection everything goes to the backlog first, to be sorted.
     pub all: bool,
     /// Registrations whose descriptor was found closed.
     pub invalid: Vec<Key>,
-    /// What the kernel would not watch after it was told to, and why.
+    /// Registrations that the kernel would not watch after all, and why.
     pub unwatched: Vec<(Key, i32)>,
     /// A wait was cut off, and since then not everything that was ready has fitted into one.
     cut: bool,
-    /// The kernel was asked for no more than there was room for, and had so much.
+    /// The kernel was asked for as many events as there was room for, and had that many.
     kernel_cut: bool,
     /// The number of this wait, wrapping; slots remember the last one that served them.
     wait: u32,
@@ -46,13 +47,13 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     pub fn begin_wait(&mut self) {
-        // Never zero, which means that a slot has not been served. The numbers come round after four thousand million
-        // waits that somebody may not have been served in. One that was served exactly so long ago waits for one more;
-        // all others only change places in the queue.
+        // Never zero, which means that a slot has not been served. The numbers come round after
+        // four thousand million waits that were cut off. A descriptor that was served exactly that
+        // long ago waits for one more wait; all others only change places in the queue.
         self.wait = self.wait.wrapping_add(1).max(1);
     }
 
-    /// Whether nobody is kept waiting and nothing was found closed.
+    /// Whether no event is kept waiting and no descriptor was found closed.
     #[inline]
     pub fn is_idle(&self) -> bool {
         !self.all
@@ -63,7 +64,7 @@ impl Delivery {
             && self.unwatched.is_empty()
     }
 
-    /// Begins a collection of what is ready. The backlog is empty.
+    /// Begins a collection of all ready descriptors. The backlog is empty.
     #[inline]
     pub fn begin_collection(&mut self) {
         self.all = self.cut;
@@ -77,7 +78,8 @@ impl Delivery {
         }
     }
 
-    /// Ends a wait: notes who was served if anybody may not have been.
+    /// Ends a wait: if some event may not have been delivered, notes which registrations were
+    /// served.
     #[inline]
     pub fn end_wait(&self, events: &Events, table: &mut Table) {
         if self.cut || self.kernel_cut {
@@ -101,7 +103,7 @@ impl Delivery {
             |event: &Event| table.get(event.key()).map_or(0, |slot| wait.wrapping_sub(slot.served));
         let mut found = Vec::from(std::mem::take(&mut self.backlog));
         found.sort_unstable_by_key(|event| (Reverse(age(event)), event.key().index()));
-        // A back-end that had to ask the kernel twice has found some twice.
+        // A back-end that had to ask the kernel twice has found some events twice.
         found.dedup_by(|second, first| {
             let same = second.key() == first.key();
             if same {
@@ -111,7 +113,7 @@ impl Delivery {
         });
         self.backlog = found.into();
         if self.all {
-            // What this wait has served already takes in what was found of it since.
+            // An event that this wait has delivered already absorbs the readiness found since.
             let fresh = self.backlog.iter().filter(|event| age(event) > 0).count();
             self.again.clear();
             for event in self.backlog.drain(fresh..) {
@@ -144,8 +146,8 @@ impl Delivery {
 }
 
 impl Context<'_> {
-    /// Delivers from the backlog what is still ready, as far as the limit allows. If that leaves
-    /// room, the backlog is exhausted.
+    /// Delivers the events from the backlog that are still ready, as far as the limit allows. If
+    /// that leaves room, the backlog is exhausted.
     pub(crate) fn serve_backlog(&mut self) -> io::Result<()> {
         let mut probe = std::mem::take(&mut self.delivery.probe);
         let mut probed = std::mem::take(&mut self.delivery.probed);
@@ -184,25 +186,26 @@ impl Context<'_> {
         outcome
     }
 
-    /// Notes whether the kernel had as much as there was room for, and gave it out in turn.
+    /// Notes whether the kernel had as many events as there was room for, and reported them in
+    /// turn.
     pub(crate) fn note_kernel_turn(&mut self) {
         // Where all that is registered fits into the limit, nothing can be cut off.
         let may_cut = self.table.len() > self.events.limit;
         self.delivery.kernel_cut = may_cut && self.room_in_turn() == Some(0);
     }
 
-    /// Whether there may be more that is ready than this wait delivers.
+    /// Whether more may be ready than this wait delivers.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.delivery.kernel_cut || self.delivery.cut || self.events.list.len() >= self.events.limit
     }
 
-    /// From here on, what is found is sorted before it is delivered.
+    /// Sorts all events from here on before they are delivered.
     pub(crate) fn collect_all(&mut self) {
         self.delivery.all = true;
     }
 
-    /// Descriptors are watched in two places from here on, so whose turn it is is no longer the
-    /// kernel's affair alone.
+    /// Notes that descriptors are watched in two places from here on, so the kernel alone no longer
+    /// decides whose turn it is.
     pub(crate) fn end_kernel_turns(&mut self) {
         self.delivery.all |= self.delivery.kernel_cut;
     }
@@ -217,12 +220,12 @@ impl Context<'_> {
         let slot = self.table.slot(index);
         let once = slot.watch().mode == Mode::OneShot;
         if found != 0 {
-            // Of a file that is always ready, this is the report that a change has made due.
+            // For a file that is always ready, this is the report that a change has made due.
             self.table.slot_mut(index).set_due(false);
             self.report(key, Readiness::from_poll_bits(found));
         }
-        // One that was served is to be disarmed where it is watched; one that the kernel has
-        // disarmed for an event that is gone is to be armed again.
+        // A served one-shot registration must be disarmed where it is watched; one that the kernel
+        // has disarmed for an event that is gone must be armed again.
         if once {
             self.table.mark(index);
         }
@@ -326,7 +329,7 @@ mod tests {
         let keys: Vec<_> = pipes.iter().map(|pipe| pipe.2).collect();
         stage.cx().serve_backlog().unwrap();
         assert_eq!(stage.delivered(), [(keys[1], Readiness::READABLE)]);
-        // One to be armed again, for its event is gone; one to be disarmed.
+        // One must be armed again because its event is gone; one must be disarmed.
         let changed = stage.table.take_changed();
         assert_eq!(changed, [keys[0].index(), keys[1].index()]);
         let interests = [keys[0], keys[1]].map(|key| stage.table.slot(key.index()).interest());

@@ -5,8 +5,8 @@
 //! been flushed: the descriptor was closed while a duplicate, here or in another process, keeps the
 //! open file and so the kernel's registration alive. That registration can no longer be named, so
 //! it cannot be removed; a level-triggered one would be reported again with every wait. The set is
-//! then built anew under the same descriptor number, once. This rebuild is what allows a close to
-//! be free in all other cases.
+//! then built anew under the same descriptor number, once. This rebuild is the reason why a close
+//! is free in all other cases.
 //!
 //! A direction that is no longer wanted stays armed where that may save a call: most readers that
 //! pause resume before anything arrives. Only if an unwanted event does come up is the kernel told.

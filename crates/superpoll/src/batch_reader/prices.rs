@@ -259,7 +259,7 @@ impl Bench {
         self.ring.ask(calls, 0, Some(Duration::ZERO))?.put()
     }
 
-    /// Reads from all together, of which this many have something.
+    /// Reads from all pairs together; `expected` of them have something.
     fn together(
         &mut self,
         calls: &mut Calls,

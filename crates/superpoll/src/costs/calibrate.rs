@@ -1,13 +1,13 @@
-//! Measures what watching costs here, in a few milliseconds.
+//! Measures the cost of watching here, in a few milliseconds.
 //!
-//! Sixteen descriptors of a kind go through everything that placement reckons with: they are
-//! polled idle and ready, added to epoll, written to, reported, parked, written to again, and
-//! removed. That is repeated as often as the time allows, and of each step the shortest time
-//! counts: whatever disturbs a measurement makes it longer. Per-descriptor costs are slopes, the
-//! time for sixteen less the time for one or none, so that the price of the call itself drops out.
-//! What the writer pays is the time of a write less that of a write to a descriptor that nobody
-//! watches. A level-triggered descriptor stays on epoll's ready list after it was reported, so a
-//! write before the next wait is timed as well: it has nobody to wake.
+//! Sixteen descriptors of a kind go through everything that placement reckons with: they are polled
+//! idle and ready, added to epoll, written to, reported, parked, written to again, and removed.
+//! That is repeated as often as the time allows, and of each step the shortest time counts: any
+//! disturbance makes a measurement longer. Per-descriptor costs are slopes, the time for sixteen
+//! less the time for one or none, so that the price of the call itself drops out. The writer's cost
+//! is the time of a write less that of a write to a descriptor that nothing watches. A
+//! level-triggered descriptor stays on epoll's ready list after it was reported, so a write before
+//! the next wait is timed as well: it wakes no thread.
 //!
 //! A blocking `poll` is measured without blocking: it joins the wait queues of all slots in front
 //! of the first that is ready, so one ready slot at the end is enough.
@@ -15,7 +15,7 @@
 //! TCP connections hold a short conversation first, because young ones behave differently.
 //!
 //! Kinds share a time budget in order; a kind that cannot be measured, or whose numbers make no
-//! sense, keeps those that were assumed.
+//! sense, keeps its assumed costs.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -47,14 +47,14 @@ const STOPS: [u64; 3] = [1_500, 4_000, 7_500];
 const CONNECTING: Duration = Duration::from_millis(2);
 
 /// A young TCP connection acknowledges each segment at once, which costs its writer far more than
-/// anything that is measured here; after a few answers it waits for data to send along.
+/// any step measured here; after a few answers it waits for data to send along.
 const ANSWERS: usize = 3;
 
 /// Prices above this are a disturbance, not a measurement.
 pub(crate) const ABSURD: f32 = 50_000.0;
 
 pub(super) fn measure() -> Costs {
-    // Calls are to cost here what they cost later.
+    // So that calls cost here as much as they cost later.
     returns::calibrate();
     measure_until(STOPS.map(Duration::from_micros))
 }
@@ -70,8 +70,8 @@ fn measure_until(stops: [Duration; 3]) -> Costs {
     costs
 }
 
-/// Takes over what follows for a kind; those of pipes also price the calls. If it makes no sense,
-/// all stays as it was.
+/// Takes over the costs that follow for a kind; those of pipes also price the calls. If they make
+/// no sense, all stays as it was.
 fn take_over(costs: &mut Costs, kind: Kind, times: &Times) {
     let Some(of_kind) = times.per_descriptor() else { return };
     if kind == Kind::Pipe {
@@ -171,7 +171,7 @@ impl Times {
     }
 }
 
-/// Descriptors of one kind, and who writes to them.
+/// Descriptors of one kind, each with its writing end.
 pub(crate) struct Pairs {
     pub(crate) readers: Vec<File>,
     writers: Vec<File>,
@@ -276,7 +276,7 @@ pub(crate) fn time<T>(shortest: &mut f32, step: impl FnOnce() -> io::Result<T>) 
     Ok(outcome)
 }
 
-/// A step that did not find what it was made to find measures something else.
+/// Fails a step that did not find the expected number: it measures something else.
 pub(crate) fn expect(found: usize, expected: usize) -> io::Result<()> {
     if found == expected { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
@@ -303,7 +303,7 @@ impl Bench {
     }
 
     fn repetition(&mut self, pairs: &mut Pairs, times: &mut Times) -> io::Result<()> {
-        // Twice, because what ran before has left the caches to others.
+        // Twice, because the work before this has filled the caches with other data.
         for _ in 0..2 {
             self.poll(&mut times.poll_one, 1, 0)?;
             self.poll(&mut times.poll_idle, COUNT, 0)?;
@@ -330,7 +330,7 @@ impl Bench {
         time(&mut times.write_watched, || pairs.fill())?;
         self.wait(&mut times.wait_level, COUNT)?;
         pairs.drain()?;
-        // Reported and not looked at again, they are still on the ready list.
+        // Reported and not waited for again, they are still on the ready list.
         time(&mut times.write_queued, || pairs.fill())?;
         pairs.drain()?;
         self.wait(&mut times.wait_recheck, 0)?;
@@ -466,7 +466,8 @@ mod tests {
 
     #[test]
     fn a_call_is_priced_within_the_same_bounds() {
-        // Without a scan: what a call costs alone, with epoll in it, and what an epoll_wait does.
+        // Without a scan: the cost of a call alone, of a call with epoll in it, and of an
+        // epoll_wait.
         let prices = |poll: f32, with_epoll: f32, wait: f32| {
             let times = Times {
                 poll_one: poll,

@@ -1,25 +1,25 @@
-//! What watching with io_uring costs on this machine, in nanoseconds.
+//! The cost of watching with io_uring on this machine, in nanoseconds.
 
 use std::sync::OnceLock;
 
 use crate::costs::{Kind, calibrate};
 use crate::error::{Error, Result};
 
-/// What one descriptor of a kind costs in a ring, in nanoseconds, watched by a poll that stays.
+/// The cost of one descriptor of a kind in a ring, in nanoseconds, watched by a poll that stays.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct RingKindCosts {
-    /// Beginning to watch it, by an entry that is told together with others.
+    /// Beginning to watch it, by an entry that is submitted together with more.
     pub arm: f32,
     /// One event: working off and fetching a completion.
     pub event: f32,
-    /// What the writer pays to wake a descriptor that the ring watches.
+    /// The writer's cost to wake a descriptor that the ring watches.
     pub wake: f32,
-    /// Ceasing to watch it, by an entry that is told together with others.
+    /// Ceasing to watch it, by an entry that is submitted together with more.
     pub cancel: f32,
 }
 
-/// What watching with io_uring costs here, by kind of descriptor and per call.
+/// The cost of watching with io_uring here, by kind of descriptor and per call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct RingCosts {
@@ -29,19 +29,19 @@ pub struct RingCosts {
     pub unix: RingKindCosts,
     /// TCP sockets.
     pub tcp: RingKindCosts,
-    /// An `io_uring_enter` that tells and finds nothing.
+    /// An `io_uring_enter` that submits and finds nothing.
     pub enter: f32,
 }
 
 impl RingCosts {
-    /// The costs of this machine: measured at the first call, in a few milliseconds, and the same for the
-    /// rest of the process. Only who has to choose between io_uring and the others needs them. Takes about
-    /// forty descriptors for that time.
+    /// The costs of this machine: measured at the first call, in a few milliseconds, and the same
+    /// for the rest of the process. Only the choice between io_uring and the other back-ends needs
+    /// them. Takes about forty descriptors for that time.
     ///
     /// # Errors
     ///
-    /// What making a ring says where io_uring is refused ([`Error::BackendUnavailable`]); or
-    /// [`Error::System`] if it could not be measured, or not to any sense. Nothing is assumed.
+    /// The error from making a ring where io_uring is refused ([`Error::BackendUnavailable`]); or
+    /// [`Error::System`] if the costs could not be measured, or make no sense. Nothing is assumed.
     pub fn calibrated() -> Result<&'static RingCosts, &'static Error> {
         static COSTS: OnceLock<Result<RingCosts>> = OnceLock::new();
         COSTS.get_or_init(calibrate::measure_ring).as_ref()

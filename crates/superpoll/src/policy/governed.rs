@@ -1,22 +1,22 @@
-//! The default rule: each descriptor earns its place, and the past says how much it must earn.
+//! The default rule: each descriptor earns its place, and the past decides how much it must earn.
 //!
 //! In the poll array a descriptor costs a scan in each pass; in epoll it costs an event and the
 //! writer's wake-up whenever it is active. A descriptor in epoll gathers credit: each event adds
-//! what it would have saved in the array, each pass takes away a scan, down to zero. When the
-//! credit reaches a threshold it becomes a candidate for the array. There its credit runs from
-//! zero downwards, scans against events, and when patience is exhausted the clock hand sends it
-//! back. Both thresholds are the [`governor`]'s, who learns them, for each kind of descriptor,
-//! from the bursts and lulls of all of them.
+//! its saving in the array, each pass takes away a scan, down to zero. When the credit reaches a
+//! threshold it becomes a candidate for the array. There its credit runs from zero downwards, scans
+//! against events, and when patience is exhausted the clock hand sends it back. Both thresholds
+//! come from the [`governor`], which learns them, for each kind of descriptor, from the bursts and
+//! lulls of all descriptors.
 //!
 //! A move leaves the descriptor *parked* in epoll, which makes the way back cheap and each event a
-//! little dearer. When parking has cost as much as forgetting would have, the descriptor is
-//! *settled*: removed from epoll. That is at most twice what the better choice would have cost.
+//! little more expensive. When parking has cost as much as forgetting would have, the descriptor is
+//! *settled*: removed from epoll. That is at most twice the cost of the better choice.
 //!
-//! The array itself has a price per pass, whatever is in it. It is opened only when the candidates
-//! of one wait would earn that price together, and dissolved when it has run up a debt of what
-//! dissolving and opening it again would cost. It has to earn a multiple of the price, because most
-//! of what it earns falls to the writers: with two or three active descriptors the loop would pay
-//! for what only they gain.
+//! The array itself has a price per pass, however many slots it has. It is opened only when the
+//! candidates of one wait would earn that price together, and dissolved when its debt reaches the
+//! cost of dissolving and opening it again. It must earn a multiple of the price, because most of
+//! its earnings fall to the writers: with two or three active descriptors the loop would pay for
+//! gains of the writers alone.
 //!
 //! Time is counted in ticks, eight to a pass; a pass that blocked with the array counts for as
 //! many more as joining and leaving the wait queues costs more than a scan.
@@ -34,27 +34,27 @@ use governor::{FADE_PASSES, Governor};
 const TICKS: u32 = 8;
 
 /// A loop that goes quiet keeps an array of up to this many descriptors: they delay a wake-up by
-/// less than a tenth, and handing them over delays what comes next.
+/// less than a tenth, and handing them over delays the work that comes next.
 const FEW: usize = 4;
 
 /// How much more evidence a descriptor needs that the caller expects to be idle.
 const IDLE_THETA: f32 = 3.0;
 
-/// The bit of an account's events that says that the stay is, or was, settled.
+/// The bit of an account's events for a stay that is, or was, settled.
 const SETTLED: u16 = 1 << 15;
 
 /// A descriptor that comes back from a lull of less than this many times the price of moving it
-/// had better not left: its next stay goes on where the last one ended.
+/// should have stayed: its next stay goes on where the last one ended.
 const SAME_STAY: f32 = 2.0;
 
-/// What a stay that lost and one that gained does to the evidence that the descriptor needs beyond
-/// what others need, and the most it can need, in multiples of the price of two moves.
+/// The effect of a stay that lost, and of one that gained, on the extra evidence that the
+/// descriptor needs, and the most extra evidence, in multiples of the price of two moves.
 const LOSS: f32 = 1.25;
 const GAIN: f32 = 0.75;
 const MOST: f32 = 12.0;
 
 /// A burst that comes to this many times the price of two moves is recorded without waiting for its
-/// end, lest those that never end say nothing.
+/// end, so that bursts that never end are counted too.
 const STEADY: f32 = 8.0;
 
 /// The reach of a burst that is recorded: nothing that is added to it makes it count again.
@@ -63,8 +63,8 @@ const RECORDED: f32 = f32::NEG_INFINITY;
 /// Credit beyond this many times the price of two moves says nothing more.
 const CAP: f32 = 32.0;
 
-/// How many times its price the array must earn to be opened, and to stay: more than half of what
-/// it earns falls to the writers, but the price is the loop's alone.
+/// How many times its price the array must earn to be opened, and to stay: more than half of its
+/// earnings falls to the writers, but the price is the loop's alone.
 const OPENING: f32 = 2.6;
 const STAYING: f32 = 2.0;
 
@@ -76,14 +76,14 @@ pub struct Governed {
     ticks: u32,
     /// `View::blocks` when the last wait was over.
     blocks: u32,
-    /// What the candidates of this wait would earn in the array, and how many they are.
+    /// The earnings of this wait's candidates if they were in the array, and their number.
     wanted: f32,
     wanting: u32,
     /// Events of this wait in epoll.
     cold_events: u32,
-    /// What the array has earned in this wait, before its price.
+    /// The earnings of the array in this wait, before its price.
     earned: f32,
-    /// What the array has lost in the last waits; zero or below.
+    /// The losses of the array in the last waits; zero or below.
     balance: f32,
     dissolving: bool,
     /// The kind of the last event in the array.
@@ -91,7 +91,7 @@ pub struct Governed {
 }
 
 impl Governed {
-    /// The rule, knowing nothing of the past.
+    /// The rule without any knowledge of the past.
     pub fn new() -> Governed {
         Governed::default()
     }
@@ -109,7 +109,7 @@ fn governors(view: &View<'_>) -> [Governor; 4] {
     [make(&costs.pipe), make(&costs.pipe), make(&costs.unix), make(&costs.tcp)]
 }
 
-/// What the scans since the account's last event cost, or would have cost.
+/// The cost of the scans since the account's last event, made or avoided.
 #[inline]
 fn scans(account: &Account, governor: &Governor, ticks: u32) -> f32 {
     governor.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
@@ -133,8 +133,8 @@ fn settled(account: &Account) -> bool {
     account.events & SETTLED != 0
 }
 
-/// What a pass costs more because there is an array, its slots not counted. Where epoll has nothing
-/// to watch, `poll` does not watch epoll.
+/// The extra cost of a pass because there is an array, its slots not counted. Where epoll has
+/// nothing to watch, `poll` does not watch epoll.
 fn array_price(view: &View<'_>, cold: usize, cold_active: bool) -> f32 {
     let costs = view.costs;
     match (cold, cold_active) {
@@ -328,7 +328,7 @@ impl Policy for Governed {
             let cost = STAYING * price + tally.hot as f32 * scan;
             self.balance = (self.balance + self.earned - cost).min(0.0);
             let debt = settled * (tally.hot + 1) as f32;
-            // Without a price of its own there is nothing to be saved by that.
+            // An array without a price of its own saves nothing by being dissolved.
             self.dissolving |= price != 0.0 && self.balance < -debt;
         }
         if view.hot == 0 {

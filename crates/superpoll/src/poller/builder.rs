@@ -1,4 +1,4 @@
-//! Choosing what a poller is made of.
+//! Chooses the back-end, policy and topology of a poller.
 
 use crate::backend::{
     Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Choice, Epoll, Poll, Select, Topology, Uring,
@@ -10,7 +10,7 @@ use crate::policy::{Governed, Policy};
 use crate::poller::Poller;
 use crate::sys::returns;
 
-/// Chooses what a poller is made of; see [`Poller::builder`].
+/// Chooses the parts of a poller; see [`Poller::builder`].
 #[derive(Default)]
 pub struct Builder {
     kind: Option<BackendKind>,
@@ -19,7 +19,7 @@ pub struct Builder {
     topology: Topology,
 }
 
-/// Makes a back-end, given what watching costs and who watches what is idle.
+/// Makes a back-end from the costs of watching and the topology for idle descriptors.
 type Make = Box<dyn FnOnce(Option<Costs>, Topology) -> Result<Box<dyn Backend>>>;
 
 impl std::fmt::Debug for Builder {
@@ -59,8 +59,8 @@ impl Builder {
         Builder { costs: Some(costs), ..self }
     }
 
-    /// Has a babysitter watch what is idle, in a thread or in another process. Only with the adaptive back-end, which
-    /// [`BackendKind::Auto`] stands for then.
+    /// Makes a babysitter watch idle descriptors, in a thread or in another process. Only with the
+    /// adaptive back-end, which [`BackendKind::Auto`] stands for in that case.
     #[must_use]
     pub fn topology(self, topology: Topology) -> Builder {
         Builder { topology, ..self }
@@ -115,7 +115,7 @@ fn no_babysitter(backend: &'static str) -> Error {
     Error::Unsupported { backend, what, instead }
 }
 
-/// What can do without, or an error if it has to have one.
+/// A back-end that works without a babysitter, or an error if one was asked for.
 fn without_babysitter(
     backend: impl Backend + 'static,
     topology: &Topology,
@@ -126,7 +126,7 @@ fn without_babysitter(
     }
 }
 
-/// What the choice was, and `adaptive` if io_uring has been refused since it was made.
+/// The back-end that was chosen, and `adaptive` if io_uring has been refused since then.
 fn automatic(costs: Option<Costs>) -> Result<Box<dyn Backend>> {
     match Choice::here().kind {
         BackendKind::Uring => match Uring::new() {

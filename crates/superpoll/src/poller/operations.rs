@@ -1,4 +1,5 @@
-//! What a back-end does besides watching: reads and writes carried out together, and operations under way.
+//! The work of a back-end besides watching: reads and writes carried out together, and operations
+//! under way.
 
 use crate::error::{Error, Result};
 use crate::key::Key;
@@ -18,11 +19,12 @@ impl Poller {
         self.backend.operations().is_some()
     }
 
-    /// Has the next wait carry out a read or a write of a registered descriptor, which must be non-blocking.
-    /// It comes back in [`Events::completions`](crate::Events::completions) of that wait, under the caller's
-    /// token; one that would block comes back with `WouldBlock`. Ending the registration before withdraws it
-    /// and drops the memory, so nothing is read from a descriptor's successor. For the same reason the registration
-    /// must be one that keeps its descriptor open ([`Poller::share`], [`Poller::assume_open`]).
+    /// Queues a read or a write of a registered descriptor, which must be non-blocking, for the
+    /// next wait to carry out. It comes back in [`Events::completions`](crate::Events::completions)
+    /// of that wait, under the caller's token; one that would block comes back with `WouldBlock`.
+    /// Ending the registration before withdraws it and drops the memory, so nothing is read from a
+    /// descriptor's successor. For the same reason the registration must be one that keeps its
+    /// descriptor open ([`Poller::share`], [`Poller::assume_open`]).
     ///
     /// # Errors
     ///
@@ -54,11 +56,12 @@ impl Poller {
         Err((refused, buffer))
     }
 
-    /// Starts an operation of a registered descriptor. The kernel is told with the next wait; what it brings comes in
-    /// [`Events::progress`](crate::Events::progress) of some wait, under the caller's token. The registration need
-    /// have no [interest](crate::Interest::NONE), but must keep its descriptor open: it was made by
-    /// [`share`](Poller::share), or its owner has [promised](Poller::assume_open) that. Ending it cancels the
-    /// operation; the last progress comes all the same. [`Operation`] says what there is.
+    /// Starts an operation of a registered descriptor. The kernel learns of it with the next wait.
+    /// The results come in [`Events::progress`](crate::Events::progress) of some wait, under the
+    /// caller's token. The registration need have no [interest](crate::Interest::NONE), but must
+    /// keep its descriptor open: it was made by [`share`](Poller::share), or its owner has
+    /// [promised](Poller::assume_open) that. Ending it cancels the operation; the last progress
+    /// comes all the same. [`Operation`] lists the operations.
     ///
     /// ```
     /// use std::io::Write;
@@ -88,8 +91,9 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Error::StaleKey`]; [`Error::NotOwned`]; [`Error::Unsupported`] if the back-end has no operations, or the kernel not this one; what
-    /// the kernel says of registering buffers. The operation is given back.
+    /// [`Error::StaleKey`]; [`Error::NotOwned`]; [`Error::Unsupported`] if the back-end has no
+    /// operations, or the kernel not this one; the kernel's error from registering buffers. The
+    /// operation is given back.
     pub fn start(
         &mut self,
         key: Key,
@@ -109,8 +113,9 @@ impl Poller {
         Ok(ticket)
     }
 
-    /// Asks for the end of an operation, with the next wait. Its last progress comes in that wait or a later one: what
-    /// it has brought in the meantime, or `ECANCELED`. One that is over stays as it is.
+    /// Asks for the end of an operation, with the next wait. Its last progress comes in that wait
+    /// or a later one: its result in the meantime, or `ECANCELED`. An operation that is over stays
+    /// as it is.
     ///
     /// # Errors
     ///
@@ -122,9 +127,10 @@ impl Poller {
         outcome.map_err(|source| Error::system("cancelling an operation", None, source))
     }
 
-    /// Ends an operation now, waits until the kernel is done with it, and returns what it has brought that no wait has
-    /// told yet, in order. With it comes its last progress, so nothing of it comes with a wait any more. That takes a
-    /// system call and, for what the kernel has given to a worker thread, the end of what that does.
+    /// Ends an operation now, waits until the kernel is done with it, and returns the progress that
+    /// no wait has delivered yet, in order. The last progress is included, so no wait delivers
+    /// anything of the operation any more. That takes a system call and, if the kernel has given
+    /// the operation to a worker thread, the time until that thread is done.
     ///
     /// # Errors
     ///

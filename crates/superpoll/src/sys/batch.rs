@@ -1,9 +1,10 @@
 //! Actions on their way through a ring, with their memory.
 //!
-//! The kernel reads or writes the memory of an action between the call that tells it and the completion. So the
-//! memory belongs to the batch from [`queue`](Batch::queue) on until the completion gives it back, and what is
-//! dropped early is only what the kernel has not been told of. None of the actions may wait (`RWF_NOWAIT`,
-//! `MSG_DONTWAIT`), hence all of a call are completed when it returns.
+//! The kernel reads or writes the memory of an action between the call that submits it and the
+//! completion. So the memory belongs to the batch from [`queue`](Batch::queue) on until the
+//! completion gives it back, and only actions that have not been submitted can be dropped early.
+//! None of the actions may wait (`RWF_NOWAIT`, `MSG_DONTWAIT`), hence all of a call are completed
+//! when it returns.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -18,25 +19,26 @@ use crate::sys::uring::Ring;
 /// The low half of the names of actions; polls have another one.
 pub const MARK: u32 = u32::MAX;
 
-/// Up to so many cost more through the ring than by a call each.
+/// Up to this many cost more through the ring than by a call each.
 const FEW: usize = 2;
 
-/// The owner of what was withdrawn or completed.
+/// The owner of an action that was withdrawn or completed.
 const NOBODY: u32 = u32::MAX;
 
 /// The actions of one wait.
 #[derive(Debug, Default)]
 pub struct Batch {
     entries: Vec<Entry>,
-    /// So many of them the kernel was told.
+    /// How many of the actions have been submitted.
     told: usize,
-    /// So many were told and are not completed.
+    /// How many were submitted and are not completed.
     under_way: usize,
-    /// What came back when nobody waited, each with its owner; the next wait tells it.
+    /// Completions that arrived outside of a wait, each with its owner; the next wait delivers
+    /// them.
     kept: Vec<(u32, Completion)>,
     /// Where the ring keeps the files of registrations, by index; `NOBODY` if it does not.
     files: Vec<u32>,
-    /// Those whose files it shall keep.
+    /// Registrations whose files the ring shall keep.
     wanted: Vec<(u32, RawFd)>,
 }
 
@@ -57,19 +59,19 @@ impl Batch {
         self.entries.push(Entry { buffer, token, owner, fd, action });
     }
 
-    /// Whether there is something for the next wait: to tell the kernel, or to bring.
+    /// Whether the next wait has something to submit or to deliver.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.is_untold() || !self.kept.is_empty()
     }
 
-    /// Whether some have not been told.
+    /// Whether some actions have not been submitted.
     #[inline]
     pub fn is_untold(&self) -> bool {
         self.told < self.entries.len()
     }
 
-    /// Forgets what a registration has queued and the kernel was not told.
+    /// Forgets the actions of a registration that have not been submitted.
     pub fn withdraw(&mut self, owner: u32) {
         self.kept.retain(|&(whose, _)| whose != owner);
         let told = self.told;
@@ -80,8 +82,8 @@ impl Batch {
         }
     }
 
-    /// Forgets what the kernel would be told of a registration's descriptor by its number. Returns whether an action
-    /// was queued.
+    /// Makes sure that nothing more is submitted with the number of a registration's descriptor.
+    /// Returns whether an action was queued.
     pub fn disengage(&mut self, owner: u32) -> bool {
         if !self.wanted.is_empty() {
             self.wanted.retain(|&(wanted, _)| wanted != owner);
@@ -93,12 +95,12 @@ impl Batch {
         queued
     }
 
-    /// Has the ring keep the file of a registration that has come to stay.
+    /// Asks the ring to keep the file of a registration that has come to stay.
     pub fn want_file(&mut self, owner: u32, fd: RawFd) {
         self.wanted.push((owner, fd));
     }
 
-    /// Tells the ring which files it shall keep.
+    /// Registers with the ring the files that it shall keep.
     #[inline]
     pub fn keep_files(&mut self, calls: &mut Calls, ring: &mut Ring) {
         if !self.wanted.is_empty() {
@@ -121,7 +123,7 @@ impl Batch {
         }
     }
 
-    /// Has the ring let go of a registration's file, whose descriptor is given back.
+    /// Makes the ring let go of a registration's file, whose descriptor is given back.
     pub fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) {
         self.wanted.retain(|&(wanted, _)| wanted != owner);
         if let Some(place) = self.files.get_mut(owner as usize)
@@ -131,7 +133,8 @@ impl Batch {
         }
     }
 
-    /// Carries out what is not worth telling the kernel together: a few.
+    /// Carries out a few actions by calls of their own, where submitting them together is not worth
+    /// it.
     pub fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Completion)) {
         if self.told > 0 || self.entries.len() > FEW {
             return;
@@ -144,8 +147,8 @@ impl Batch {
         self.entries.clear();
     }
 
-    /// Notes in the ring as many as it has room for, to be carried out with the next call. Returns whether that
-    /// is all.
+    /// Queues as many in the ring as it has room for; the next call carries them out. Returns
+    /// whether that is all.
     pub fn tell(&mut self, ring: &mut Ring) -> io::Result<bool> {
         let Batch { entries, told, under_way, files, .. } = self;
         let next = || {
@@ -167,7 +170,8 @@ impl Batch {
         Ok(!self.is_untold())
     }
 
-    /// What has become of one, by the high half of its name, the kernel's answer, and whether it says that there is more.
+    /// Takes the result of an action, by the high half of its name, the kernel's answer, and
+    /// whether the answer says that there is more.
     #[inline]
     pub fn complete(
         &mut self,
@@ -181,7 +185,7 @@ impl Batch {
             return None;
         }
         let completion = if answer == -libc::EOPNOTSUPP {
-            // A kind of file that cannot promise not to wait, but for the descriptor's own flag.
+            // A kind of file that cannot promise not to wait, except by the descriptor's own flag.
             entry.carry_out(calls)
         } else {
             entry.owner = NOBODY;
@@ -192,7 +196,7 @@ impl Batch {
         completion
     }
 
-    /// Gives up what has not been completed, with this error: its ring is gone.
+    /// Gives up the actions that are not completed, with this error: their ring is gone.
     pub fn give_up(&mut self, error: i32) {
         for mut entry in self.entries.drain(..) {
             if entry.owner != NOBODY {
@@ -203,12 +207,12 @@ impl Batch {
         self.files.clear();
     }
 
-    /// Keeps what was completed outside of a wait.
+    /// Keeps the completions that arrived outside of a wait.
     pub fn keep(&mut self, done: &mut Vec<Completion>) {
         self.kept.extend(done.drain(..).map(|completion| (NOBODY, completion)));
     }
 
-    /// What was kept.
+    /// Takes the completions that were kept.
     pub fn take_kept(&mut self) -> impl Iterator<Item = Completion> {
         self.kept.drain(..).map(|(_, completion)| completion)
     }
@@ -260,7 +264,7 @@ impl Entry {
         entry.flags(flags)
     }
 
-    /// Carries it out by a call of its own, if it is still wanted.
+    /// Carries the action out by a call of its own, if it is still wanted.
     fn carry_out(&mut self, calls: &mut Calls) -> Option<Completion> {
         if std::mem::replace(&mut self.owner, NOBODY) == NOBODY {
             return None;
@@ -284,7 +288,7 @@ impl Entry {
                 Err(error) => break -(error.raw_os_error().unwrap_or(libc::EIO) as isize),
             }
         };
-        // It does not tell of more.
+        // The call does not tell whether there is more.
         Some(self.end(answer, true))
     }
 
@@ -294,7 +298,8 @@ impl Entry {
         let outcome = call::result(answer);
         if self.action.fills() {
             let filled = outcome.as_ref().copied().unwrap_or(0).min(buffer.capacity());
-            // SAFETY: the kernel has written so many bytes from the front, and there is room for them.
+            // SAFETY: the kernel has written this many bytes from the front, and there is room for
+            // them.
             unsafe { buffer.set_len(filled) };
         }
         Completion { token: self.token, buffer, outcome, more }

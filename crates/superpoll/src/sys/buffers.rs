@@ -1,9 +1,10 @@
 //! Buffers that the kernel takes when something has arrived, and not before (`IORING_REGISTER_PBUF_RING`).
 //!
-//! They lie in slabs, which are added as long as all buffers are in use, up to a limit. The kernel is told of
-//! free ones through a ring in memory that both share. It takes one for a completion, which says which one; from
-//! then on that is a [`Provided`]'s alone, until it is dropped and its number comes back, from whatever thread.
-//! The memory lives as long as any of them.
+//! They lie in slabs, which are added as long as all buffers are in use, up to a limit. The kernel
+//! learns of free buffers through a ring in memory that both share. It takes one for a completion,
+//! which has the buffer's number. From then on the buffer belongs to a [`Provided`] alone, until
+//! that is dropped and the number comes back, from whatever thread. The memory lives as long as any
+//! of the buffers.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -50,12 +51,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and whoever used it is gone.
+        // SAFETY: it was allocated with this layout, and all its users are gone.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
-/// The memory of the buffers, and what has come back.
+/// The memory of the buffers, and the numbers that have come back.
 #[derive(Default)]
 struct Pool {
     slabs: Mutex<Vec<Memory>>,
@@ -64,13 +65,14 @@ struct Pool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nobody panics while one is locked.
+    // No code panics while one is locked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that were received, in a buffer of the poller's. It goes back when this is dropped, and the poller uses it
-/// again from its next wait on: a poller that sleeps because all its buffers are in use is not woken by that, so
-/// whoever keeps them on another thread uses a [`Waker`](crate::Waker) afterwards.
+/// Bytes that were received, in a buffer that belongs to the poller. The buffer goes back when this
+/// is dropped, and the poller uses it again from its next wait on. A poller that sleeps because all
+/// its buffers are in use is not woken by that, so code that keeps them on another thread uses a
+/// [`Waker`](crate::Waker) afterwards.
 pub struct Provided {
     pool: Arc<Pool>,
     start: NonNull<u8>,
@@ -86,8 +88,8 @@ unsafe impl Sync for Provided {}
 impl Deref for Provided {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the kernel has written so many bytes, and leaves the buffer alone until it is provided again;
-        // the pool keeps the memory.
+        // SAFETY: the kernel has written this many bytes, and leaves the buffer alone until it is
+        // provided again; the pool keeps the memory.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -107,11 +109,12 @@ impl Drop for Provided {
 
 /// The buffers of one ring.
 pub struct Buffers {
-    /// What the kernel is told through; leaked if the kernel could not be told to forget it.
+    /// The memory that is shared with the kernel; leaked if the kernel could not be made to forget
+    /// it.
     shared: Option<Memory>,
     tail: u16,
     total: u16,
-    /// So many the kernel has not taken, as far as completions say.
+    /// How many buffers the kernel has not taken, as far as completions show.
     available: u16,
     pool: Arc<Pool>,
 }
@@ -128,9 +131,9 @@ impl fmt::Debug for Buffers {
 impl Buffers {
     /// Buffers for a ring that has none.
     pub fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Buffers> {
-        // Its address has to be that of a page.
+        // Its address must be that of a page.
         let shared = Memory::zeroed(usize::from(MOST) * size_of::<BufRingEntry>(), 4096);
-        // SAFETY: the memory is kept until the kernel was told to forget it, or for ever.
+        // SAFETY: the memory is kept until the kernel was told to forget it, or indefinitely.
         unsafe { ring.register_buffers(calls, shared.start.as_ptr() as u64, MOST, GROUP) }?;
         let pool = Arc::default();
         let mut buffers = Buffers { shared: Some(shared), tail: 0, total: 0, available: 0, pool };
@@ -138,7 +141,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Adds some. Returns whether there could be more.
+    /// Adds some buffers. Returns whether there could be more.
     pub fn grow(&mut self) -> bool {
         if self.total >= MOST {
             return false;
@@ -154,7 +157,7 @@ impl Buffers {
         true
     }
 
-    /// Provides again what has come back.
+    /// Provides the returned buffers to the kernel again.
     #[inline]
     pub fn take_back(&mut self) {
         if self.pool.any_returned.load(Ordering::Acquire) {
@@ -163,7 +166,7 @@ impl Buffers {
     }
 
     fn take_all_back(&mut self) {
-        // First, so that what comes back from now on is seen the next time.
+        // First, so that buffers that come back from now on are seen the next time.
         self.pool.any_returned.store(false, Ordering::Release);
         let mut returned = std::mem::take(&mut *lock(&self.pool.returned));
         for number in returned.drain(..) {
@@ -172,12 +175,13 @@ impl Buffers {
         self.publish();
         let mut place = lock(&self.pool.returned);
         if place.is_empty() {
-            // For its room.
+            // Kept for its room.
             *place = returned;
         }
     }
 
-    /// Whether none is in use, and the kernel has taken none that no completion has told of.
+    /// Whether no buffer is in use, and the kernel has taken none whose completion is still
+    /// missing.
     pub fn is_whole(&self) -> bool {
         self.available == self.total
     }
@@ -190,7 +194,7 @@ impl Buffers {
     fn start_of(&self, number: u16) -> NonNull<u8> {
         let slabs = lock(&self.pool.slabs);
         let slab = &slabs[usize::from(number / SLAB)];
-        // SAFETY: a slab has so many buffers of that size.
+        // SAFETY: a slab has this many buffers of that size.
         unsafe { slab.start.add(usize::from(number % SLAB) * SIZE) }
     }
 
@@ -198,8 +202,9 @@ impl Buffers {
         let Some(shared) = &self.shared else { return };
         let place = usize::from(self.tail % MOST);
         let start = self.start_of(number).as_ptr() as u64;
-        // SAFETY: there are so many entries, and the kernel reads none beyond the tail it was told. Only the three
-        // fields are written: the tail lies where the first entry has nothing.
+        // SAFETY: there are this many entries, and the kernel reads none beyond the tail that it
+        // was given. Only the three fields are written: the tail lies where the first entry has
+        // nothing.
         unsafe {
             let entry = shared.start.cast::<BufRingEntry>().add(place).as_mut();
             entry.set_addr(start);
@@ -219,19 +224,20 @@ impl Buffers {
         }
     }
 
-    /// What the kernel has put into a buffer, which it must not know any more.
+    /// Takes the bytes that the kernel has put into a buffer, which the kernel must not know any
+    /// more.
     pub fn taken(&mut self, number: u16, length: usize) -> Provided {
         self.available = self.available.saturating_sub(1);
         let start = self.start_of(number);
         Provided { pool: self.pool.clone(), start, length: length.min(SIZE), number }
     }
 
-    /// Has the kernel forget them. Nothing may be under way that uses them.
+    /// Makes the kernel forget the buffers. Nothing may be under way that uses them.
     pub fn forget(mut self, calls: &mut Calls, ring: &mut Ring) {
         if ring.unregister_buffers(calls, GROUP).is_ok() {
             return;
         }
-        // The kernel may look at what they are told through as long as the ring is there.
+        // The kernel may read the shared memory as long as the ring is there.
         std::mem::forget(self.shared.take());
         self.leak();
     }

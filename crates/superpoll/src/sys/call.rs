@@ -1,10 +1,11 @@
 //! System calls in line: reads, writes and waits without the C library in between, and with a cheap way
 //! back.
 //!
-//! The function of the C library is one more return to be mispredicted after the system call; and where
-//! all such returns are dear, `returns.rs` makes them cheap. The functions here are what the runtime's
-//! streams use; a loop around [`Poller::wait`](crate::Poller::wait) may as well. They say and do what
-//! those of `std` do, on any descriptor, and do not repeat a call that a signal has interrupted.
+//! The function of the C library is one more return that the processor may mispredict after the
+//! system call. Where all such returns are expensive, `returns.rs` makes them cheap. The runtime's
+//! streams use these functions; a loop around [`Poller::wait`](crate::Poller::wait) may use them as
+//! well. They behave like those of `std`, errors included, on any descriptor, and do not repeat a
+//! call that a signal has interrupted.
 //!
 //! Only for 64-bit x86 are the instructions spelt out; elsewhere the C library makes the call.
 
@@ -14,24 +15,24 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::sys::returns::pairs;
 
-/// More buffers than this in one call are refused by the kernel (`IOV_MAX`); the rest is left out.
+/// The kernel refuses more buffers than this in one call (`IOV_MAX`); the rest is left out.
 const MOST_BUFFERS: usize = 1024;
 
-/// So many bytes in several buffers are copied to one place rather than sent from there: the head of an
-/// answer and its short body.
+/// Up to this many bytes in several buffers are copied to one place rather than sent from there:
+/// the head of an answer and its short body.
 const TOGETHER: usize = 512;
 
 /// Reads into a buffer (`read(2)`). Zero bytes are the end, or an empty buffer.
 ///
 /// # Errors
 ///
-/// What `read(2)` says, `Interrupted` included.
+/// The errors of `read(2)`, `Interrupted` included.
 #[inline(always)]
 pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     read_with(pairs(), fd, buffer)
 }
 
-/// Reads into memory that need not be initialised (`read(2)`); returns the part that is so now.
+/// Reads into memory that need not be initialised (`read(2)`); returns the part that now is.
 ///
 /// # Errors
 ///
@@ -42,12 +43,12 @@ pub fn read_to(fd: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Result<&mut [
     let arguments = [fd.as_fd().as_raw_fd() as usize, start as usize, length, 0, 0, 0];
     // SAFETY: the kernel writes into the room at most as many bytes as it has.
     let done = result(unsafe { call(libc::SYS_read, arguments) })?;
-    // SAFETY: so many bytes of it were written.
+    // SAFETY: this many bytes of it were written.
     Ok(unsafe { std::slice::from_raw_parts_mut(start, done) })
 }
 
-/// Receives from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`), into memory that need not be
-/// initialised; returns how much of it is so now.
+/// Receives from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`), into memory that need
+/// not be initialised; returns the number of bytes that now are.
 #[inline(always)]
 pub(super) fn receive_to(fd: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
     let (start, length) = (room.as_mut_ptr() as usize, room.len());
@@ -57,17 +58,19 @@ pub(super) fn receive_to(fd: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Res
     result(unsafe { call(libc::SYS_recvfrom, arguments) })
 }
 
-/// Reads into the capacity of a vector, from its front (`read(2)`); it holds what was read.
+/// Reads into the capacity of a vector, from its front (`read(2)`), and sets its length to the
+/// bytes read.
 #[inline(always)]
 pub(crate) fn read_to_vec(fd: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
     buffer.clear();
     let count = read_to(fd, buffer.spare_capacity_mut())?.len();
-    // SAFETY: so many bytes at its front were written.
+    // SAFETY: this many bytes at its front were written.
     unsafe { buffer.set_len(count) };
     Ok(count)
 }
 
-/// The same from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`), at most so many bytes.
+/// The same from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`), at most this many
+/// bytes.
 #[inline(always)]
 pub(crate) fn receive_to_vec(
     fd: impl AsFd,
@@ -77,7 +80,7 @@ pub(crate) fn receive_to_vec(
     buffer.clear();
     let most = most.min(buffer.capacity());
     let count = receive_to(fd, &mut buffer.spare_capacity_mut()[..most])?;
-    // SAFETY: so many bytes at its front were written.
+    // SAFETY: this many bytes at its front were written.
     unsafe { buffer.set_len(count) };
     Ok(count)
 }
@@ -97,12 +100,12 @@ pub fn read_vectored(fd: impl AsFd, buffers: &mut [IoSliceMut<'_>]) -> io::Resul
     result(unsafe { call(libc::SYS_readv, arguments) })
 }
 
-/// Writes from a buffer (`write(2)`), perhaps a part only. A program that does not ignore `SIGPIPE` gets
-/// one if nobody is left to read; use [`send`] for sockets.
+/// Writes from a buffer (`write(2)`), perhaps only a part of it. A program that does not ignore
+/// `SIGPIPE` gets one if no reader is left; use [`send`] for sockets.
 ///
 /// # Errors
 ///
-/// What `write(2)` says, `Interrupted` included.
+/// The errors of `write(2)`, `Interrupted` included.
 #[inline(always)]
 pub fn write(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     write_with(pairs(), fd, bytes)
@@ -122,11 +125,11 @@ pub fn write_vectored(fd: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usiz
     result(unsafe { call(libc::SYS_writev, arguments) })
 }
 
-/// Writes to a socket (`send(2)` with `MSG_NOSIGNAL`), perhaps a part only.
+/// Writes to a socket (`send(2)` with `MSG_NOSIGNAL`), perhaps only a part of the buffer.
 ///
 /// # Errors
 ///
-/// What `send(2)` says, `Interrupted` included; `BrokenPipe` if nobody is left to read.
+/// The errors of `send(2)`, `Interrupted` included; `BrokenPipe` if no reader is left.
 #[inline(always)]
 pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     send_with(libc::MSG_NOSIGNAL, fd, bytes)
@@ -146,9 +149,9 @@ fn send_with(flags: libc::c_int, fd: impl AsFd, bytes: &[u8]) -> io::Result<usiz
     result(unsafe { call(libc::SYS_sendto, arguments) })
 }
 
-/// Writes to a socket from several buffers in order (`sendmsg(2)` with `MSG_NOSIGNAL`), as [`send`]. A few
-/// hundred bytes are put together first, which costs less than having the kernel go through several
-/// buffers.
+/// Writes to a socket from several buffers in order (`sendmsg(2)` with `MSG_NOSIGNAL`), as
+/// [`send`]. A few hundred bytes are put together first, which costs less than making the kernel go
+/// through several buffers.
 ///
 /// # Errors
 ///
@@ -190,7 +193,7 @@ fn join<'a>(
         }
         filled += buffer.len();
     }
-    // SAFETY: so many bytes were copied to the front.
+    // SAFETY: this many bytes were copied to the front.
     Some(unsafe { std::slice::from_raw_parts(together.as_ptr().cast::<u8>(), filled) })
 }
 
@@ -200,7 +203,7 @@ fn join<'a>(
 ///
 /// # Errors
 ///
-/// What `recvmsg(2)` says, `Interrupted` included.
+/// The errors of `recvmsg(2)`, `Interrupted` included.
 #[inline(always)]
 pub fn receive_vectored(
     fd: impl AsFd,
@@ -215,18 +218,20 @@ pub fn receive_vectored(
     // SAFETY: the message outlives the call, and so do its buffers, to which the kernel writes; an
     // `IoSliceMut` is an `iovec`, which `std` guarantees.
     let done = result(unsafe { call(libc::SYS_recvmsg, arguments) })?;
-    // The kernel repeats what was asked for.
+    // The kernel repeats the caller's flag.
     Ok((done, message.msg_flags & !libc::MSG_CMSG_CLOEXEC))
 }
 
-/// Whether the next byte of a stream socket is an urgent one (`SIOCATMARK`, `tcp(7)`). A read that comes to such a byte
-/// ends before it, whatever is behind it, and the next one leaves it out and goes on; `splice(2)` of TCP does not go on
-/// until something has been read. What has no urgent bytes is never at one.
+/// Whether the next byte of a stream socket is an urgent one (`SIOCATMARK`, `tcp(7)`). A read that
+/// comes to such a byte ends before it, whatever is behind it, and the next read leaves the byte
+/// out and goes on; `splice(2)` of TCP does not go on until something has been read. A descriptor
+/// without urgent bytes is never at one.
 #[must_use]
 pub fn is_at_mark(fd: impl AsFd) -> bool {
     const SIOCATMARK: libc::c_ulong = 0x8905;
     let mut is_there: libc::c_int = 0;
-    // SAFETY: the kernel writes one integer, which outlives the call; what has no marks refuses.
+    // SAFETY: the kernel writes one integer, which outlives the call; a descriptor without marks is
+    // refused.
     unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), SIOCATMARK as _, &raw mut is_there) };
     is_there != 0
 }
@@ -269,7 +274,8 @@ pub(super) fn write_with(pairs: u32, fd: impl AsFd, bytes: &[u8]) -> io::Result<
 ///
 /// # Safety
 ///
-/// The number must be one that takes these arguments, and what they point to as it is used.
+/// The number must be one that takes these arguments, and the memory that they point to must be
+/// valid for the call's use of it.
 #[inline(always)]
 pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
     // SAFETY: as the caller promises.
@@ -291,23 +297,24 @@ macro_rules! unwind {
     };
 }
 
-/// As [`call`], with so many pairs of entries for the return stack.
+/// As [`call`], with this many pairs of entries for the return stack.
 ///
 /// While return addresses are on the stack, a debugger or profiler could not find the caller by the
 /// unwind rules of this function, which count from the stack pointer in most functions and from the
-/// frame pointer in others. So the tables describe the few instructions between the first `call` and
-/// the `add` as a function of their own: its return address is the one that the first `call` pushed,
-/// and it has changed no register. A backtrace taken there shows this function twice.
+/// frame pointer in the rest. So the tables describe the few instructions between the first `call`
+/// and the `add` as a function of their own: its return address is the one that the first `call`
+/// pushed, and it has changed no register. A backtrace taken there shows this function twice.
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64"))]
 #[inline(always)]
 unsafe fn call_with(pairs: u32, number: libc::c_long, arguments: [usize; 6]) -> isize {
     let [one, two, three, four, five, six] = arguments;
     let answer: isize;
-    // SAFETY: the kernel's calling convention; what the arguments point to is the caller's promise.
-    // The calls after it enter nothing: each puts its return address, at which there is only a trap,
-    // on the processor's return stack and on ours, from which it is dropped. The answer is written
-    // before the number of pairs is read, so the two must not share a register even where the
-    // compiler knows that number and pairs are equal: `inout`, not `inlateout`.
+    // SAFETY: the kernel's calling convention; the caller promises that the memory behind the
+    // arguments is valid. The calls after it enter nothing: each puts its return address, at which
+    // there is only a trap, on the processor's return stack and on ours, from which it is dropped.
+    // The answer is written before the number of pairs is read, so the two must not share a
+    // register even where the compiler knows that number and pairs are equal: `inout`, not
+    // `inlateout`.
     unsafe {
         std::arch::asm!(
             "syscall",

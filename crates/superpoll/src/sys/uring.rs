@@ -398,8 +398,8 @@ impl Ring {
         self.ask(calls, 0, Some(Duration::ZERO))?.put()
     }
 
-    /// Notes that the kernel dropped completions (`EBADR`). The kernel reports that once and does
-    /// not say of which polls and operations, and this ring will never report them.
+    /// Notes that the kernel dropped completions (`EBADR`). The kernel reports that once, without
+    /// naming the polls and operations, and this ring will never report their completions.
     #[cold]
     pub fn lose(&mut self) {
         self.has_lost = true;

@@ -1,7 +1,7 @@
 //! One registration.
 //!
-//! What the caller wants stands beside what the kernel was told, and a few flags say where it is on its way from one to
-//! the other.
+//! A slot keeps the caller's wish next to the kernel's last known watch, and a few flags for the
+//! steps from one to the other.
 
 use std::os::fd::RawFd;
 
@@ -31,7 +31,8 @@ pub struct Slot {
     pub(crate) account: Account,
     pub(super) fd: RawFd,
     pub(super) generation: u32,
-    /// Where the back-end keeps it; its own affair. Links vacant slots.
+    /// Where the back-end keeps the descriptor; only the back-end uses it. In a vacant slot, the
+    /// link to the next one.
     pub(super) place: u32,
     /// The last wait that served it, among those that could not serve all.
     pub(crate) served: u32,
@@ -74,13 +75,13 @@ impl Slot {
         self.fd
     }
 
-    /// Whether the registration exists; a slot whose registration ended but whose removal is
-    /// still to be told is not live.
+    /// Whether the registration exists; a slot is not live if its registration ended and only the
+    /// removal is still to reach the kernel.
     pub fn is_live(&self) -> bool {
         self.is(LIVE)
     }
 
-    /// What the caller wants. Empty interest for a registration that ended.
+    /// The watch that the caller wants. Empty interest for a registration that ended.
     pub fn watch(&self) -> Watch {
         self.watch
     }
@@ -96,7 +97,7 @@ impl Slot {
         self.watch.interest
     }
 
-    /// Interest and mode the kernel was last told, if it knows the descriptor.
+    /// Interest and mode that were last applied in the kernel, if the kernel knows the descriptor.
     pub fn told(&self) -> Option<(Interest, Mode)> {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
     }
@@ -112,14 +113,14 @@ impl Slot {
         self.put(EARLIER, on);
     }
 
-    /// Whether the kernel was last told this mode.
+    /// Whether this mode was last applied in the kernel.
     pub(crate) fn has_mode(&self, mode: Mode) -> bool {
         self.told_mode == mode
     }
 
-    /// Notes whether the kernel reports exactly what the caller wants, in a mode that needs no
-    /// upkeep, and nobody else watches: then an event needs no second look. To be called after each
-    /// change of what goes into it.
+    /// Notes whether the kernel reports exactly the caller's wish, in a mode that needs no upkeep,
+    /// and nothing else watches the descriptor: then an event needs no second look. Must be called
+    /// after each change of one of these inputs.
     #[inline]
     pub(super) fn judge(&mut self) {
         let plain = self.told_interest == self.watch.interest
@@ -132,7 +133,8 @@ impl Slot {
         self.put(PLAIN, plain);
     }
 
-    /// Notes what the kernel was told; `None` if it no longer knows the descriptor.
+    /// Notes the watch that was applied in the kernel; `None` if the kernel no longer knows the
+    /// descriptor.
     pub fn set_told(&mut self, told: Option<(Interest, Mode)>) {
         self.put(TOLD, told.is_some());
         self.put(RENAMED, false);
@@ -143,24 +145,25 @@ impl Slot {
         self.judge();
     }
 
-    /// Whether the kernel was told under the key of a registration that has ended: a new one took
-    /// its descriptor number over.
+    /// Whether the kernel watches it under the key of a registration that has ended: a new
+    /// registration took its descriptor number over.
     pub fn is_renamed(&self) -> bool {
         self.is(RENAMED)
     }
 
-    /// Whether a babysitter watches it, as the kernel was last told to.
+    /// Whether a babysitter watches it, with the watch that was last applied.
     pub(crate) fn is_away(&self) -> bool {
         self.is(AWAY)
     }
 
-    /// A babysitter was told what is wanted, and the poller's own set knows the descriptor no more.
+    /// Notes that a babysitter has the present watch, and that the poller's own set no longer knows
+    /// the descriptor.
     pub(crate) fn leave(&mut self) {
         self.put(AWAY, true);
         (self.told_interest, self.told_mode) = (self.watch.interest, self.watch.mode);
     }
 
-    /// The babysitter does not watch it any more, or will not.
+    /// Notes that the babysitter does not watch it any more, or will not.
     pub(crate) fn come_back(&mut self) {
         self.put(AWAY, false);
         if !self.is(TOLD) {
@@ -168,7 +171,7 @@ impl Slot {
         }
     }
 
-    /// Whether what is away is watched there as the caller wants it, under the key that it still has.
+    /// Whether the babysitter watches it as the caller wants, under the key that it still has.
     pub(crate) fn is_left_as_wanted(&self) -> bool {
         !self.is(RENAMED)
             && !self.watch.interest.is_empty()
@@ -176,24 +179,24 @@ impl Slot {
             && (self.told_mode == self.watch.mode || self.watch.mode == Mode::Auto)
     }
 
-    /// Whether the kernel may have to be told about it before the next wait.
+    /// Whether a change of it may have to reach the kernel before the next wait.
     pub(crate) fn is_changed(&self) -> bool {
         self.is(CHANGED)
     }
 
-    /// Whether it is on its way to somewhere: to be told, to be delivered, or gone already.
+    /// Whether the slot is in some list, for a change or an event, or its registration has ended.
     pub(crate) fn is_in_motion(&self) -> bool {
         self.flags & (CHANGED | CLOSED | ALWAYS | RENAMED | QUEUED | AWAY) != 0
     }
 
-    /// Whether the descriptor was closed by its owner right after it was detached: the kernel
-    /// forgets it by itself, and its number may already belong to another file.
+    /// Whether its owner closed the descriptor right after it was detached: the kernel forgets it
+    /// by itself, and its number may already belong to another file.
     pub fn is_closed(&self) -> bool {
         self.is(CLOSED)
     }
 
-    /// Whether a change must reach the kernel now, because an event that nobody wants was
-    /// reported; set by the back-end that saw it.
+    /// Whether a change must reach the kernel now, because an unwanted event was reported; the
+    /// back-end that saw the event sets this.
     pub fn is_pressing(&self) -> bool {
         self.is(PRESSING)
     }
@@ -202,7 +205,7 @@ impl Slot {
         self.put(PRESSING, on);
     }
 
-    /// Whether it is in the backlog for what was found of it, and not told again since.
+    /// Whether it is in the backlog for an event, and its watch was not applied again since.
     pub(crate) fn is_queued(&self) -> bool {
         self.is(QUEUED)
     }

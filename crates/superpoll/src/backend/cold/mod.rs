@@ -1,11 +1,12 @@
-//! The cold set: where the adaptive back-end watches what is idle.
+//! The cold set: where the adaptive back-end watches idle descriptors.
 //!
-//! [`Cold`] is what the adaptive back-end asks of it. By default that is the poller's own epoll set (`nested`). The
-//! other topologies put a babysitter behind it, who watches descriptors on which nothing has happened for a while: in
-//! a second thread (`thread`), which is told their numbers, or in another process (`process`), which is given the open
-//! files. What these two have in common is in `babysat`; when a descriptor leaves, and how hard that is made for one
-//! that keeps coming back, in `stays`, and what it leaves with, in `states`, which make no system calls; what can be
-//! chosen, in `tuning`.
+//! [`Cold`] is the interface that the adaptive back-end needs. By default that is the poller's own
+//! epoll set (`nested`). The other topologies put a babysitter behind it that watches descriptors
+//! on which nothing has happened for a while: in a second thread (`thread`), which receives their
+//! numbers, or in another process (`process`), which receives the open files. The code that these
+//! two share is in `babysat`. `stays` decides when a descriptor leaves, and how much harder that
+//! becomes for one that keeps coming back; `states` holds the state with which it leaves; neither
+//! makes system calls. The options are in `tuning`.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -27,7 +28,7 @@ pub(crate) use process::process;
 pub(crate) use thread::thread;
 pub use tuning::{Profile, Rule, Topology, Tuning};
 
-/// A cold set. What it is asked to do with a slot it notes there, as the epoll back-end does.
+/// A cold set. It notes each applied request in the slot, as the epoll back-end does.
 pub trait Cold: Send {
     /// Keeps a descriptor without reporting it.
     fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced>;
@@ -36,7 +37,7 @@ pub trait Cold: Send {
     fn tell(&mut self, cx: &mut Context<'_>, index: u32, watch: (Interest, Mode))
     -> Result<Synced>;
 
-    /// Forgets a descriptor. That it knows none of this name is no failure.
+    /// Forgets a descriptor. It is no failure if the set knows none of this number.
     fn forget(&mut self, cx: &mut Context<'_>, index: u32);
 
     /// As [`Backend::sync`](crate::backend::Backend::sync).
@@ -50,8 +51,8 @@ pub trait Cold: Send {
         alone: bool,
     ) -> Question<'a>;
 
-    /// Reports what was answered. `on_active` is called with the table index of each descriptor that somebody wants
-    /// to hear of; returns how many there were.
+    /// Reports the events of the call's answer. Calls `on_active` with the table index of each
+    /// descriptor whose event is wanted; returns how many there were.
     fn report(
         &mut self,
         cx: &mut Context<'_>,
@@ -66,7 +67,7 @@ pub trait Cold: Send {
     /// Whether nothing in the poller's own set may stir.
     fn is_idle(&self) -> bool;
 
-    /// What is readable when it has something to report.
+    /// A descriptor that is readable when the set has something to report.
     fn as_fd(&self) -> BorrowedFd<'_>;
 
     /// As [`Backend::attach_waker`](crate::backend::Backend::attach_waker).
@@ -78,7 +79,7 @@ pub trait Cold: Send {
     /// As [`Backend::nest`](crate::backend::Backend::nest).
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>>;
 
-    /// The heap it uses.
+    /// The heap that the set uses.
     fn memory(&self) -> Memory;
 
     /// How many descriptors are with the babysitter.
@@ -86,19 +87,19 @@ pub trait Cold: Send {
         0
     }
 
-    /// Until when a wait may block that is to block until then.
+    /// The end of a wait that may block until this deadline, or an earlier one if the set needs it.
     #[inline]
     fn until(&self, deadline: Deadline) -> Deadline {
         deadline
     }
 
-    /// A wait begins.
+    /// Notes that a wait begins.
     #[inline]
     fn begin(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// A wait has reported what it found.
+    /// Notes that a wait has reported its events.
     #[inline]
     fn rest(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
@@ -129,7 +130,7 @@ pub trait Cold: Send {
         let _ = (key, state);
     }
 
-    /// A registration has ended, and what it was to be left with goes.
+    /// Drops the state of a registration that has ended.
     fn forget_state(&mut self, index: u32) {
         let _ = index;
     }

@@ -1,9 +1,10 @@
-//! What registrations are to be left with: a state each, which goes to the babysitter together with the descriptor.
+//! The states of registrations: each goes to the babysitter together with its descriptor.
 //!
-//! A babysitter that has no room returns what it was given, and what is returned is to leave again one day, with its
-//! state. So a state that was sent is kept until the babysitter has answered a question that was asked after it: what
-//! is said on a line comes in order, and by then it has returned what it could not take. A connection that is away
-//! for good costs nothing here.
+//! A babysitter that has no room returns the descriptors that it was given, and a returned
+//! descriptor must leave again one day, with its state. So a state that was sent is kept until the
+//! babysitter has answered a question that was asked after it. Messages on a line arrive in order,
+//! so by then the babysitter has returned every descriptor that it could not take. A connection
+//! that is away for good costs nothing here.
 
 use std::collections::HashMap;
 
@@ -14,11 +15,13 @@ const KEPT: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct States {
     here: HashMap<u32, Box<[u8]>>,
-    /// What has left, and the number of the question whose answer says that it was taken.
+    /// The states that have left, each with the number of the question whose answer confirms that
+    /// it was taken.
     sent: HashMap<u32, (u64, Box<[u8]>)>,
 }
 
-/// Gives back what a crowd has needed that has left: idle descriptors are to cost little.
+/// Frees the memory that a crowd needed which has left, because idle descriptors should cost
+/// little.
 fn keep_short<T>(map: &mut HashMap<u32, T>) {
     if map.capacity() > KEPT && map.len() < map.capacity() / 4 {
         map.shrink_to(2 * map.len());
@@ -35,41 +38,44 @@ fn remove<T>(map: &mut HashMap<u32, T>, index: u32) -> Option<T> {
 }
 
 impl States {
-    /// What one is to leave with next.
+    /// Sets the state with which a registration leaves next.
     pub fn set(&mut self, index: u32, state: &[u8]) {
         self.here.insert(index, state.into());
     }
 
-    /// The same, to be looked at.
+    /// Returns that state, without removing it.
     pub fn get(&self, index: u32) -> Option<&[u8]> {
         self.here.get(&index).map(|state| &state[..])
     }
 
-    /// It has left with what it has, if it has a state: true then. Question `next` is the first that comes after it.
+    /// Notes that a registration has left, with its state if it has one; returns true in that case.
+    /// Question `next` is the first that comes after it.
     pub fn leave(&mut self, index: u32, next: u64) -> bool {
         let state = remove(&mut self.here, index);
         state.map(|state| self.sent.insert(index, (next, state))).is_some()
     }
 
-    /// It has been returned, and has its state again, unless it was given another one meanwhile.
+    /// Notes that a registration was returned. It has its state again, unless it was given another
+    /// one meanwhile.
     pub fn take_back(&mut self, index: u32) {
         if let Some((_, state)) = remove(&mut self.sent, index) {
             self.here.entry(index).or_insert(state);
         }
     }
 
-    /// It was taken, or is called back: what it has left with is of no use any more.
+    /// Notes that a registration was taken, or is called back: the state with which it left is of
+    /// no use any more.
     pub fn forget_sent(&mut self, index: u32) {
         remove(&mut self.sent, index);
     }
 
-    /// It has ended.
+    /// Notes that a registration has ended.
     pub fn forget(&mut self, index: u32) {
         remove(&mut self.here, index);
         remove(&mut self.sent, index);
     }
 
-    /// A question is answered: what was sent before it was taken.
+    /// Notes that a question is answered: the states that were sent before it were taken.
     pub fn confirm(&mut self, question: u64) {
         if !self.sent.is_empty() {
             self.sent.retain(|_, &mut (next, _)| next > question);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use superpoll_sit::Line;
 
-/// Who watches the descriptors on which nothing happens.
+/// The place where descriptors are watched on which nothing happens.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub enum Topology {
@@ -22,25 +22,29 @@ pub enum Topology {
 /// When descriptors leave for the babysitter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tuning {
-    /// Without an event for so long, a descriptor leaves. Zero: after the first wait that does not report it.
+    /// A descriptor leaves after this long without an event. Zero: after the first wait that does
+    /// not report it.
     pub idle: Duration,
-    /// Fewer than this wait for others to leave with them, for at most a quarter of `idle`. A message takes 253.
+    /// A group smaller than this waits for more descriptors to leave with it, for at most a quarter
+    /// of `idle`. A message takes 253.
     pub batch: usize,
-    /// What it is to be learnt from.
+    /// The rule that learns from descriptors that come back.
     pub rule: Rule,
-    /// Only those leave that were given a state ([`Poller::leave_state`](crate::Poller::leave_state)): for a process,
-    /// where a successor can do nothing with the others.
+    /// Only registrations leave that were given a state
+    /// ([`Poller::leave_state`](crate::Poller::leave_state)): for a process, where a successor can
+    /// do nothing with the rest.
     pub stated_only: bool,
 }
 
 /// How hard it is to get out of the poller's own epoll set.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Rule {
-    /// Each time that a descriptor comes back before it has been away for `within` times as long as it had to be idle
-    /// for, it has to be idle for twice as long the next time, up to `doublings` times; and for half as long again each
-    /// time that it stays away.
+    /// Each time that a descriptor comes back too soon, it needs to be idle for twice as long the
+    /// next time, up to `doublings` times. Too soon means: before it has been away for `within`
+    /// times as long as it was required to be idle. Each time that it stays away longer, the
+    /// required idle time is halved again.
     Regret {
-        /// How long a stay has to be, in idle times, to have been right.
+        /// How long a stay must be, in idle times, to have been right.
         within: u32,
         /// The most doublings; 16 are more than enough.
         doublings: u8,
@@ -57,14 +61,16 @@ pub enum Rule {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Profile {
-    /// Most connections are silent most of the time: they leave soon, and who comes back too soon waits longer.
+    /// Most connections are silent most of the time: they leave soon, and those that come back too
+    /// soon wait longer.
     Chat,
-    /// Most connections are at work: only who has been silent for long leaves, and only while the set is quiet.
+    /// Most connections are at work: only those that have been silent for long leave, and only
+    /// while the set is quiet.
     Media,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Profile; 2] = [Profile::Chat, Profile::Media];
 
     /// Its name, as users write it.
@@ -110,7 +116,7 @@ impl From<Profile> for Tuning {
 }
 
 impl Default for Tuning {
-    /// That of [`Profile::Chat`].
+    /// The tuning of [`Profile::Chat`].
     fn default() -> Tuning {
         Profile::Chat.into()
     }

@@ -1,7 +1,8 @@
-//! What polls say, and what is reported of it.
+//! The completions of polls, and the events that are reported from them.
 //!
-//! A completion is noted when it is fetched. When all are there, those of one descriptor are united, one `poll` asks
-//! for the state of those that may be over, and the rest is reported and armed again as its mode demands.
+//! A completion is noted when it is fetched. When all completions are there, those of one
+//! descriptor are united, one `poll` asks for the state of descriptors whose readiness may be over,
+//! and the rest is reported and armed again as its mode demands.
 
 use std::io;
 
@@ -26,7 +27,7 @@ pub(super) struct Found {
 }
 
 impl Uring {
-    /// Notes what the completion of a poll says, of its removal or of an operation.
+    /// Notes the completion of a poll, of a poll's removal or of an operation.
     #[inline]
     pub(super) fn collect_poll(
         &mut self,
@@ -46,7 +47,7 @@ impl Uring {
         }
         if index == WAKER {
             if !completion.armed {
-                // What the ring does not take now is left to the next wait.
+                // If the ring does not take the poll now, that is left to the next wait.
                 let _ = self.arm_waker(cx);
             }
             return;
@@ -54,7 +55,7 @@ impl Uring {
         let slot = cx.table.slot(index);
         // The place of a vacant slot is something else.
         if slot.fd() < 0 || slot.place() != Some(arming as usize) {
-            // The last word of a poll that was removed is no event.
+            // The last completion of a poll that was removed is no event.
             cx.stats.stale += u64::from(completion.answer >= 0);
             return;
         }
@@ -65,7 +66,7 @@ impl Uring {
             match -completion.answer {
                 libc::EBADF => self.refuse(cx, index),
                 error if passes(error) => self.again.push(index),
-                // A file that is never what was asked for, and has nothing to wait for.
+                // A file that never has the requested readiness, and has nothing to wait for.
                 libc::EINVAL if !self.can_wait(cx, index) => {}
                 error => {
                     cx.table.slot_mut(index).set_told(None);
@@ -75,16 +76,17 @@ impl Uring {
             return;
         }
         let readiness = Readiness::from_poll_bits(completion.answer as i16);
-        // One that should have stayed found no room, or is always ready, which is told once.
+        // A poll that should have stayed found no room, or is always ready, which is reported once.
         if !completion.armed && stays(cx.table.slot(index).watch().mode) && self.can_wait(cx, index)
         {
             self.again.push(index);
         }
         let slot = cx.table.slot_mut(index);
         let interest = slot.interest();
-        // An arrival tells of itself, not of the other direction.
+        // An arrival reports itself, not the other direction.
         let whole = !interest.contains(Interest::READABLE | Interest::WRITABLE);
-        // Who takes either trigger finds out by reading, which costs no more than asking.
+        // A caller that accepts either trigger finds out by reading, which costs no more than
+        // asking.
         let trusting = slot.watch().mode == Mode::Auto;
         let is_of_this_round = !slot.is_of_earlier_round();
         let now = trusting || self.doubted.is_none_or(|last| arming > last && is_of_this_round);
@@ -103,7 +105,7 @@ impl Uring {
         cx.invalid(cx.table.key(index));
     }
 
-    /// Reports what was found. Returns how many somebody wants to hear of.
+    /// Reports the events that were found. Returns how many of them are wanted.
     #[inline]
     pub(super) fn deliver(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
         if std::mem::take(&mut self.repeated) {
@@ -131,8 +133,8 @@ impl Uring {
             let slot = cx.table.slot_mut(index);
             let goes_on = stays(slot.watch().mode);
             if !goes_on && readiness.masked(slot.interest()).is_empty() {
-                // It was ready before this wait, or it is not what was asked for. A poll that stays says
-                // that only once.
+                // It was ready before this wait, or it is not the requested readiness. A poll that
+                // stays reports that only once.
                 if sure || !readiness.is_empty() {
                     slot.account_mut().events = HALF_CLOSED;
                 }
@@ -158,13 +160,14 @@ impl Uring {
         Ok(active)
     }
 
-    /// Leaves what was found to the next wait, which may find some of it again, or over.
+    /// Leaves the events that were found to the next wait, which may find some of them again, or
+    /// over.
     pub(super) fn keep_found(&mut self) {
         self.repeated = true;
         self.found.iter_mut().for_each(|found| found.sure = false);
     }
 
-    /// Asks what those are ready for of which that is not sure.
+    /// Asks the kernel for the readiness of those descriptors whose readiness is not certain.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.probe.clear();
         for found in self.found.iter().filter(|found| !found.sure) {

@@ -1,4 +1,4 @@
-//! One operation, and what the kernel is told of it.
+//! One operation, and the entries that the kernel receives for it.
 
 use std::os::fd::RawFd;
 
@@ -9,23 +9,23 @@ use super::address::Room;
 use crate::operation::Operation;
 use crate::sys::buffers::GROUP;
 
-/// As much as one call moves at most (`MAX_RW_COUNT` of the kernel).
+/// The most bytes that one call moves (`MAX_RW_COUNT` of the kernel).
 const MOST: usize = 0x7fff_f000;
 
-/// What is known of the end of a stream that is received from again and again.
+/// The known state of the end of a stream that a receive reads again and again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It will be told, as far as is known.
+    /// The kernel will report it, as far as is known.
     Ahead,
-    /// It may have come and is to be looked for.
+    /// It may have come, and must be checked.
     Doubted,
-    /// It has. What is left is received bit by bit.
+    /// It has come. The remaining bytes are received bit by bit.
     There,
 }
 
 /// An operation under way, or about to be.
 pub struct Entry {
-    /// Whose it is; nobody's after the registration has ended.
+    /// The registration's index; `None` after the registration has ended.
     pub owner: Option<u32>,
     /// The entries of the same registration before and after this one.
     pub before: u32,
@@ -35,12 +35,12 @@ pub struct Entry {
     pub operation: Operation,
     /// In memory of its own, whose place is fixed.
     pub room: Vec<Room>,
-    /// So many completions are to come that are the last of their part.
+    /// How many completions are to come that are the last of their part.
     pub due: u8,
     pub cancelled: bool,
-    /// Of a receive that goes on by itself: where it is with the end of the stream.
+    /// For a receive that goes on by itself: its progress with the end of the stream.
     pub end: End,
-    /// What the first part of a linked pair was answered.
+    /// The kernel's answer to the first part of a linked pair.
     pub first: Option<i32>,
 }
 
@@ -58,7 +58,7 @@ pub fn opcodes(operation: &Operation) -> &'static [u8] {
 }
 
 impl Entry {
-    /// One that the kernel has not been told of, before another one of the same registration.
+    /// An entry that the kernel has not received, before another one of the same registration.
     pub fn new(owner: u32, after: u32, fd: RawFd, operation: Operation, token: u64) -> Entry {
         let room = match &operation {
             Operation::Accept => vec![Room::empty()],
@@ -85,7 +85,7 @@ impl Entry {
         self.fd
     }
 
-    /// How many bytes are to be sent.
+    /// The number of bytes to send.
     pub fn length(&self) -> usize {
         match &self.operation {
             Operation::Send { bytes, from }
@@ -96,7 +96,8 @@ impl Entry {
         }
     }
 
-    /// What the kernel is told: one entry, or a pair of which the second is begun when the first is done to the end.
+    /// The submissions for the kernel: one entry, or a pair in which the second begins when the
+    /// first is done to the end.
     pub fn submissions(&mut self) -> (squeue::Entry, Option<squeue::Entry>) {
         let fd = types::Fd(self.fd);
         let new = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -137,7 +138,7 @@ impl Entry {
             Operation::SendAllAndShutdown { bytes, from } => {
                 let first = send(bytes, *from, libc::MSG_WAITALL);
                 if long {
-                    // What one call cannot send is not all.
+                    // More bytes than one call can send, so they are not all.
                     return (first, None);
                 }
                 let second = opcode::Shutdown::new(fd, libc::SHUT_WR).build();

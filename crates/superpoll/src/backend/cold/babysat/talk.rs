@@ -1,4 +1,4 @@
-//! What is said to a babysitter, and what becomes of what it says.
+//! Messages to a babysitter, and the handling of its answers.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -27,8 +27,8 @@ fn is_full(error: &io::Error) -> bool {
         || is_number(error, libc::ENOMEM)
 }
 
-/// Whether it may be due to one of the descriptors: closed, of a kind that may not be sent, or with too long a state for
-/// this system's sockets.
+/// Whether the error may be due to one of the descriptors: closed, of a kind that may not be sent,
+/// or with too long a state for this system's sockets.
 fn is_about_some(error: &io::Error) -> bool {
     let numbers = [libc::EBADF, libc::EINVAL, libc::EMSGSIZE];
     numbers.into_iter().any(|number| is_number(error, number))
@@ -43,7 +43,7 @@ pub(super) fn late() -> io::Error {
 }
 
 impl<S: Sitter> Babysat<S> {
-    /// Gives some of these away in one packet, and returns how many are done with.
+    /// Gives some of these away in one packet, and returns how many are finished.
     pub(super) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -81,7 +81,7 @@ impl<S: Sitter> Babysat<S> {
                     return Some(1);
                 }
                 [] | [_] => self.lose(cx, error),
-                // Whom it is about is found by halves.
+                // Halves the packet until it finds the descriptor that the error is about.
                 _ => return self.send(cx, &all[..count / 2], until),
             },
             Err(error) => self.lose(cx, error),
@@ -89,7 +89,7 @@ impl<S: Sitter> Babysat<S> {
         None
     }
 
-    /// Whether it is this one that cannot be sent, and not that the line can be of no use.
+    /// Whether this descriptor cannot be sent, as opposed to a line that can be of no use.
     fn is_to_blame(&self, cx: &mut Context<'_>, index: u32, error: &io::Error) -> bool {
         // Closed behind our back, which a set of the poller's own would not even have noticed.
         !is_number(error, libc::EBADF)
@@ -136,7 +136,7 @@ impl<S: Sitter> Babysat<S> {
         outcome
     }
 
-    /// The babysitter has it: the poller's own set forgets it.
+    /// Notes that the babysitter has it: the poller's own set forgets it.
     pub(super) fn gone(&mut self, cx: &mut Context<'_>, index: u32) {
         if self.epoll.release(cx, index).is_err() {
             // It was closed behind our back, and the number may mean another file.
@@ -151,7 +151,8 @@ impl<S: Sitter> Babysat<S> {
         cx.stats.moves_away += 1;
     }
 
-    /// Tells the babysitter which stays are over. False if that has to wait, or nobody is there any more.
+    /// Tells the babysitter which stays are over. Returns false if the message must wait, or if no
+    /// babysitter is left.
     pub(super) fn tell_over(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> bool {
         while !self.over.is_empty() {
             let Some(line) = &self.line else {
@@ -184,7 +185,7 @@ impl<S: Sitter> Babysat<S> {
         true
     }
 
-    /// Takes what is on the line, at most so many packets. Returns how many times there was something.
+    /// Takes the packets on the line, at most this many. Returns how many packets there were.
     pub(super) fn listen_to_all(&mut self, cx: &mut Context<'_>, most: usize) -> usize {
         for heard in 0..most {
             match self.listen(cx) {
@@ -241,12 +242,12 @@ impl<S: Sitter> Babysat<S> {
                 Ok(Some(number))
             }
             Notice::Refused(why) => Err(io::Error::other(why.to_owned())),
-            // For a server as a whole.
+            // A message for the server as a whole.
             _ => Ok(None),
         }
     }
 
-    /// The babysitter does not watch it any more.
+    /// Takes a descriptor back that the babysitter does not watch any more.
     fn come_back(&mut self, cx: &mut Context<'_>, key: u64, is_returned: bool) {
         let index = key as u32;
         if index >= cx.table.slots()
@@ -270,31 +271,33 @@ impl<S: Sitter> Babysat<S> {
         }
     }
 
-    /// Watches in the poller's own set what was away.
+    /// Watches a descriptor that was away in the poller's own set.
     fn take_in(&mut self, cx: &mut Context<'_>, index: u32) {
         self.away -= 1;
         let slot = cx.table.slot_mut(index);
         slot.come_back();
-        // Of what has changed, or ended, the poller will tell.
+        // The poller will apply the changes of one that has changed or ended.
         if !slot.is_live() || slot.is_changed() {
             return;
         }
         let watch = slot.watch();
         let told = self.epoll.tell(cx, index, (watch.interest, watch.mode));
         if !matches!(told, Ok(Synced::Told)) {
-            // Told again, and refused if it must be, with the next wait.
+            // The next wait applies the watch again, and refuses the registration if it must.
             cx.table.mark(index);
         }
         self.settle_in(cx, index);
     }
 
-    /// The line is of no use any more: everything comes back.
+    /// Gives the line up: everything comes back.
     pub(super) fn lose(&mut self, cx: &mut Context<'_>, why: io::Error) {
         self.epoll.forget_line(cx);
         if let Some(line) = self.line.take() {
-            // Nothing of it may be handed to another server, whatever the line has room for and becomes of this process.
+            // The babysitter must not hand any of it to another server, whatever room the line has
+            // and however this process ends.
             line.revoke();
-            // One that lives is to let go of what it has: all of that is watched here again.
+            // A babysitter that is alive must let go of its descriptors: all of them are watched
+            // here again.
             Request::Bye.encode_into(&mut self.packet);
             cx.stats.calls.sendmsg += 1;
             let _ = line.send(&self.packet, &[]);
@@ -311,7 +314,7 @@ impl<S: Sitter> Babysat<S> {
         self.stop();
     }
 
-    /// There is no babysitter from here on.
+    /// Notes that there is no babysitter from here on.
     pub(super) fn stop(&mut self) {
         (self.due, self.hand) = (None, 0);
         self.over = Vec::new();
@@ -321,7 +324,7 @@ impl<S: Sitter> Babysat<S> {
         (self.packet, self.room) = (Vec::new(), Vec::new());
     }
 
-    /// Asks a question, of which the answer has the same number.
+    /// Asks a question; its answer has the same number.
     fn ask(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> io::Result<()> {
         let Some(line) = &self.line else { return Err(ended()) };
         let number = self.questions + 1;
@@ -356,7 +359,7 @@ impl<S: Sitter> Babysat<S> {
                     self.may_hold = false;
                     return Ok(());
                 }
-                // Whoever talks of other things for so long does not answer.
+                // A babysitter that talks of other things for this long does not answer.
                 Ok(_) if Instant::now() >= until => return Err(late()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -1,18 +1,18 @@
-//! A descriptor's stay in the array: how it begins, what its events earn, what a look decides, and how it
-//! ends.
+//! A descriptor's stay in the array: how it begins, how much its events earn, how the clock hand
+//! decides, and how it ends.
 
 use super::*;
 
 #[test]
 fn a_stay_begins_where_a_short_lull_has_interrupted_it() {
-    // Trough, events and whether epoll keeps it; events after, and what is recorded.
+    // Trough, events and whether epoll keeps it; events after, and the recorded lull.
     let table = [
         (0.0, 5, true, 5, NONE),
         (0.0, 5, false, SETTLED | 5, NONE),
         (0.0, SETTLED | 5, true, 5, NONE),
         (-100.0, 5, true, 5, LULL),
         (-100.0, SETTLED | 5, false, SETTLED | 5, LULL_SETTLED),
-        // Twice what a settled one costs to move.
+        // Twice the cost of moving a settled one.
         (-2300.0, 5, true, 5, LULL),
         (-2301.0, 5, true, 0, LULL),
         (-2301.0, 5, false, SETTLED, LULL),
@@ -31,8 +31,8 @@ fn a_stay_begins_where_a_short_lull_has_interrupted_it() {
 
 #[test]
 fn an_event_in_the_array_is_reckoned_like_this() {
-    // After so many passes of 28: credit, reach, trough and events before, and after an event that
-    // saves 211; what is recorded.
+    // After this many passes of 28: credit, reach, trough and events before, and after an event
+    // that saves 211; the recorded burst and lull.
     type Row = (u32, [f32; 3], u16, [f32; 3], u16, [bool; 4]);
     let table: [Row; 13] = [
         (0, [0.0, 0.0, 0.0], 0, [0.0, 211.0, 0.0], 1, NONE),
@@ -69,13 +69,13 @@ fn an_event_in_the_array_is_reckoned_like_this() {
 
 #[test]
 fn a_look_decides_like_this() {
-    // After so many passes of 28: credit, reach, trough and events before; the verdict, reach,
-    // trough and events after, and what is recorded.
+    // After this many passes of 28: credit, reach, trough and events before; the verdict, reach,
+    // trough and events after, and the recorded burst and lull.
     type Row = (u32, [f32; 3], u16, Verdict, [f32; 2], u16, [bool; 4]);
     let (stay, demote, settle) = (Verdict::Stay, Verdict::Demote, Verdict::Settle);
     let table: [Row; 14] = [
         (0, [0.0, 0.0, 0.0], 0, stay, [0.0, 0.0], 0, NONE),
-        // The patience: 310, and 575 with what is settled.
+        // The patience: 310, and 575 for settled descriptors.
         (1, [-281.0, 0.0, 0.0], 0, stay, [0.0, 0.0], 0, NONE),
         (1, [-282.0, 0.0, 0.0], 0, demote, [0.0, -310.0], 0, NONE),
         (1, [-282.0, 0.0, -400.0], 0, demote, [0.0, -400.0], 0, NONE),
@@ -125,7 +125,7 @@ fn patience_ends_when_scans_have_cost_half_of_the_moves() {
     stage.pass(1);
     assert_eq!(stage.review(), Verdict::Demote);
     assert_eq!(stage.account.trough, -336.0);
-    // An event in between earns patience back, as much as it saves.
+    // An event in between earns patience back, as much as its saving.
     stage.hot_event();
     assert_eq!(stage.account.credit, -125.0);
     stage.pass(6);
@@ -150,7 +150,7 @@ fn a_stay_is_settled_when_parking_has_cost_as_much() {
     assert_eq!(stage.review(), Verdict::Settle);
     stage.account.parked = false;
     assert_eq!(stage.review(), Verdict::Stay);
-    // The way back is dearer now: half of 840 + 310.
+    // The way back is more expensive now: half of 840 + 310.
     stage.pass(20);
     assert_eq!(stage.review(), Verdict::Stay);
     stage.pass(1);
@@ -194,11 +194,11 @@ fn a_move_back_closes_the_account_of_a_stay() {
         assert_eq!(rises != 0.0, burst, "{row:?}");
         let stayed = f32::from(events & !SETTLED);
         let even = 1260.0 / 65.0;
-        // Longer than half of what is even, or not.
+        // Longer than half of the even point, or not.
         let first = if stayed < even / 2.0 { stayed } else { 1.5 * even };
         assert_eq!(settles, first + 3.0 * stayed, "{row:?}");
     }
-    // Nobody's lull ends with a hand-over.
+    // No lull ends with a hand-over.
     let mut stage = Stage::with(Account { trough: -60.0, ..account(0.0, 0.0) });
     let view = stage.view();
     stage.policy.moved_to_cold(&mut stage.account, true, &view);
