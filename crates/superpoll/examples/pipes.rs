@@ -1,5 +1,5 @@
-//! A thousand pipes of which fifty are busy: where the adaptive back-end puts them, and what a
-//! round costs in system calls.
+//! A thousand pipes, fifty of them busy: where the adaptive back-end puts them, and the system
+//! calls of a round.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,4 @@
-//! What watching costs on this machine, in nanoseconds.
+//! The cost of watching on this machine, in nanoseconds.
 //!
 //! The numbers differ by kernel, processor, mitigation and kind of descriptor by more than the
 //! margins that placement works with, so none is built in: they are measured once per process
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// What one descriptor of a kind costs, in nanoseconds.
+/// The costs of one descriptor of a kind, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct KindCosts {
@@ -64,12 +64,12 @@ pub struct KindCosts {
     /// The second look, in the next wait, at a level-triggered descriptor that was reported and
     /// is not ready any more.
     pub recheck: f32,
-    /// What the writer pays to wake a descriptor that epoll watches.
+    /// The writer's cost to wake a descriptor that epoll watches.
     pub wake: f32,
     /// The same if the descriptor is on epoll's ready list already, as a level-triggered one is
     /// that was reported in the last wait.
     pub queued_wake: f32,
-    /// What the writer still pays if epoll knows the descriptor but is not interested.
+    /// The writer's remaining cost if epoll knows the descriptor but is not interested.
     pub parked_wake: f32,
     /// `EPOLL_CTL_ADD`.
     pub add: f32,
@@ -79,7 +79,7 @@ pub struct KindCosts {
     pub delete: f32,
 }
 
-/// What watching costs here, by kind of descriptor and per call.
+/// The costs of watching here, by kind of descriptor and per call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Costs {
@@ -176,7 +176,7 @@ impl Costs {
 pub struct BreakEven {
     /// Counting only the time of the loop itself.
     pub own: f32,
-    /// Counting also what the writers pay to wake a descriptor that epoll watches.
+    /// Counting also the writers' cost to wake a descriptor that epoll watches.
     pub with_writers: f32,
 }
 

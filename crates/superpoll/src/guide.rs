@@ -1,4 +1,4 @@
-//! The guide: what the types do not say by themselves.
+//! The guide: the facts that the types do not show by themselves.
 
 pub mod start {
     #![doc = include_str!("guide/start.md")]

@@ -1,8 +1,8 @@
-//! What a caller wants to hear about a descriptor, and how often.
+//! The events that a caller wants for a descriptor, and how often.
 //!
 //! Three small values describe a registration: [`Interest`] (which directions), [`Mode`] (which
-//! trigger) and [`Hint`] (what the caller knows about how busy the descriptor will be). A
-//! [`Watch`] is the three together.
+//! trigger) and [`Hint`] (the caller's knowledge of how busy the descriptor will be). A [`Watch`]
+//! is the three together.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, BitOrAssign, Sub};
@@ -129,10 +129,11 @@ pub enum Mode {
     /// In every wait for as long as it is ready (the default).
     #[default]
     Level,
-    /// Once for each arrival, as `EPOLLET`: the caller reads or writes until `EAGAIN`. A short count
-    /// says as much of a write, but not of a read, which ends early at an urgent byte of TCP, at
-    /// descriptors that came along, or at the end of a packet of a pipe. Only back-ends that can tell an arrival from a state offer it (`epoll` and
-    /// `adaptive`, which then keeps the descriptor in epoll); the others refuse it.
+    /// Once for each arrival, as `EPOLLET`: the caller reads or writes until `EAGAIN`. A short
+    /// count says as much of a write, but not of a read, which ends early at an urgent byte of TCP,
+    /// at descriptors that came along, or at the end of a packet of a pipe. Only back-ends that can
+    /// tell an arrival from a state offer it (`epoll` and `adaptive`, which then keeps the
+    /// descriptor in epoll); the remaining back-ends refuse it.
     Edge,
     /// Once, after which the interest is [`Interest::NONE`] until it is modified again.
     OneShot,
@@ -149,7 +150,7 @@ pub enum Mode {
     Auto,
 }
 
-/// What the caller knows about a new descriptor; it chooses where `adaptive` starts it.
+/// The caller's knowledge of a new descriptor; it chooses where `adaptive` starts it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Hint {

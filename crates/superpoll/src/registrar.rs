@@ -3,8 +3,8 @@
 //! The poller itself has no lock: its owner has `&mut`. Other threads put commands into a queue and
 //! wake the poller, which takes them over before its next wait, or at once if it is waiting. A
 //! registration has its key from the start, so later commands and data structures can refer to it
-//! before the poller has seen it: fresh indices come from a counter that both sides share, used ones
-//! from a list that the poller fills with what the registrar's registrations gave back.
+//! before the poller has seen it. Fresh indices come from a counter that both sides share, used
+//! ones from a list that the poller fills with indices of ended registrations of the registrar.
 //!
 //! Dropped owners use the same queue, so the order between "this descriptor is detached" and "its
 //! number is registered again" is the order in which the threads did it.
@@ -26,7 +26,7 @@ use crate::waker::Sleep;
 /// A list of commands longer than this is not kept for the next ones.
 const KEPT_COMMANDS: usize = 1024;
 
-/// What another thread, or a dropped owner, asks of the poller.
+/// A command to the poller, from another thread or a dropped owner.
 #[derive(Debug)]
 pub(crate) enum Command {
     Register { key: Key, fd: RawFd, watch: Watch },
@@ -42,11 +42,11 @@ struct Queue {
     vacant: Vec<Key>,
 }
 
-/// What the poller shares with its wakers, registrars and owners.
+/// The state that the poller shares with its wakers, registrars and owners.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub sleep: Sleep,
-    /// What `table::name` takes names from.
+    /// The counter from which `table::name` takes names.
     pub names: Arc<AtomicU64>,
     pending: AtomicBool,
     queue: Mutex<Queue>,
@@ -96,7 +96,7 @@ impl Shared {
 /// Registers, changes and deregisters from any thread.
 ///
 /// Commands are carried out in the order in which they were given, before the poller's next wait
-/// or, if it is waiting, at once. What the kernel refuses then appears in
+/// or, if it is waiting, at once. A registration that the kernel refuses then appears in
 /// [`Events::refusals`](crate::Events::refusals) of that wait. Cloning is cheap.
 #[derive(Clone)]
 pub struct Registrar(pub(crate) Arc<Shared>);
@@ -107,8 +107,8 @@ impl Registrar {
     ///
     /// # Errors
     ///
-    /// [`Error::BadDescriptor`] if it is not open. Everything else, a duplicate registration
-    /// among it, is told by the wait that carries the command out.
+    /// [`Error::BadDescriptor`] if it is not open. Any other error, a duplicate registration among
+    /// them, is reported by the wait that carries the command out.
     pub fn register(&self, fd: impl AsFd, watch: impl Into<Watch>) -> Result<Key> {
         let fd = fd.as_fd().as_raw_fd();
         if !sys::descriptor::is_open(&mut Calls::default(), fd) {
@@ -148,8 +148,8 @@ impl Registrar {
         self.send(Command::Modify { key, interest })
     }
 
-    /// Changes interest and mode. A change that the back-end cannot do ends the registration and
-    /// is told among the refusals.
+    /// Changes interest and mode. A change that the back-end cannot make ends the registration and
+    /// is reported among the refusals.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ macro_rules! calls {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
 
-            /// What was called since `earlier`, a copy taken before.
+            /// The calls since `earlier`, a copy taken before.
             #[must_use]
             pub fn since(&self, earlier: &Calls) -> Calls {
                 Calls { $($name: self.$name - earlier.$name,)* }
@@ -75,8 +75,8 @@ impl Calls {
         self.by_name().map(|(_, count)| count).sum()
     }
 
-    /// The waits: `poll`, `ppoll`, `select`, `epoll_wait` and `epoll_pwait2`; and `io_uring_enter`, of
-    /// which some only tell changes.
+    /// The waits: `poll`, `ppoll`, `select`, `epoll_wait` and `epoll_pwait2`; and `io_uring_enter`,
+    /// although some of these only submit changes.
     pub fn waits(&self) -> u64 {
         self.poll
             + self.ppoll
@@ -106,7 +106,7 @@ impl fmt::Display for Calls {
     }
 }
 
-/// What one set of the engine has seen: the sums from which its active/total ratio follows.
+/// The activity of one set of the engine: the sums from which its active/total ratio follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetStats {
     /// Descriptors in the set now.
@@ -149,8 +149,8 @@ pub struct Stats {
     pub slots_scanned: u64,
     /// Events delivered.
     pub events: u64,
-    /// Events the kernel reported and nobody wanted: a direction disabled lazily, or a
-    /// descriptor that was disarmed.
+    /// Events that the kernel reported and no registration wanted: a direction disabled lazily, or
+    /// a descriptor that was disarmed.
     pub unwanted: u64,
     /// Events of registrations that had ended; dropped.
     pub stale: u64,
@@ -175,14 +175,15 @@ pub struct Stats {
     pub moves_back: u64,
     /// Times that a babysitter was lost, and everything came back.
     pub sitter_lost: u64,
-    /// Times that nothing could be told to a babysitter, because its line was full.
+    /// Times that no message could be sent to a babysitter, because its line was full.
     pub sitter_full: u64,
     /// Times that descriptors could not leave, because as many of this user's were under way as may be
     /// (`ETOOMANYREFS`).
     pub sitter_limit: u64,
     /// The epoll set (of `epoll` and `adaptive`).
     pub cold: SetStats,
-    /// What a babysitter watches, by what it has told: its ratio counts those of its waits that found something.
+    /// The babysitter's set, as far as it has reported: its ratio counts those of its waits that
+    /// found something.
     pub away: SetStats,
 }
 

@@ -1,4 +1,4 @@
-//! What the adaptive back-end does with a policy's decisions, counted in system calls.
+//! The system calls with which the adaptive back-end carries out a policy's decisions.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use superpoll::costs::{Costs, Kind};
 use superpoll::policy::{Account, Governed, Place, Policy, Quiet, Tally, Verdict, View};
 use superpoll::{Calls, Events, Hint, Interest, Mode, Owned, Poller, Watch};
 
-/// A policy that does what the test says.
+/// A policy that follows the test's orders.
 #[derive(Clone, Default)]
 struct Scripted(Arc<Mutex<Script>>);
 
@@ -20,7 +20,7 @@ struct Script {
     verdict: Option<Verdict>,
     linger: Option<Duration>,
     tallies: Vec<Tally>,
-    /// What the last pass saw.
+    /// The scan factor that the last pass saw.
     scan_factor: f32,
 }
 

@@ -1,5 +1,6 @@
-//! What arrives at once, before the kernel has worked any of it off: the last bytes of a stream and its end, many
-//! connections, bytes and an end at a descriptor that is polled. Each test is left out where there is no io_uring.
+//! Events that arrive at once, before the kernel has worked any of them off: the last bytes of a
+//! stream and its end, many connections, bytes and an end at a descriptor that is polled. Each test
+//! is left out where there is no io_uring.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -14,7 +15,7 @@ use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 #[allow(dead_code)]
 mod sys;
 
-/// What has not come after so long never comes.
+/// An event that has not come after this long never comes.
 const NEVER: Duration = Duration::from_secs(10);
 const ROUNDS: usize = 30;
 
@@ -69,7 +70,7 @@ impl Stream for TcpStream {
     }
 }
 
-/// Sends so many messages and ends. Returns what must live on.
+/// Sends this many messages and ends. Returns the socket if it must live on.
 fn send<S: Stream>(mut sender: S, messages: &[Vec<u8>], end: End) -> Option<S> {
     for message in messages {
         sender.write_all(message).unwrap();

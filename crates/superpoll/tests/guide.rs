@@ -9,7 +9,7 @@ use std::time::Duration;
 #[allow(dead_code, reason = "its main function listens on a fixed port")]
 mod start;
 
-/// What hangs fails.
+/// A test that hangs fails.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// More than the sockets' buffers hold.
@@ -34,7 +34,7 @@ fn the_first_server_keeps_a_client_that_reads_slowly() {
         (&writer).write_all(&bytes).unwrap();
         writer.shutdown(Shutdown::Write).unwrap();
     });
-    // Others are served while nothing of that is read, and when one has gone.
+    // Further clients are served while nothing of that is read, and when one has gone.
     for _ in 0..2 {
         let mut other = connect(address);
         other.write_all(b"hello").unwrap();
@@ -59,7 +59,7 @@ fn the_first_server_keeps_a_client_that_reads_slowly() {
 fn the_guide_shows_the_program_that_is_tested() {
     let guide = include_str!("../src/guide/start.md");
     let program = include_str!("../examples/start.rs");
-    // All but what says so.
+    // All but the heading that describes the file.
     let (_, program) = program.split_once("\n\n").unwrap();
     assert!(guide.contains(&format!("```no_run\n{program}```\n")), "copy examples/start.rs there");
 }

@@ -136,7 +136,7 @@ fn a_descriptor_closed_too_early_is_refused_and_nothing_else_is_lost() {
         let number = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_DUPFD_CLOEXEC, high) };
         assert!(number >= high);
         let key = poller.register_raw(number, Interest::READABLE).unwrap();
-        // SAFETY: the number was made above and belongs to nobody else.
+        // SAFETY: the number was made above and has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
         let mut events = Events::with_limit(8);
         poller.wait(&mut events, NOW).unwrap();

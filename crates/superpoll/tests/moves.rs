@@ -36,7 +36,7 @@ fn until_nobody_reads(writer: &PipeWriter, of: &str) {
     assert!(events.iter().any(|event| event.is_error()), "{of}: the reader stays open");
 }
 
-/// What becomes of a poller and of the descriptor that it watches, on the second thread.
+/// The fate of a poller and of the descriptor that it watches, on the second thread.
 type Fate = fn(Poller, Key, PipeReader) -> Option<Poller>;
 
 fn dropped(poller: Poller, _: Key, reader: PipeReader) -> Option<Poller> {

@@ -25,7 +25,7 @@ fn poller() -> Option<Poller> {
     Some(Poller::builder().backend(BackendKind::Uring).build().unwrap())
 }
 
-/// What one wait brings, which may block.
+/// The progress of one wait, which may block.
 fn wait(poller: &mut Poller) -> Vec<Progress> {
     let mut events = Events::with_limit(16);
     poller.wait(&mut events, None).unwrap();
@@ -254,7 +254,7 @@ fn who_keeps_all_buffers_stops_the_others_until_they_are_given_back() {
     }
     let mut kept = HashMap::new();
     let mut take = |poller: &mut Poller, until: usize| {
-        // What is not there after so many waits does not come.
+        // Progress that has not come after this many waits does not come.
         for _ in 0..100 {
             for progress in look(poller) {
                 let Ok(Gain::Bytes(bytes)) = progress.outcome else { panic!("{progress:?}") };
@@ -394,7 +394,7 @@ fn a_poller_is_dropped_with_everything_under_way() {
             other.write_all(&[2; 500]).unwrap();
         }
         drop(listener);
-        // Whoever was accepted is told that nobody is there, and so is who was not.
+        // Every client learns that the server is gone, whether it was accepted or not.
         for mut client in clients {
             assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
         }

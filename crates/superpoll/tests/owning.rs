@@ -59,7 +59,7 @@ fn nothing_is_begun_under_a_registration_that_does_not_keep_its_descriptor_open(
         };
         refused(ask_for(&mut poller, key, how));
         poller.deregister(key).unwrap();
-        // What was promised of one registration does not hold for the next.
+        // A promise for one registration does not hold for the next.
         let key = sys::register(&mut poller, &writer);
         poller.deregister(key).unwrap();
         let owned = poller.own(writer, Interest::NONE).unwrap();

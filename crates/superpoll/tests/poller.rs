@@ -1,4 +1,4 @@
-//! Building a poller, and what it says of itself.
+//! Building a poller, and its description of itself.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -103,8 +103,8 @@ fn the_environment_chooses_where_the_program_does_not() {
     assert!(refused.contains("select, poll, epoll, adaptive"), "{refused}");
 }
 
-/// A back-end of somebody else's, which is the poll back-end under another name. It can refuse
-/// whatever it is told.
+/// A back-end from outside the crate, which is the poll back-end under another name. It can refuse
+/// each watch.
 struct Foreign(Arc<AtomicBool>);
 
 impl Around for Foreign {
@@ -246,7 +246,8 @@ fn memory_is_small_and_told_apart_from_mirrors() {
         (kind, memory.own)
     };
     let own: Vec<_> = BackendKind::available().into_iter().map(measure).collect();
-    // Beside the registrations, which cost the same everywhere, an array has an index to each slot.
+    // On top of the registrations, which cost the same everywhere, an array has an index to each
+    // slot.
     let of = |kind| own.iter().find(|own| own.0 == kind).unwrap().1;
     assert!(of(BackendKind::Poll) >= of(BackendKind::Epoll) + 4 * 200, "{own:?}");
 }

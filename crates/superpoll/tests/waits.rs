@@ -1,4 +1,4 @@
-//! What a wait makes of a back-end that returns early, fails, or is overtaken.
+//! The reaction of a wait to a back-end that returns early, fails, or is overtaken.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -15,15 +15,15 @@ use around::{Around, Surrounded};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// What one wait of the back-end does.
+/// The action of the back-end in one wait.
 enum Turn {
     /// Returns at once, without a report.
     Nothing,
     /// Fails with this error number.
     Fail(i32),
-    /// Reports what is ready, and then fails.
+    /// Reports the ready descriptors, and then fails.
     FindAndFail(i32),
-    /// Reports what is ready, and then its owner is dropped.
+    /// Reports the ready descriptors, and then its owner is dropped.
     FindAndDrop(Owned<PipeReader>),
 }
 
@@ -78,8 +78,8 @@ impl Bench {
         (self.poller.own(reader, Interest::READABLE).unwrap(), writer)
     }
 
-    /// Waits for ever; first with nothing but the kernel to ask, if `usual`, else with a change
-    /// that must be told before.
+    /// Waits without a timeout; first with nothing but the kernel to ask, if `usual`, else with a
+    /// change that must be applied before.
     fn wait(&mut self, usual: bool, turns: impl IntoIterator<Item = Turn>) -> Result<usize, Error> {
         let (reader, _writer) = std::io::pipe().unwrap();
         let key = self.poller.register(&reader, Interest::READABLE).unwrap();
@@ -125,7 +125,7 @@ fn a_failure_is_told_and_nothing_is_lost_with_it() {
         assert!(matches!(error, Error::System { .. }), "{error}");
         assert!(error.to_string().contains("waiting"), "{error}");
         assert!(bench.events.is_empty());
-        // What was found before the failure is delivered, and the failure is not told.
+        // Events that were found before the failure are delivered, and the failure is not reported.
         for number in [libc::EIO, libc::EINTR] {
             assert_eq!(bench.wait(usual, [Turn::FindAndFail(number)]).unwrap(), 1);
             assert_eq!(bench.events.len(), 1);
@@ -207,7 +207,7 @@ fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
             let outer = poller.nest().unwrap().try_clone_to_owned().unwrap();
             (poller, outer, Events::with_limit(1))
         };
-        // What the caller has told.
+        // Readiness from the caller.
         let (mut poller, outer, mut events) = nested();
         let (reader, _writer) = std::io::pipe().unwrap();
         let reader = poller.own(reader, Interest::READABLE).unwrap();
@@ -218,7 +218,7 @@ fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
         assert!(!readable(&outer), "{kind}");
 
-        // A file that is always ready, until nobody wants to hear of it.
+        // A file that is always ready, until it is not wanted any more.
         let (mut poller, outer, mut events) = nested();
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let file = poller.own(file, Interest::READABLE).unwrap();
@@ -248,7 +248,7 @@ fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
         poller.wait(&mut events, NOW).unwrap();
         assert!(!readable(&outer), "{kind}");
 
-        // What a limit has cut off.
+        // Events that a limit has cut off.
         let (mut poller, outer, mut events) = nested();
         let edges: Vec<_> = (0..3)
             .map(|_| {

@@ -4,7 +4,7 @@
 //! the gap. A disarmed registration keeps its slot with the descriptor's number complemented; the
 //! kernel skips negative numbers, while `events = 0` would still report, and so spin on, a hang-up.
 //!
-//! A scan stops as soon as it has seen as many slots as the kernel said have something to tell.
+//! A scan stops as soon as it has seen as many ready slots as the kernel has counted.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -27,7 +27,7 @@ pub(crate) struct Array {
     indices: Vec<u32>,
 }
 
-/// What the kernel is to read for a slot of the table.
+/// The slot for `poll` of a registration.
 fn entry(slot: &table::Slot) -> Slot {
     let interest = slot.interest();
     let fd = if interest.is_empty() { !slot.fd() } else { slot.fd() };
@@ -58,7 +58,7 @@ impl Array {
         }
     }
 
-    /// Gives memory back that is not needed.
+    /// Frees memory that is not needed.
     pub fn shrink_to_fit(&mut self) {
         self.slots.shrink_to_fit();
         self.indices.shrink_to_fit();
@@ -116,13 +116,13 @@ impl Array {
         }
     }
 
-    /// Calls `poll`; returns how many slots have something to tell.
+    /// Calls `poll`; returns how many slots are ready.
     #[inline(always)]
     pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
         self.ask(stats, timeout).put()
     }
 
-    /// The call of `poll`, to be made by the poller.
+    /// The call of `poll`, for the poller to make.
     #[inline]
     pub fn ask<'a>(&'a mut self, stats: &mut Stats, timeout: Option<Duration>) -> Question<'a> {
         stats.slots_scanned += self.len() as u64;
@@ -134,9 +134,9 @@ impl Array {
         self.slots[OWN].revents != 0
     }
 
-    /// Reports what the last `poll` found; `ready` is what it returned. `on_active` is called with
-    /// the table index of each descriptor that somebody wants to hear of. Returns how many there
-    /// were.
+    /// Reports the slots that the last `poll` found ready; `ready` is its return value. Calls
+    /// `on_active` with the table index of each descriptor whose event is wanted. Returns how many
+    /// there were.
     pub fn collect(
         &mut self,
         cx: &mut Context<'_>,
@@ -164,7 +164,7 @@ impl Array {
                 continue;
             }
             let readiness = Readiness::from_poll_bits(found);
-            // The kernel reports what the slot asked for: no second look, if it stays armed.
+            // The kernel reports the slot's own interest: no second look, if it stays armed.
             if room > 0 && cx.table.slot(index).watch().mode != Mode::OneShot {
                 room -= 1;
                 active += 1;
@@ -262,7 +262,7 @@ mod tests {
         (stage, array, keys)
     }
 
-    /// Collects as if `poll` had found this; returns what is active, by table index.
+    /// Collects as if `poll` had found this; returns the active table indices.
     fn collect(stage: &mut Stage, array: &mut Array, ready: usize, found: [i16; 4]) -> Vec<u32> {
         for (slot, found) in array.slots.iter_mut().zip(found) {
             slot.revents = found;

@@ -1,4 +1,4 @@
-//! What [`BackendKind::Auto`] stands for here, and why.
+//! The back-end that [`BackendKind::Auto`] stands for here, and why.
 //!
 //! It is found out once per process: whether the kernel lets us have io_uring, and if it does, whether watching
 //! with it is cheaper than with `poll` and epoll on this machine ([`Comparison`]). Where either is not so it is
@@ -16,11 +16,11 @@ use crate::error::Error;
 pub struct Choice {
     /// The back-end.
     pub kind: BackendKind,
-    /// What it was chosen by.
+    /// The grounds for it.
     pub reason: Reason,
 }
 
-/// What a back-end was chosen by.
+/// The grounds for the choice of a back-end.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Reason {

@@ -1,35 +1,35 @@
-//! How much dearer a scan is now than it was when costs were calibrated.
+//! Learns how much more expensive a scan is now than when costs were calibrated.
 //!
 //! Calibration sees a quiet process. Later a slot may cost more: descriptors are shared between
 //! threads, caches are full of other things. So a pass that does not block is timed now and then,
-//! often at first and rarely later, and what it took moves a factor on all prices of scans. Two
+//! often at first and rarely later, and the time moves a factor on all prices of scans. Two
 //! readings of the clock cost about as much as two slots, so short arrays are never timed.
 //!
-//! This is the arithmetic alone; who reads the clock is the back-end.
+//! This is the arithmetic alone; the back-end reads the clock.
 
 use crate::costs::{Costs, Kind};
 
-/// Every so many passes one is timed.
+/// One pass out of this many is timed.
 const EVERY: u32 = 64;
 
-/// The first so many are timed more often.
+/// The first passes that are timed more often.
 const OFTEN: u32 = 32;
 
-/// Every so many passes, as long as that holds.
+/// One pass out of this many is timed at first.
 const EVERY_AT_FIRST: u32 = EVERY / 16;
 
 /// An array with fewer slots is not timed.
 const FEWEST: usize = 16;
 
-/// What is seen counts within these bounds; from the upper one on the pass was preempted, which
-/// says nothing about the cost of a scan.
+/// Measurements count within these bounds; from the upper one on the pass was preempted, which says
+/// nothing about the cost of a scan.
 const LEAST: f32 = 0.5;
 const MOST: f32 = 4.0;
 
 /// By how much of the difference a pass corrects the factor.
 const WEIGHT: f32 = 0.125;
 
-/// Which passes are timed, and what they have shown so far.
+/// Chooses the passes to time, and holds their results so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScanClock {
     factor: f32,
@@ -49,20 +49,20 @@ impl ScanClock {
         self.factor
     }
 
-    /// Whether the pass of this number, over so many slots, is to be timed.
+    /// Whether to time the pass of this number, over this many slots.
     #[inline]
     pub fn is_due(&self, pass: u32, slots: usize) -> bool {
         let every = if self.timed < OFTEN { EVERY_AT_FIRST } else { EVERY };
         pass.is_multiple_of(every) && slots >= FEWEST
     }
 
-    /// What a pass over slots of these kinds should take, in nanoseconds, as calibrated.
+    /// The expected time of a pass over slots of these kinds, in nanoseconds, as calibrated.
     pub fn expected(costs: &Costs, kinds: impl Iterator<Item = Kind>) -> f32 {
         let call = costs.pass + costs.cold_wait;
         kinds.fold(call, |sum, kind| sum + costs.of(kind).scan)
     }
 
-    /// Takes in that a pass took so long.
+    /// Takes in the time of a pass.
     pub fn correct(&mut self, took: f32, expected: f32) {
         self.timed = self.timed.saturating_add(1);
         let seen = (took / expected).clamp(LEAST, MOST);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_factor_moves_an_eighth_of_the_way_to_what_was_seen() {
-        // Took, expected, the factor before and after.
+        // The time, the expected time, the factor before and after.
         let table = [
             (2_000.0, 1_000.0, 1.0, 1.125),
             (2_000.0, 1_000.0, 1.5, 1.5625),

@@ -1,10 +1,10 @@
-//! `select(2)`: for comparison, and for what still has it.
+//! `select(2)`: for comparison, and for systems that still have it.
 //!
-//! Three bit sets of 1024 descriptors cannot express what the contract asks for: a hang-up looks
-//! like data, an error like both directions, and a closed peer like nothing in particular. So
-//! `select` only says *which* descriptors have something to tell, and a `poll` over those says
-//! what. It also cannot see a hang-up of a descriptor whose readability is not wanted; the
-//! registrations for which that would matter are refused.
+//! Three bit sets of 1024 descriptors cannot express the readiness that the contract requires: a
+//! hang-up looks like data, an error like both directions, and a closed peer like nothing in
+//! particular. So `select` only says *which* descriptors have an event, and a `poll` over those
+//! finds the event. It also cannot see a hang-up of a descriptor whose readability is not wanted;
+//! the registrations for which that would matter are refused.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -72,7 +72,7 @@ impl Select {
         self.readable.has(fd) || self.writable.has(fd) || self.exceptional.has(fd)
     }
 
-    /// Has `poll` say what is the matter with the descriptors for which `which` holds.
+    /// Asks `poll` for the readiness of the descriptors for which `which` holds.
     fn look_closer(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! What a back-end is handed, for tests of its parts without a poller around them.
+//! A context for tests of a back-end's parts, without a poller around them.
 
 use std::os::fd::RawFd;
 
@@ -26,7 +26,7 @@ impl Stage {
         }
     }
 
-    /// Registers a descriptor as if the back-end had been told of it already.
+    /// Registers a descriptor as if the back-end had applied it already.
     pub fn add(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Key {
         let key = self.table.insert(fd, watch.into(), None);
         let told = self.table.take_changed();
@@ -45,12 +45,12 @@ impl Stage {
         }
     }
 
-    /// What was delivered.
+    /// The events that were delivered.
     pub fn delivered(&self) -> Vec<(Key, Readiness)> {
         self.events.iter().map(|event| (event.key(), event.readiness())).collect()
     }
 
-    /// What was delivered, by key, and what is kept for its turn.
+    /// The keys of the events that were delivered, and of those that are kept for their turn.
     pub fn keys(&self) -> (Vec<Key>, Vec<Key>) {
         let delivered = self.events.iter().map(|event| event.key()).collect();
         (delivered, self.delivery.backlog.iter().map(|event| event.key()).collect())

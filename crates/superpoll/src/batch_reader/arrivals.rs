@@ -1,11 +1,11 @@
-//! What a batch reader delivers: bytes, ends, failures, and room to write.
+//! The results of a batch reader: bytes, ends, failures, and room to write.
 
 use std::io;
 
 use crate::error::Error;
 use crate::key::Key;
 
-/// What has come of one descriptor.
+/// The result for one descriptor.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -27,17 +27,17 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Whose it is.
+    /// The key of the descriptor's registration.
     pub const fn key(&self) -> Key {
         self.key
     }
 
-    /// What has come.
+    /// The result.
     pub const fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// The bytes, if that is what has come.
+    /// The bytes, if the result is bytes.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.outcome {
             Outcome::Bytes(bytes) => Some(bytes),

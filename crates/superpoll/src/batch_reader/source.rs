@@ -1,4 +1,4 @@
-//! One descriptor of a batch reader, and what is known of it.
+//! One descriptor of a batch reader, and its state.
 
 use std::os::fd::AsFd;
 
@@ -9,11 +9,11 @@ use crate::policy::Account;
 use crate::poller::Poller;
 use crate::sys::{call, descriptor};
 
-/// What is watched for reading: the end too, because it may come with the last bytes, and a read that finds less
-/// than there was room for does not show it.
+/// The interest in a source that is read: the end too, because it may come with the last bytes, and
+/// a read that finds less than there was room for does not show it.
 const READS: Interest = Interest::READABLE.with(Interest::READ_CLOSED);
 
-/// What is watched for reading a source.
+/// The interest for reading a source with these ends.
 pub const fn reads(ends: Ends) -> Interest {
     match ends {
         Ends::Watched => READS.with(Interest::PRIORITY),
@@ -21,11 +21,12 @@ pub const fn reads(ends: Ends) -> Interest {
     }
 }
 
-/// How it is known whether a read that finds less than there was room for has left something: of a socket it ends at an
-/// urgent byte, of a Unix socket where descriptors came along too, and of a pipe at the end of a packet (`O_DIRECT`).
+/// How the reader learns whether a read that finds less than there was room for has left something.
+/// On a socket a read ends at an urgent byte, on a Unix socket also where descriptors came along,
+/// and on a pipe at the end of a packet (`O_DIRECT`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// It is reported again, by a level trigger.
+    /// The descriptor is reported again, by a level trigger.
     ToldAgain,
     /// An urgent byte is watched for, which costs nothing. Only TCP has no other reason.
     Watched,
@@ -50,8 +51,8 @@ impl Ends {
 /// No place among the hot ones.
 pub const NOWHERE: u32 = u32::MAX;
 
-/// One that has had something so often without being watched has come to stay: looking up its file for good, which
-/// costs about ten times of what that saves in a read, pays then.
+/// A source that has had something this often without being watched has come to stay. It then pays
+/// to look up its file for good, which costs about ten times the saving in one read.
 pub const STAYS: u8 = 16;
 
 #[derive(Debug)]
@@ -60,22 +61,23 @@ pub struct Source<T> {
     pub key: Key,
     pub account: Account,
     pub action: Action,
-    /// It is cheaper to read by a call of its own than together with others, or cannot be otherwise.
+    /// A read by a call of its own is cheaper than one together with more, or is the only way.
     pub by_call: bool,
-    /// So it is if no more than so many are due.
+    /// The same holds if no more than this many are due.
     pub few: u8,
-    /// How often it had something while it was hot, up to [`STAYS`].
+    /// How often the source had something while it was hot, up to [`STAYS`].
     pub hits: u8,
-    /// Its place among the hot ones.
+    /// The source's place among the hot ones.
     pub place: u32,
     /// The pass that made it hot.
     pub heated_in: u32,
     pub is_due: bool,
     /// The last pass that read it.
     pub read_in: u32,
-    /// A read that finds less than there was room for says nothing about more (`SOCK_SEQPACKET`).
+    /// A read that finds less than there was room for does not show whether there is more
+    /// (`SOCK_SEQPACKET`).
     pub in_records: bool,
-    /// What else such a read may mean.
+    /// The other reasons for such a read.
     pub ends: Ends,
     /// An urgent byte was reported, and no read has found nothing since.
     pub has_mark: bool,
@@ -88,8 +90,8 @@ pub struct Source<T> {
 }
 
 impl<T: AsFd> Source<T> {
-    /// Whether a read that found less than there was room for may have left something. Without `more` the kernel says
-    /// of TCP that it has not.
+    /// Whether a read that found less than there was room for may have left something. Without
+    /// `more` the kernel has answered for TCP that nothing is left.
     pub fn may_have_left(&self, more: bool) -> bool {
         match self.ends {
             Ends::ToldAgain => false,
@@ -105,20 +107,20 @@ impl<T> Source<T> {
         self.place != NOWHERE
     }
 
-    /// Whether it is read by a call of its own if so many are due.
+    /// Whether the source is read by a call of its own if this many are due.
     #[inline]
     pub fn is_read_by_call(&self, due: usize) -> bool {
         self.by_call || due <= usize::from(self.few)
     }
 
-    /// Its index, if it becomes due by what was found.
+    /// Returns the source's index if the readiness that was found makes it due.
     pub fn becomes_due(&mut self) -> Option<u32> {
         let due = !(self.is_due || self.is_paused || self.is_over || self.is_hot());
         self.is_due |= due;
         due.then_some(self.key.index())
     }
 
-    /// What the poller is to watch it for.
+    /// The interest with which the poller should watch it.
     pub fn interest(&self) -> Interest {
         let reads = !(self.is_paused || self.is_over || self.is_hot());
         let reading = if reads { self::reads(self.ends) } else { Interest::NONE };

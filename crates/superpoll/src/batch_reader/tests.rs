@@ -1,4 +1,4 @@
-//! What depends on prices, with prices that are given.
+//! Choices that depend on prices, with prices that are given.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -120,8 +120,8 @@ fn where_reads_are_in_vain_a_look_comes_first() {
     assert!(looks[0] == 0 && looks[1] > 500 && looks[2] < 50, "{looks:?}");
 }
 
-/// A reader of one source, which each report makes hot and each look makes cold again: its reads in vain are dear
-/// beside a move, and its events much dearer.
+/// A reader of one source, which each report makes hot and each look makes cold again: its reads
+/// that find nothing are expensive compared with a move, and its events much more so.
 fn changes_its_mind_each_time() -> Option<(BatchReader<UnixStream>, UnixStream)> {
     if !BackendKind::Uring.is_available() {
         eprintln!("skipped: uring is not available here");

@@ -1,12 +1,12 @@
 //! One active/total ratio per set, with hysteresis: Zed Shaw's *superpoll* as he described it.
 //!
 //! Each set measures its own ratio over the last passes; there is no global one. When the ratio of
-//! the poll array falls below `hot_atr`, it is compacted: what was not ready in the last pass goes
-//! to epoll. When the ratio of the epoll set has been above `cold_atr` for long enough, what is
-//! active there goes to the array. The time for which it must have been is the knob that makes it
-//! hard to get out of epoll. After either the window of the set that was left starts afresh, so that
-//! a decision is never taken twice on the same evidence. When things go quiet everything is handed
-//! to epoll.
+//! the poll array falls below `hot_atr`, it is compacted: descriptors that were not ready in the
+//! last pass go to epoll. When the ratio of the epoll set has been above `cold_atr` for long
+//! enough, its active descriptors go to the array. The time for which it must have been is the knob
+//! that makes it hard to get out of epoll. After either the window of the set that was left starts
+//! afresh, so that a decision is never taken twice on the same evidence. When things go quiet
+//! everything is handed to epoll.
 //!
 //! A ratio of a whole set says nothing about any member: fifty busy descriptors among ten thousand
 //! idle ones never lift epoll's ratio above any threshold worth having. That is why this is not the
@@ -205,7 +205,8 @@ impl Policy for Threshold {
         self.hot.push(tally.hot, tally.hot_ready);
         self.cold.push(tally.cold, tally.cold_ready);
         if self.high > self.hold && tally.cold_ready > 0 {
-            // What was active has just been moved; the next ones need evidence of their own.
+            // The active descriptors have just been moved; the next ones need evidence of their
+            // own.
             self.high = 0;
             self.cold.clear();
         }

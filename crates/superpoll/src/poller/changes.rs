@@ -1,7 +1,7 @@
 //! Changes on their way to the kernel: commands of other threads, and slots that changed.
 //!
-//! Nothing here fails. What the kernel or the back-end refuses becomes a refusal, which the next
-//! wait tells, and everything else goes on.
+//! Nothing here fails. A change that the kernel or the back-end refuses becomes a refusal, which
+//! the next wait reports, and everything else goes on.
 
 use std::os::fd::RawFd;
 
@@ -13,7 +13,7 @@ use crate::poller::Poller;
 use crate::registrar::Command;
 
 impl Poller {
-    /// Carries out what other threads and dropped owners asked for.
+    /// Carries out the commands of other threads and dropped owners.
     #[inline]
     pub(super) fn take_commands(&mut self) {
         if self.shared.has_commands() {
@@ -51,11 +51,11 @@ impl Poller {
         self.commands = commands;
     }
 
-    /// Gives memory back that was needed while there were more registrations. A poller does so by itself when at least
-    /// three quarters of its slots have been vacant for some hundreds of waits with changes, and when it is
-    /// [flushed](Poller::flush); this is for one that waits without changes, and takes as long as looking at each
-    /// slot once. Keys stay as they are, and those of ended registrations stale: memory is given back from behind
-    /// the last slot that is in use.
+    /// Frees memory that was needed while there were more registrations. A poller does so by itself
+    /// when at least three quarters of its slots have been vacant for some hundreds of waits with
+    /// changes, and when it is [flushed](Poller::flush); this is for one that waits without
+    /// changes, and takes as long as looking at each slot once. Keys stay as they are, and those of
+    /// ended registrations stale: memory is given back from behind the last slot that is in use.
     pub fn shrink_to_fit(&mut self) {
         self.table.shorten();
         let (backend, mut cx) = self.split();
@@ -102,14 +102,15 @@ impl Poller {
         self.changed();
     }
 
-    /// Tells the kernel all changes now instead of with the next wait, those of other threads and of
-    /// dropped owners included. It moves the cost. With `uring`, which holds what it watches open, the peer of
-    /// a descriptor that its owner has closed learns of that with the next wait, or with this.
+    /// Applies all changes to the kernel now instead of with the next wait, those of other threads
+    /// and of dropped owners included. It moves the cost. `uring` holds watched descriptors open:
+    /// the peer of a descriptor that its owner has closed learns of the close with the next wait,
+    /// or with this call.
     ///
     /// If few of the poller's slots are in use it [shrinks](Poller::shrink_to_fit) as well.
     ///
-    /// With a babysitter it also asks what is ready there, and waits for the answer, for at most a second: a wait
-    /// that follows sees all that was ready before.
+    /// With a babysitter it also asks which of its descriptors are ready, and waits for the answer,
+    /// for at most a second: a wait that follows sees every descriptor that was ready before.
     pub fn flush(&mut self) {
         self.settle();
         let (backend, mut cx) = self.split();
@@ -120,16 +121,16 @@ impl Poller {
         self.rest();
     }
 
-    /// Tells the kernel all changes now.
+    /// Applies all changes to the kernel now.
     pub(super) fn settle(&mut self) {
         self.take_commands();
         self.tell();
         let (backend, mut cx) = self.split();
-        // What fails now is tried again with the next wait, which tells the failure.
+        // A step that fails now is tried again with the next wait, which reports the failure.
         let _ = backend.settle(&mut cx);
     }
 
-    /// Tells the back-end all changes.
+    /// Passes all changes to the back-end.
     #[inline]
     pub(super) fn tell(&mut self) {
         if self.table.has_changes() {
@@ -155,7 +156,7 @@ impl Poller {
         }
     }
 
-    /// Has the back-end agree with a slot; refuses the registration if it cannot.
+    /// Makes the back-end agree with a slot; refuses the registration if it cannot.
     pub(super) fn sync(&mut self, index: u32) {
         if self.table.slot(index).is_always_ready() {
             self.table.slot_mut(index).set_queued(false);
@@ -165,19 +166,22 @@ impl Poller {
         let outcome = backend.sync(&mut cx, index);
         cx.table.slot_mut(index).set_pressing(false);
         match outcome {
-            // The kernel has looked and will report what it saw: what was found before is void.
+            // The kernel has looked and will report the present readiness: an event that was found
+            // before is void.
             Ok(Synced::Told) => self.table.slot_mut(index).set_queued(false),
             Ok(Synced::Saved) => self.stats.changes_saved += 1,
             Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
             Err(error) if self.table.slot(index).is_live() => {
                 let key = self.table.key(index);
-                // As with any other end, or its operations would be told under a number that is free.
+                // As with any other end; otherwise its operations would be submitted under a number
+                // that is free.
                 let (backend, mut cx) = self.split();
                 backend.withdraw(&mut cx, index);
                 self.table.end(index, false);
                 self.let_go(index);
                 self.refuse(key, error);
-                // What the kernel still knows of it goes as well; it has nothing left to refuse.
+                // The kernel's remaining knowledge of it goes as well; it has nothing left to
+                // refuse.
                 let (backend, mut cx) = self.split();
                 let _ = backend.sync(&mut cx, index);
                 self.table.slot_mut(index).set_told(None);

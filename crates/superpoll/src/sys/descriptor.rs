@@ -26,9 +26,10 @@ pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Whether the descriptor can be waited for: files, directories, block devices and devices as `/dev/null` are always
-/// ready. Not each file is: those of `/proc` and `/sys` that tell of a change can be waited for. So the kernel is asked
-/// for what is neither a socket nor a pipe, in the only way there is: epoll refuses what is always ready (`EPERM`).
+/// Whether the descriptor can be waited for: files, directories, block devices and devices as
+/// `/dev/null` are always ready. Not every file is: those of `/proc` and `/sys` that report a
+/// change can be waited for. So for a descriptor that is neither a socket nor a pipe the kernel is
+/// asked, in the only way there is: epoll refuses descriptors that are always ready (`EPERM`).
 pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
     let Some(mode) = mode(calls, fd).map(|mode| mode & libc::S_IFMT) else { return true };
     if matches!(mode, libc::S_IFSOCK | libc::S_IFIFO) {
@@ -39,18 +40,19 @@ pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
             let added = epoll::control(calls, set.as_fd(), epoll::Operation::Add, fd, 0, 0);
             !added.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
         }
-        // Without a descriptor to ask with, the type has to do.
+        // Without a descriptor for the question, the type must do.
         Err(_) => !matches!(mode, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK),
     }
 }
 
-/// Whether a wait for the descriptor finds the same in every thread and process. It does for sockets and pipes, for
-/// event counters and timers. A signalfd reports the signals of the task that waits, an epoll set may have one in it,
-/// and of kinds that are not named here nobody has looked. Of one that is closed nothing can be said, and nothing has to.
+/// Whether a wait for the descriptor finds the same in every thread and process. It does for
+/// sockets and pipes, for event counters and timers. A signalfd reports the signals of the task
+/// that waits, an epoll set may contain one, and kinds that are not named here have not been
+/// examined. For a closed descriptor there is no answer, and none is needed.
 pub fn waits_alike_everywhere(calls: &mut Calls, fd: RawFd) -> bool {
     match mode(calls, fd).map(|mode| mode & libc::S_IFMT) {
         None | Some(libc::S_IFSOCK | libc::S_IFIFO) => true,
-        // A file without a type: the kernel's name for it tells what it is.
+        // A file without a type: the kernel's name for it shows its kind.
         Some(0) => {
             calls.fstat += 1;
             let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
@@ -73,7 +75,7 @@ fn mode(calls: &mut Calls, fd: RawFd) -> Option<libc::mode_t> {
     Some(unsafe { stat.assume_init() }.st_mode)
 }
 
-/// Which of the kinds that are priced apart the descriptor is.
+/// The kind of the descriptor, among those that are priced apart.
 pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
     if mode(calls, fd).is_none_or(|mode| mode & libc::S_IFMT != libc::S_IFSOCK) {
         return Kind::Pipe;
@@ -94,7 +96,7 @@ pub struct Stream {
     pub in_records: bool,
 }
 
-/// What kind of stream the descriptor is.
+/// The kind of stream that the descriptor is.
 pub fn stream(fd: BorrowedFd<'_>) -> Result<Stream> {
     let fd = fd.as_raw_fd();
     let calls = &mut Calls::default();
@@ -148,7 +150,8 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
     left <= 0 && slot[0].revents != 0
 }
 
-/// How many bytes there are to read (`FIONREAD`); of TCP, up to the next urgent one. Zero where that cannot be said.
+/// How many bytes there are to read (`FIONREAD`); for TCP, up to the next urgent one. Zero where
+/// the kernel cannot count them.
 pub fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
     let mut left: libc::c_int = 0;
     // SAFETY: the kernel writes one integer, which outlives the call; where it cannot count, it leaves it.
@@ -156,7 +159,7 @@ pub fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
     left
 }
 
-/// Has reads and writes fail rather than wait.
+/// Makes reads and writes fail rather than wait.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let fd = fd.as_raw_fd();
     // SAFETY: F_GETFL takes no argument and touches no memory.
@@ -197,7 +200,7 @@ mod tests {
         let datagram = UnixDatagram::unbound().unwrap();
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        // A number that nothing here comes near.
+        // A number that no test here comes near.
         let closed = 1_000_000;
         for (fd, expected, asked) in [
             (reader.as_raw_fd(), Kind::Pipe, 0),

@@ -12,7 +12,7 @@ use crate::sys::question::Question;
 /// One event as the kernel writes it.
 pub type Raw = libc::epoll_event;
 
-/// What to do with a descriptor.
+/// The change to make for a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Add,
@@ -25,7 +25,7 @@ pub fn create(calls: &mut Calls) -> io::Result<OwnedFd> {
     calls.epoll_create += 1;
     // SAFETY: takes a flag, touches no memory.
     let fd = super::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+    // SAFETY: the kernel just made this descriptor for us; no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -62,10 +62,10 @@ pub fn control(
 /// Whether this kernel was found not to know `epoll_pwait2` (Linux 5.11).
 static WITHOUT_NANOSECONDS: AtomicBool = AtomicBool::new(false);
 
-/// What is read before the kernel has written anything.
+/// The contents of the buffer before the kernel has written anything.
 const NOTHING: Raw = Raw { events: 0, u64: 0 };
 
-/// The call that waits until the timeout (`None`: for ever) and writes at most `room` events to the
+/// The call that waits until the timeout (`None`: no limit) and writes at most `room` events to the
 /// front of the buffer, which is made large enough.
 #[inline(always)]
 pub fn question<'a>(
@@ -100,7 +100,7 @@ fn timed<'a>(
 }
 
 /// Whether this answer only says that the kernel, or a seccomp profile (`EPERM`), does not know the
-/// call with nanoseconds. The next question is another one then.
+/// call with nanoseconds. The next question then uses another call.
 #[inline]
 pub fn is_to_be_asked_again(answer: &io::Result<usize>) -> bool {
     match answer {
@@ -195,7 +195,7 @@ mod tests {
         let (outcome, exact, coarse) = wait(set.as_fd());
         assert_eq!(outcome.unwrap(), 0);
         assert!(exact + coarse >= 1);
-        // Another failure is told, and is no reason to do without from now on.
+        // Another failure is reported, and is no reason to do without from now on.
         let before = WITHOUT_NANOSECONDS.load(Ordering::Relaxed);
         let (outcome, ..) = wait(reader.as_fd());
         assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EINVAL));

@@ -14,11 +14,11 @@ impl EventFd {
         calls.eventfd += 1;
         // SAFETY: takes integers, touches no memory.
         let fd = super::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+        // SAFETY: the kernel just made this descriptor for us; no other code has it.
         Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes it readable.
+    /// Makes the counter readable.
     pub fn write(&self) -> io::Result<()> {
         let one = 1u64;
         // SAFETY: the kernel reads eight bytes, which outlive the call.
@@ -33,7 +33,7 @@ impl EventFd {
         }
     }
 
-    /// Makes it unreadable.
+    /// Makes the counter unreadable.
     pub fn drain(&self, calls: &mut Calls) {
         calls.waker_read += 1;
         let mut count = 0u64;
@@ -58,8 +58,8 @@ impl AsFd for EventFd {
 
 /// Makes the number of `old` mean the open file of `new` (`dup3`).
 pub fn replace(old: BorrowedFd<'_>, new: OwnedFd) -> io::Result<()> {
-    // SAFETY: both are open descriptors; the one under `old` stays owned by whoever owns it, it
-    // only means another open file from now on.
+    // SAFETY: both are open descriptors; `old` keeps its owner, and only means another open file
+    // from now on.
     super::check(unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) })?;
     Ok(())
 }

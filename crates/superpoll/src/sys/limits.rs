@@ -14,7 +14,7 @@ pub fn descriptors() -> (u64, u64) {
 ///
 /// # Errors
 ///
-/// What `setrlimit(2)` says; the limit is unchanged then.
+/// The error of `setrlimit(2)`; the limit is unchanged then.
 pub fn raise_descriptors() -> io::Result<u64> {
     let (soft, hard) = descriptors();
     if soft == hard {
@@ -39,7 +39,7 @@ mod tests {
         let line = text.lines().find(|line| line.starts_with("Max open files")).unwrap();
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!((words[3], words[4]), (&*soft.to_string(), &*hard.to_string()));
-        // Lower by little, which other tests do not notice.
+        // Lower by little, so that other tests do not notice.
         let limit = libc::rlimit { rlim_cur: hard - 1, rlim_max: hard };
         // SAFETY: the kernel reads one rlimit structure, which outlives the call.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);

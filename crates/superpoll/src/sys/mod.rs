@@ -35,7 +35,7 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
-/// Has no signal delivered to this thread, but those that it causes itself.
+/// Blocks all signals for this thread, except those that it causes itself.
 pub(crate) fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first call fills the set, which the second reads; it changes nothing but this thread's mask.
@@ -45,14 +45,14 @@ pub(crate) fn block_signals() {
     }
 }
 
-/// Sets by how much the kernel may delay this thread's timers to merge them with others
+/// Sets by how much the kernel may delay this thread's timers to merge them with further timers
 /// (`PR_SET_TIMERSLACK`; 50 microseconds unless set). It bounds how late a wait with a timeout
 /// returns. A zero is taken as one nanosecond, because the kernel takes zero as "back to the
 /// default".
 ///
 /// # Errors
 ///
-/// What `prctl(2)` says.
+/// The error of `prctl(2)`.
 pub fn set_timer_slack(slack: Duration) -> io::Result<()> {
     let nanoseconds =
         libc::c_ulong::try_from(slack.as_nanos()).unwrap_or(libc::c_ulong::MAX).max(1);

@@ -9,7 +9,7 @@ use crate::sys::question::Question;
 /// One watched descriptor as the kernel reads and writes it.
 pub type Slot = libc::pollfd;
 
-/// A timeout in whole milliseconds, rounded up so that it is never early; `-1` for ever.
+/// A timeout in whole milliseconds, rounded up so that it is never early; `-1` without a limit.
 #[inline]
 pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
     match timeout {
@@ -25,7 +25,7 @@ pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
     }
 }
 
-/// Waits until the timeout (`None`: for ever); returns how many slots have something to say.
+/// Waits until the timeout (`None`: no limit); returns how many slots are ready.
 #[inline(always)]
 pub fn wait(calls: &mut Calls, slots: &mut [Slot], timeout: Option<Duration>) -> io::Result<usize> {
     Question::poll(calls, slots, timeout).put()

@@ -1,9 +1,9 @@
 //! The one system call of a wait, prepared in one place and made in another.
 //!
-//! Each function that is returned from after a system call, and was called before it, costs a mispredicted
-//! return (`returns.rs` says more). So a back-end does not make the call. It says what it wants to ask, as
-//! a [`Question`]; the poller puts it from a function that is inlined into the loop of the caller; and the
-//! back-end is called again to hear the answer, which is predicted.
+//! Each function that is returned from after a system call, and was called before it, costs a
+//! mispredicted return (`returns.rs` says more). So a back-end does not make the call. It describes
+//! the call as a [`Question`]. The poller makes the call from a function that is inlined into the
+//! loop of the caller, and then calls the back-end again with the answer, which is predicted.
 
 use std::io;
 use std::marker::PhantomData;
@@ -60,7 +60,7 @@ const NO_TIME: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl<'a> Question<'a> {
     /// `epoll_wait` with all of the buffer, which must not be empty; with whole nanoseconds
-    /// (`epoll_pwait2`, Linux 5.11) if the timeout is neither zero nor for ever.
+    /// (`epoll_pwait2`, Linux 5.11) if there is a timeout and it is not zero.
     #[inline(always)]
     pub(crate) fn epoll(
         calls: &mut Calls,
@@ -95,7 +95,7 @@ impl<'a> Question<'a> {
         Question { milliseconds: round_up(timeout), ..question }
     }
 
-    /// `poll`, or `ppoll` if the timeout is neither zero nor for ever.
+    /// `poll`, or `ppoll` if there is a timeout and it is not zero.
     #[inline(always)]
     pub(crate) fn poll(
         calls: &mut Calls,
@@ -116,7 +116,7 @@ impl<'a> Question<'a> {
         Question { name, set: -1, memory, room, milliseconds, time, borrowed: PhantomData }
     }
 
-    /// `io_uring_enter`: tells `changes`, and waits for completions until the timeout.
+    /// `io_uring_enter`: submits `changes`, and waits for completions until the timeout.
     #[inline]
     pub(crate) fn ring<R>(
         calls: &mut Calls,
@@ -144,11 +144,11 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Makes the call. Returns how many entries the kernel says have something to tell.
+    /// Makes the call. Returns the kernel's count of ready entries.
     ///
     /// # Errors
     ///
-    /// What the kernel says, `EINTR` included.
+    /// The kernel's error, `EINTR` included.
     #[inline(always)]
     pub fn put(mut self) -> io::Result<usize> {
         // SAFETY: the constructors have borrowed the memory, with its room, for as long as this

@@ -1,14 +1,14 @@
 //! Whether it pays to refill the processor's stack of return addresses after a system call.
 //!
-//! Processors predict where a function returns to from a small stack of their own. What kernels and
-//! processors do against speculation leaves entries of the kernel on it; the first return to a function
-//! from before the system call then goes wrong in a way that can cost as much as half of a cheap system
-//! call. On an AMD EPYC with the mitigation "Safe RET" it was 100 ns of 330 for a read from a pipe, and
-//! each return after that one cost 7 ns. With harmless entries on top, which takes 10 ns, no return costs
-//! more than those 7.
+//! Processors predict where a function returns to from a small stack of their own. The measures of
+//! kernels and processors against speculation leave entries of the kernel on it. The first return
+//! to a function from before the system call then goes wrong, in a way that can cost as much as
+//! half of a cheap system call. On an AMD EPYC with the mitigation "Safe RET" it was 100 ns of 330
+//! for a read from a pipe, and each return after that one cost 7 ns. With harmless entries on top,
+//! which takes 10 ns, no return costs more than those 7.
 //!
-//! Where returns survive a system call this would only cost, so it is measured, once in a process: the
-//! same calls from the same depth, with and without. The shortest times count.
+//! Where returns survive a system call, refilling would only cost, so it is measured, once in a
+//! process: the same calls from the same depth, with and without. The shortest times count.
 //!
 //! Under a shadow stack (`CET`), which must agree with the real one, nothing is refilled.
 

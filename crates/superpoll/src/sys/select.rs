@@ -1,4 +1,4 @@
-//! `pselect`, and bit sets that refuse what would overflow them.
+//! `pselect`, and bit sets that refuse numbers that would overflow them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -43,7 +43,7 @@ impl Set {
     }
 }
 
-/// Waits until the timeout (`None`: for ever) for descriptors below `end`; leaves what is ready in
+/// Waits until the timeout (`None`: no limit) for descriptors below `end`; leaves the ready ones in
 /// the sets.
 pub fn wait(
     calls: &mut Calls,

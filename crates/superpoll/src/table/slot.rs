@@ -156,7 +156,7 @@ impl Slot {
         self.is(AWAY)
     }
 
-    /// Notes that a babysitter has the present watch, and that the poller's own set no longer knows
+    /// Notes that a babysitter has the current watch, and that the poller's own set no longer knows
     /// the descriptor.
     pub(crate) fn leave(&mut self) {
         self.put(AWAY, true);

@@ -1,8 +1,9 @@
-//! Slots that are not needed any more, and names for those that come.
+//! Frees slots that are not needed any more, and allots names to new ones.
 //!
-//! After a spike the slots behind the last one in use are given back. Their indices are allotted again, with
-//! generations that none of them had, so that a key is stale for good. Beside the counter, in the same word,
-//! lies the generation of indices that were never used; one atomic operation takes both.
+//! After a spike the slots behind the last one in use are given back. Their indices are allotted
+//! again, with generations that none of them had, so that a key is stale for good. The generation
+//! of indices that were never used lies next to the counter, in the same word; one atomic operation
+//! takes both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,8 +21,8 @@ pub(crate) fn name(names: &AtomicU64) -> Key {
 }
 
 impl Table {
-    /// Whether so few of the slots are in use, and that for long enough, that they should be given back. To be called
-    /// when changes were told: the more slots there are to look at, the longer that has to last.
+    /// Whether few of the slots have been in use for long enough to give the rest back. Called when
+    /// changes were applied: the more slots there are to look at, the longer that must last.
     #[inline]
     pub(crate) fn is_spare_for_long(&mut self) -> bool {
         if !self.is_spare() {
@@ -38,8 +39,8 @@ impl Table {
         self.slots.len() > SMALL && self.len < self.slots.len() / 4
     }
 
-    /// Gives the memory back that is not needed: of slots, all behind the last one in use. Others are used from the
-    /// front from now on. Slots that belong to the registrar stay.
+    /// Frees memory that is not needed: among slots, all behind the last one in use. Vacant slots
+    /// are used from the front from now on. Slots that belong to the registrar stay.
     pub(crate) fn shorten(&mut self) {
         self.spare = 0;
         let last = self.by_fd.iter().rposition(|&index| index != NOWHERE);
@@ -75,8 +76,9 @@ impl Table {
         }
     }
 
-    /// Has the indices from here on allotted again, with generations that none of their slots had in a key. False if
-    /// another thread has taken one that is not in the table yet, or if that would leave them few generations.
+    /// Makes the indices from here on available again, with generations that none of their slots
+    /// had in a key. False if another thread has taken one that is not in the table yet, or if that
+    /// would leave them few generations.
     fn rename_from(&self, end: usize) -> bool {
         let names = self.names.load(Ordering::Relaxed);
         let latest = self.slots[end..].iter().map(|slot| slot.generation).max().unwrap_or(0);
@@ -106,13 +108,13 @@ mod tests {
         Watch::new(Interest::READABLE)
     }
 
-    /// What a back-end and the poller do with a removal.
+    /// Does the part of a back-end and of the poller in a removal.
     fn forget(table: &mut Table, index: u32) {
         table.slot_mut(index).set_told(None);
         table.release(index);
     }
 
-    /// Registers so many descriptors, from a number on.
+    /// Registers this many descriptors, from a number on.
     fn fill(table: &mut Table, from: RawFd, count: usize) -> Vec<Key> {
         (from..).take(count).map(|fd| table.insert(fd, readable(), None)).collect()
     }
@@ -142,7 +144,7 @@ mod tests {
             known.extend(spike);
             assert!(known[1..].iter().all(|&key| table.get(key).is_none()));
             assert!(table.get(kept).is_some() && table.find(0) == Some(kept));
-            // What still names such a slot finds a vacant one.
+            // An access with the index of such a slot finds a vacant one.
             let gone = known[9].index();
             table.slot_mut(gone).set_told(Some((Interest::READABLE, Mode::Level)));
             assert!(table.slot(gone).told().is_none() && !table.slot(gone).is_live());
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(back, [Key::new(theirs.index(), theirs.generation() + 1)]);
         table.shorten();
         assert_eq!(table.slots(), theirs.index() + 1, "it is the registrar's");
-        // The others are used from the front.
+        // The remaining slots are used from the front.
         let next = fill(&mut table, 20_000, place);
         assert!(next.iter().map(|key| key.index()).is_sorted());
         assert!(next[0].index() == 0 && !keys.contains(&next[0]));

@@ -1,4 +1,4 @@
-//! The poll back-end with something of a test's own around what it is asked to do.
+//! The poll back-end with code of a test around its calls.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
 use superpoll::{Result, Watch};
 
-/// What is done in place of the poll back-end, which can be asked to do its part.
+/// The test's code in place of the poll back-end, which it can call to do its part.
 pub trait Around: Send {
     /// The name of the back-end.
     const NAME: &'static str;

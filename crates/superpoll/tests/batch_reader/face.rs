@@ -1,4 +1,5 @@
-//! What it says: room to write, failures, wakes and timeouts, what it does not take, and whose memory bytes are in.
+//! Results and errors: room to write, failures, wakes and timeouts, refused descriptors, and the
+//! owner of the memory that bytes are in.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};

@@ -10,7 +10,7 @@ use superpoll::{Arrivals, BatchReader, Outcome};
 use crate::stage::{NOW, pair, readers, tcp};
 use crate::sys;
 
-/// How long what is there may take.
+/// How long the reader may take for bytes that are there.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// How something is sent that one read does not take.

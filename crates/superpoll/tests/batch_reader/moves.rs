@@ -14,7 +14,8 @@ fn a_reader_goes_on_in_another_thread_and_back() {
         }
         keep_busy(&mut reader, &writers, 60);
         for _ in 0..3 {
-            // What is hot here is hot there, and what was written before the move is read after it.
+            // Sources that are hot here are hot there, and bytes that were written before the move
+            // are read after it.
             reader = std::thread::scope(|scope| {
                 let work = || {
                     keep_busy(&mut reader, &writers, 40);

@@ -9,7 +9,7 @@ use superpoll::{Arrivals, BatchReader, Error, Key, Outcome};
 
 use crate::stage::{BUFFER, NOW, Random, byte, pair, readers, stream, write};
 
-/// What one end has written and the other has got.
+/// The bytes that one end has written and the other has received.
 struct Line {
     key: Option<Key>,
     writer: Option<OwnedFd>,
@@ -30,7 +30,7 @@ fn each_byte_comes_once_and_in_order() {
 
 #[test]
 fn each_byte_comes_once_and_in_order_whatever_the_numbers() {
-    // As many as there is time for; what is tested differs from one time to the next, which the message tells.
+    // As many as there is time for; each run tests different seeds, which the message names.
     let begin = Instant::now();
     let mut seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     while begin.elapsed() < Duration::from_secs(3) {
@@ -41,7 +41,8 @@ fn each_byte_comes_once_and_in_order_whatever_the_numbers() {
     }
 }
 
-/// Random writes, waits, pauses, closes and deregistrations, with a busy part of the lines, against what must come.
+/// Random writes, waits, pauses, closes and deregistrations, with a busy part of the lines,
+/// compared with the expected bytes.
 fn run(name: &str, mut reader: BatchReader<OwnedFd>, seed: u64) {
     let mut random = Random(seed);
     let mut lines: Vec<Line> = Vec::new();
@@ -133,7 +134,7 @@ fn reader_has(lines: &[Line]) -> bool {
     lines.iter().any(|line| line.key.is_some() && line.got != usize::MAX)
 }
 
-/// Compares arrivals with what was written. Returns how many ends there were.
+/// Compares arrivals with the bytes that were written. Returns how many ends there were.
 fn take(
     name: &str,
     step: usize,

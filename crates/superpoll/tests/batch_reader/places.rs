@@ -1,4 +1,5 @@
-//! Descriptors that are refused or given back while they are busy, and what gets their place.
+//! Descriptors that are refused or given back while they are busy, and the later ones that get
+//! their place.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -65,7 +66,8 @@ fn what_takes_the_place_of_a_refused_busy_descriptor_is_read_and_not_that() {
     let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
     let mut reader = reader.reads_together(true);
     let mut arrivals = Arrivals::with_limit(100);
-    // A descriptor that is read so often that the ring keeps its file, among others that make it worth it.
+    // A descriptor that is read so often that the ring keeps its file, among enough more to make
+    // that worth it.
     let (old, mut to_old) = pair();
     let duplicate = Numbered::duplicate(&old, 1000);
     let number = duplicate.0;
@@ -85,7 +87,7 @@ fn what_takes_the_place_of_a_refused_busy_descriptor_is_read_and_not_that() {
         }
     }
     sys::close(number);
-    // A wait that would block has the kernel watch it again, which is refused.
+    // A wait that would block asks the kernel to watch it again, which the kernel refuses.
     assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 0);
     assert_eq!(arrivals.refusals().len(), 1);
     assert_eq!(arrivals.refusals()[0].0, lost);

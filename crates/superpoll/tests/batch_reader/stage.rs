@@ -1,4 +1,5 @@
-//! What all of them begin with: readers of every make, streams of every kind, and bytes that tell their place.
+//! The common start of all tests: readers of every make, streams of every kind, and bytes that tell
+//! their place.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -67,7 +68,7 @@ pub fn stream(kind: usize) -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// Writes what there is room for. Returns how much that was.
+/// Writes as many bytes as there is room for. Returns that number.
 pub fn write(fd: &OwnedFd, bytes: &[u8]) -> usize {
     superpoll::call::write(fd, bytes).unwrap_or(0)
 }

@@ -10,7 +10,7 @@ pub fn unblock(fd: impl AsFd) {
     assert_eq!(set, 0, "{}", io::Error::last_os_error());
 }
 
-/// How many bytes there are to be read.
+/// The number of bytes to read.
 pub fn waiting(fd: impl AsFd) -> i32 {
     let mut count = 0;
     // SAFETY: the kernel writes one integer, which outlives the call.
@@ -58,7 +58,7 @@ impl Numbered {
 
 impl AsFd for Numbered {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the test knows when the number is open; what is not is refused by the kernel.
+        // SAFETY: the test knows when the number is open; the kernel refuses a number that is not.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
@@ -75,7 +75,7 @@ pub fn records() -> (OwnedFd, OwnedFd) {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the kernel writes two numbers, which outlive the call.
     assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }, 0);
-    // SAFETY: nobody else knows of them.
+    // SAFETY: no other code knows of them.
     let [one, other] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     (one, other)
 }
@@ -117,18 +117,19 @@ pub fn send_with_descriptor(fd: &OwnedFd, bytes: &[u8]) {
     assert_eq!(sent, bytes.len() as isize, "{}", io::Error::last_os_error());
 }
 
-/// A pipe each read of which ends where a write did.
+/// A pipe in packet mode: each read ends where a write did.
 pub fn packets() -> (OwnedFd, OwnedFd) {
     let mut ends = [-1; 2];
     let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: the kernel writes two numbers, which outlive the call.
     assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), flags) }, 0);
-    // SAFETY: nobody else knows of them.
+    // SAFETY: no other code knows of them.
     let [reader, writer] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     (reader, writer)
 }
 
-/// What a forked child makes of a question: whether it says yes. It must not allocate before it knows that it may.
+/// A forked child's answer to a question: whether it says yes. It must not allocate before it knows
+/// that it may.
 pub fn child_says_yes(question: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child makes system calls and exits at once.
     let child = unsafe { libc::fork() };

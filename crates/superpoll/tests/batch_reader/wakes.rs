@@ -1,4 +1,5 @@
-//! The batch reader while others write: it blocks, and never with bytes in a stream that it watches.
+//! The batch reader while other threads write: it blocks, and never with bytes in a stream that it
+//! watches.
 //!
 //! Threads write bursts to streams of all kinds and pause, which lets the reader block; the streams that are busy
 //! change all the time. Half of the streams are written to only when everything before was read, so that a
@@ -19,10 +20,11 @@ use crate::{stage, sys};
 const STREAMS: usize = 48;
 const WRITERS: usize = 3;
 
-/// Whoever sleeps for so long with everything written has lost something; it decides no test that passes.
+/// A reader that sleeps for this long with everything written has lost something; no test that
+/// passes depends on this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was written to each stream, and read from it.
+/// The bytes that were written to each stream, and read from it.
 struct Tally {
     written: [AtomicUsize; STREAMS],
     read: [AtomicUsize; STREAMS],
@@ -51,7 +53,7 @@ fn write(tally: &Tally, first: usize, streams: &[OwnedFd], bursts: usize, seed: 
             _ => 1 + random.below(30),
         };
         let bytes: Vec<u8> = (written..written + length).map(|at| byte(number, at)).collect();
-        // Before, so that nobody reads more than was written.
+        // Before, so that no thread reads more than was written.
         tally.written[number].store(written + length, Ordering::Relaxed);
         let count = stage::write(&streams[place], &bytes);
         tally.written[number].store(written + count, Ordering::Relaxed);

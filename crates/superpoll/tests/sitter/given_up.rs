@@ -51,7 +51,7 @@ fn a_babysitter_that_lives_closes_what_its_loop_takes_back() {
     sitter.signal(libc::SIGCONT);
     until("it keeps what it was to forget", || descriptors_of(sitter.child.id()) == idle);
     all.are_heard(&mut poller, 0..5);
-    // Its peer sees the end, for nobody else has the file.
+    // Its peer sees the end, because no other process has the file.
     all.theirs[0].set_read_timeout(Some(PATIENCE)).unwrap();
     poller.deregister(all.keys[0]).unwrap();
     drop(all.mine.remove(0));
@@ -93,7 +93,7 @@ fn what_cannot_be_called_back_is_void_before_anything_is_done_with_it() {
     assert!(!played.all().contains(&Said::Bye), "there was room for it");
     assert_eq!(revocation.read(&mut count).unwrap(), 8, "nobody says that it is void");
     assert!(matches!(poller.babysitting(), Babysitting::Lost(_)));
-    // The others are watched here.
+    // The remaining descriptors are watched here.
     let left = all.keys.len();
     assert!(left > 8, "there was room for all of them");
     all.are_heard(&mut poller, 0..left);

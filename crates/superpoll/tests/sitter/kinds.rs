@@ -12,7 +12,7 @@ mod sys;
 fn leaves() -> Vec<(&'static str, OwnedFd)> {
     let (socket, other) = UnixStream::pair().unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
-    // Their other ends are nobody's, but not closed while the test runs.
+    // No code uses their other ends, but those are not closed while the test runs.
     std::mem::forget((other, writer));
     vec![
         ("a connection", socket.into()),
@@ -75,7 +75,7 @@ fn what_depends_on_who_asks_stays() {
             poller.wait(&mut events, ZERO).unwrap();
         }
         assert_eq!(poller.stats().calls.since(&before).fstat, 0, "{name}");
-        // Those that stay are not asked for their kind again when others come and go.
+        // Those that stay are not asked for their kind again when more come and go.
         let mut written = File::from(leaving[4].1.try_clone().unwrap());
         written.write_all(&1u64.to_ne_bytes()).unwrap();
         poller.wait(&mut events, Some(PATIENCE)).unwrap();

@@ -1,5 +1,5 @@
-//! Pollers with a babysitter, in a thread and in a process: who leaves, who comes back, and what becomes of everything
-//! when the babysitter is lost, is full, or has no room.
+//! Pollers with a babysitter, in a thread and in a process: which descriptors leave and come back,
+//! and how everything goes on when the babysitter is lost, is full, or has no room.
 //!
 //! One test at a time, because descriptors of the whole process are counted.
 
@@ -49,7 +49,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One that keeps nothing in its array, from where nobody leaves.
+/// A poller that keeps nothing in its array, because descriptors leave only from the epoll set.
 fn poller(topology: Topology) -> Poller {
     let builder = Poller::builder().policy(Fixed::new(Place::Cold)).costs(Costs::ASSUMED);
     builder.topology(topology).build().unwrap()
@@ -68,7 +68,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Connections of which the poller watches one end.
+/// Connections, one end of each watched by the poller.
 struct Connections {
     keys: Vec<Key>,
     mine: Vec<UnixStream>,
@@ -102,7 +102,7 @@ struct Sitter {
     _folder: tempfile::TempDir,
     path: PathBuf,
     child: Child,
-    /// Open until its end, for what it has to say then.
+    /// Open until the babysitter ends, so that its last output finds a reader.
     _said: BufReader<ChildStdout>,
 }
 
@@ -165,7 +165,7 @@ fn again(test: &str, limit: Option<usize>) -> Command {
     command
 }
 
-/// No test of its own: what a child process does.
+/// No test of its own: the program of a child process.
 #[test]
 fn a_babysitter_of_another_test() {
     let Some(path) = std::env::var_os(LISTENS) else { return };
@@ -215,7 +215,7 @@ fn who_is_idle_leaves_and_who_stirs_comes_back() {
         assert_eq!(stats.moves_back, count.div_ceil(7) as u64);
         assert_eq!(stats.away.active, stats.moves_back);
         assert!(stats.away.watched >= stats.away.active * (count as u64 / 2));
-        // What is ready before a flush is there after it.
+        // Bytes that were there before a flush are reported after it.
         for theirs in &mut all.theirs {
             theirs.write_all(b"x").unwrap();
         }
@@ -237,7 +237,7 @@ fn a_change_or_an_end_calls_back_what_is_away() {
         let watch = |mode| Watch::new(Interest::READABLE).mode(mode);
         poller.modify(all.keys[0], Interest::READABLE | Interest::WRITABLE).unwrap();
         poller.modify_watch(all.keys[1], watch(Mode::Edge)).unwrap();
-        // Undone before anybody hears of it.
+        // Undone before the babysitter learns of it.
         poller.modify(all.keys[2], Interest::NONE).unwrap();
         poller.modify(all.keys[2], Interest::READABLE).unwrap();
         poller.deregister(all.keys[3]).unwrap();
@@ -247,7 +247,7 @@ fn a_change_or_an_end_calls_back_what_is_away() {
         assert_eq!((events.len(), poller.is_away(all.keys[2])), (1, true));
         let calls = poller.stats().calls.since(&before);
         assert!((1..=2).contains(&calls.sendmsg) && calls.epoll_ctl_del == 0, "{calls}");
-        // Nobody but us holds the file.
+        // Only this test holds the file.
         drop(all.mine.remove(3));
         all.theirs[3].set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(all.theirs[3].read(&mut [0]).unwrap(), 0);
@@ -269,7 +269,7 @@ fn a_lost_babysitter_loses_nothing() {
     let mut poller = poller(Topology::Process(control.line().unwrap(), RESTLESS));
     let mut all = Connections::new(&mut poller, 300);
     leave(&mut poller, 300);
-    // Some stir while nobody is there to see it, some before the end is seen.
+    // Some stir while no babysitter is there to see it, some before the end is seen.
     sitter.kill();
     for theirs in &mut all.theirs[..10] {
         theirs.write_all(b"x").unwrap();
@@ -312,7 +312,7 @@ fn a_line_that_nobody_reads_is_full_and_then_lost() {
         assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
         poller.stats().sitter_full > 0
     });
-    // Nobody waits for it.
+    // No call waits for it.
     let stats = poller.stats();
     assert_eq!(stats.sitter_lost, 0);
     assert!(stats.moves_away > 8);
@@ -323,11 +323,11 @@ fn a_line_that_nobody_reads_is_full_and_then_lost() {
     poller.wait(&mut events, Some(PATIENCE)).unwrap();
     assert_eq!(events.iter().map(|event| event.key()).collect::<Vec<_>>(), [key]);
     poller.deregister(key).unwrap();
-    // Who has to have an answer waits for a while, and gets everything back.
+    // A call that needs an answer waits for a while, and gets everything back.
     poller.flush();
     assert_eq!((poller.stats().sitter_lost, poller.stats().away.len), (1, 0));
     all.are_heard(&mut poller, 0..8);
-    // What was under way is closed with the line.
+    // Files that were under way are closed with the line.
     drop((poller, all.mine, theirs, mine));
     for theirs in &mut all.theirs {
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
@@ -390,7 +390,7 @@ fn who_may_leave_only_with_a_state_leaves_once_it_has_one() {
     let tuning = Tuning { stated_only: true, ..RESTLESS };
     let mut poller = poller(Topology::Process(control.line().unwrap(), tuning));
     let mut all = Connections::new(&mut poller, 3);
-    // What is not asked for any more does not stir it there either.
+    // A direction that is not wanted any more does not stir there either.
     let read_closed = Interest::READABLE | Interest::READ_CLOSED;
     poller.modify(all.keys[1], read_closed).unwrap();
     let mut events = Events::with_limit(8);

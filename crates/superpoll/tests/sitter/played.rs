@@ -9,7 +9,7 @@ use superpoll_sit::{Line, Notice, Request};
 
 use super::PATIENCE;
 
-/// What a poller says, of which nothing is borrowed.
+/// A message of a poller that borrows nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     /// Keys and states.
@@ -25,7 +25,7 @@ pub enum Said {
 pub struct Played {
     line: Line,
     heard: VecDeque<Said>,
-    /// What came with the packets.
+    /// The files that came with the packets.
     pub files: Vec<OwnedFd>,
 }
 
@@ -35,7 +35,7 @@ impl Played {
         (line, Played { line: theirs, heard: VecDeque::new(), files: Vec::new() })
     }
 
-    /// The same, and what tells whether the line is void.
+    /// The same, and the file that shows whether the line is void.
     pub fn revocable() -> (Line, Played, File) {
         let (line, played) = Played::new();
         let (line, revocation) = line.with_revocation().unwrap();
@@ -61,7 +61,7 @@ impl Played {
         })
     }
 
-    /// What was said since the last call.
+    /// The messages since the last call.
     pub fn all(&mut self) -> Vec<Said> {
         let mut all = Vec::from(std::mem::take(&mut self.heard));
         while let Some(said) = self.hear() {
@@ -83,7 +83,7 @@ impl Played {
         self.hear().unwrap()
     }
 
-    /// What was to be watched, in one list.
+    /// The registrations to watch, in one list.
     pub fn watched(&mut self) -> Vec<(u64, Vec<u8>)> {
         let lists = self.all().into_iter().map(|said| match said {
             Said::Watch(all) => all,
@@ -97,13 +97,13 @@ impl Played {
         self.line.send_until(Instant::now() + PATIENCE, &packet, &[]).unwrap();
     }
 
-    /// Says something that nobody may want to hear any more; false if so.
+    /// Sends a message for which there may be no reader any more; false in that case.
     pub fn try_to_say(&self, notice: &Notice<'_>) -> bool {
         let packet = postcard::to_stdvec(notice).unwrap();
         self.line.send_until(Instant::now() + PATIENCE, &packet, &[]).is_ok()
     }
 
-    /// Says what is no message.
+    /// Sends bytes that are no message.
     pub fn mumble(&self) {
         self.line.send(b"\xff\xff\xff", &[]).unwrap();
     }

@@ -36,7 +36,7 @@ fn who_talks_without_end_is_not_listened_to_for_ever() {
     let mut poller = poller(Topology::Process(line, RESTLESS));
     let mut all = Connections::new(&mut poller, 1);
     let talks = std::thread::spawn(move || {
-        // Nobody is away, and nobody has asked.
+        // No descriptor is away, and no question was asked.
         while played.try_to_say(&Notice::Ready(vec![(7, 1); 100]))
             && played.try_to_say(&Notice::Synced(u64::MAX, Sums::default()))
         {}
@@ -45,7 +45,7 @@ fn who_talks_without_end_is_not_listened_to_for_ever() {
         let count = poller.wait(&mut Events::with_limit(8), ZERO).unwrap();
         assert_eq!(count, 0);
     }
-    // It leaves, is called back, and is not spoken of: whoever waits for an answer gives up.
+    // It leaves, is called back, and is not mentioned: a call that waits for an answer gives up.
     assert_eq!(poller.stats().sitter_lost, 0);
     poller.flush();
     assert_eq!((poller.stats().sitter_lost, poller.stats().away.len), (1, 0));

@@ -1,4 +1,4 @@
-//! What becomes of the states that descriptors are left with.
+//! The states with which descriptors leave.
 
 use superpoll_sit::Sums;
 
@@ -24,7 +24,7 @@ fn look(poller: &mut Poller) {
     assert_eq!(poller.wait(&mut Events::with_limit(64), ZERO).unwrap(), 0);
 }
 
-/// Has all leave, and takes what is said of it: what was watched, and the last question.
+/// Makes all leave, and takes the messages: the registrations to watch, and the last question.
 fn leave_all(poller: &mut Poller, played: &mut Played) -> (Vec<(u64, Vec<u8>)>, Option<u64>) {
     look(poller);
     let (mut watched, mut question) = (Vec::new(), None);
@@ -65,7 +65,7 @@ fn what_was_returned_leaves_again_with_its_state() {
         }
     });
     assert_eq!(poller.hand_over_all(), 0);
-    // What has left now was not refused, and nobody has a state of it any more.
+    // Descriptors that have left now were not refused, and no poller has a state of them any more.
     all.are_heard(&mut poller, std::iter::empty());
     drop(poller);
     assert_eq!(asks.join().unwrap(), [state(1), b"newer".to_vec()]);
@@ -144,7 +144,7 @@ fn an_end_takes_the_state_with_it() {
     let mut poller = poller(Topology::Process(line, STATED));
     let (_mine, _theirs) = UnixStream::pair().unwrap();
     let before = poller.memory().own;
-    // Nobody has heard of it when it ends.
+    // The babysitter has not learnt of it when it ends.
     for _ in 0..100 {
         let (mine, _theirs) = UnixStream::pair().unwrap();
         let key = poller.register(&mine, Interest::READABLE).unwrap();
@@ -156,7 +156,7 @@ fn an_end_takes_the_state_with_it() {
     let all = Connections::new(&mut poller, 1);
     look(&mut poller);
     assert_eq!(played.watched(), []);
-    // It ends while it is under way, and what is said of it then concerns nobody.
+    // It ends while it is under way, and a later message about it has no effect.
     poller.leave_state(all.keys[0], b"state").unwrap();
     look(&mut poller);
     let watched = played.watched();
@@ -185,7 +185,7 @@ fn a_state_for_one_that_is_away_takes_the_place_of_what_it_left_with() {
     let Said::Watch(again) = &said[1] else { panic!("{said:?}") };
     assert!(again.len() == 1 && again[0].0 != watched[1].0 && again[0].1 == b"newer");
     assert!(poller.is_away(all.keys[0]) && poller.is_away(all.keys[1]));
-    // Others go on without one.
+    // Later ones go on without a state.
     played.say(&Notice::Ready(vec![(again[0].0, 1)]));
     all.are_heard(&mut poller, [1].into_iter());
     look(&mut poller);

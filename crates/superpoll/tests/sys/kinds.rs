@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 fn new(fd: i64) -> OwnedFd {
     assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: the kernel has just made it, and nobody else knows of it.
+    // SAFETY: the kernel has just made it, and no other code knows of it.
     unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap()) }
 }
 
@@ -21,9 +21,11 @@ pub fn timerfd() -> OwnedFd {
     new(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) }.into())
 }
 
-/// What reports one signal, which this thread has no other way to hear of from then on.
+/// A descriptor that reports one signal, which this thread can learn of in no other way from then
+/// on.
 pub fn signalfd(signal: libc::c_int) -> OwnedFd {
-    // SAFETY: all zeros are a value of a set of signals, which both calls fill; the others read it.
+    // SAFETY: all zeros are a value of a set of signals, which both calls fill; the later calls
+    // read it.
     new(unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);

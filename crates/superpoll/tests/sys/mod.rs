@@ -11,7 +11,7 @@ pub fn socket() -> OwnedFd {
     // SAFETY: it takes three numbers.
     let fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
     assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: nobody else knows of it.
+    // SAFETY: no other code knows of it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -32,13 +32,14 @@ pub fn is_readable(fd: RawFd) -> bool {
 
 /// Puts a duplicate of one descriptor in the place of another, which is closed.
 pub fn replace(fd: impl AsFd, number: RawFd) {
-    // SAFETY: whoever owns the number owns the duplicate from then on.
+    // SAFETY: the owner of the number owns the duplicate from then on.
     assert_eq!(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) }, number);
 }
 
 /// Runs something in a forked process, and fails as it does.
 pub fn in_a_child(run: impl FnOnce()) {
-    // SAFETY: the child runs on, as its only thread, and ends without running what is the parent's to run.
+    // SAFETY: the child runs on, as its only thread, and ends without running the code that is left
+    // to the parent.
     match unsafe { libc::fork() } {
         0 => {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));

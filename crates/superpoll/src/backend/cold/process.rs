@@ -6,7 +6,7 @@ use super::babysat::{Babysat, Sitter};
 use super::tuning::Tuning;
 use crate::error::Result;
 
-/// It is somebody else's to start and to end.
+/// A babysitter that another program starts and ends.
 #[derive(Debug)]
 pub(crate) struct Process;
 

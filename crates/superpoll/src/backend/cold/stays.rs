@@ -1,10 +1,12 @@
-//! How long each descriptor has been where it is, and whether it is to leave: arithmetic, no system calls.
+//! How long each descriptor has been where it is, and whether it should leave: arithmetic, no
+//! system calls.
 //!
-//! Time goes in ticks of 65 microseconds, of which 32 bits last for three days. For each slot of the table there are
-//! twelve bytes: since when it has been idle or away, the number of its present stay with the babysitter, and by how
-//! much it has become harder to get out. A stay has a number of its own, and not the registration's generation,
-//! because one registration may leave, be called back and leave again, and a late word about the first stay must not
-//! be taken for one about the second.
+//! Time goes in ticks of 65 microseconds; 32 bits of them last for three days. For each slot of the
+//! table there are twelve bytes: since when it has been idle or away, the number of its present
+//! stay with the babysitter, and by how much it has become harder to get out. A stay has a number
+//! of its own, and not the registration's generation. One registration may leave, be called back
+//! and leave again, and a late message about the first stay must not be taken for one about the
+//! second.
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ const KEPT: u8 = u8::MAX;
 /// Kept with the doublings: it is of a kind that may leave.
 const FIT: u8 = 1 << 6;
 
-/// A descriptor that the babysitter could not take is not offered again for so long.
+/// A descriptor that the babysitter could not take is not offered again for this long.
 const BARRED: Duration = Duration::from_secs(1);
 
 pub(super) const fn ticks(time: Duration) -> u32 {
@@ -89,13 +91,13 @@ impl Stays {
         self.pass = self.pass.wrapping_add(1);
     }
 
-    /// What a wait has found in the poller's own set.
+    /// Counts the descriptors and events of a wait in the poller's own set.
     pub fn end_pass(&mut self, watched: usize, active: usize) {
         self.watched += watched as u64;
         self.active += active as u64;
     }
 
-    /// A period is over.
+    /// Ends a period.
     pub fn end_period(&mut self) {
         if let Rule::Threshold { idle_atr } = self.rule {
             let limit = f64::from(idle_atr) * self.watched as f64;
@@ -112,7 +114,7 @@ impl Stays {
         &mut self.all[place]
     }
 
-    /// There is something new about it: an event, or a change.
+    /// Notes something new about a descriptor: an event, or a change.
     pub fn touch(&mut self, index: u32, generation: u32, is_event: bool) {
         let (now, pass, owner) = (self.now, self.pass, generation as u8);
         let stay = self.at(index);
@@ -128,7 +130,8 @@ impl Stays {
     /// Whether it has been idle for long enough.
     pub fn is_due(&self, index: u32) -> bool {
         let Some(stay) = self.all.get(index as usize) else { return false };
-        // Only who is barred is idle from a moment on that is still to come; anything else is long ago.
+        // Only a barred descriptor is idle from a future moment on; any other such number is from
+        // long ago.
         let is_barred = (1..=ticks(BARRED)).contains(&stay.since.wrapping_sub(self.now));
         let elapsed = self.now.wrapping_sub(stay.since);
         let wanted = u64::from(self.idle) << stay.doublings();
@@ -151,12 +154,12 @@ impl Stays {
         u64::from(number) << 32 | u64::from(index)
     }
 
-    /// It has left.
+    /// Notes that it has left.
     pub fn leave(&mut self, index: u32) {
         self.at(index).since = self.now;
     }
 
-    /// It is back; whether that was soon is remembered.
+    /// Notes that it is back, and whether that was soon.
     pub fn come_back(&mut self, index: u32) {
         let (now, idle, rule) = (self.now, self.idle, self.rule);
         let stay = self.at(index);
@@ -173,7 +176,8 @@ impl Stays {
         stay.since = now;
     }
 
-    /// It is of a kind that may be given away, as long as it is this registration's.
+    /// Notes that it is of a kind that may be given away, as long as it belongs to this
+    /// registration.
     pub fn set_fit(&mut self, index: u32) {
         self.at(index).doublings |= FIT;
     }
@@ -183,7 +187,7 @@ impl Stays {
         self.all.get(index as usize).is_some_and(|stay| stay.doublings & FIT > 0)
     }
 
-    /// It cannot be given away at all, as long as it is this registration's.
+    /// Notes that it cannot be given away at all, as long as it belongs to this registration.
     pub fn keep(&mut self, index: u32) {
         self.at(index).doublings = KEPT;
     }
@@ -193,7 +197,7 @@ impl Stays {
         self.all.get(index as usize).is_some_and(|stay| stay.doublings == KEPT)
     }
 
-    /// It could not leave: not again for a while.
+    /// Notes that it could not leave: not again for a while.
     pub fn bar(&mut self, index: u32) {
         let later = self.now.wrapping_add(ticks(BARRED));
         self.at(index).since = later;
@@ -245,7 +249,7 @@ mod tests {
     fn who_comes_back_too_soon_has_to_be_idle_for_longer() {
         let mut stays = stays(REGRET);
         let mut now = 0;
-        // So long it had to be idle for, and then was away for so long.
+        // It had to be idle for this long, and then was away for this long.
         for (idle, away) in [(1, 1), (2, 1), (4, 1), (4, 5), (2, 5), (1, 5), (1, 3), (2, 3)] {
             now += 1000 * idle - 10;
             at(&mut stays, now);
@@ -258,7 +262,7 @@ mod tests {
             at(&mut stays, now);
             stays.come_back(0);
         }
-        // Somebody else in its slot begins anew.
+        // Another registration in its slot begins anew.
         stays.touch(0, 2, false);
         now += 1001;
         at(&mut stays, now);

@@ -19,13 +19,13 @@ impl Sitter for Thread {
 
     fn end(&mut self) {
         if let Some(thread) = self.0.take() {
-            // It has nothing to tell: who loses it sees the end of the line.
+            // It has nothing to report: a poller that loses it sees the end of the line.
             let _ = thread.join();
         }
     }
 
     fn abandon(&mut self) {
-        // In a child process there is no such thread to be waited for.
+        // A child process does not have this thread, so it has nothing to join.
         std::mem::forget(self.0.take());
     }
 }
@@ -35,7 +35,7 @@ fn start() -> io::Result<(Line, Thread)> {
     let mut babysitter = Babysitter::new(Options::default(), |_| {})?;
     babysitter.work_for(theirs)?;
     let thread = std::thread::Builder::new().name("superpoll-sit".into()).spawn(move || {
-        // Signals are for those who expect them.
+        // Signals are for threads that expect them.
         sys::block_signals();
         // It fails only with its epoll set, and then the line ends.
         let _ = babysitter.run();

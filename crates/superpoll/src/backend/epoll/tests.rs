@@ -1,4 +1,4 @@
-//! What the kernel is told and asked, call by call.
+//! The calls to the kernel, one by one.
 
 use super::*;
 use crate::backend::stage::Stage;
@@ -18,7 +18,7 @@ impl Bench {
         Bench { epoll: Epoll::new().unwrap(), stage: Stage::new(limit), seen: Calls::default() }
     }
 
-    /// A pipe, registered and told.
+    /// A pipe, registered and applied.
     fn pipe(&mut self, mode: Mode) -> (PipeReader, PipeWriter, Key) {
         let (reader, writer) = std::io::pipe().unwrap();
         let key = self.stage.add(reader.as_raw_fd(), Watch::new(READABLE).mode(mode));
@@ -134,7 +134,7 @@ fn a_number_that_the_kernel_still_knows_is_removed_and_added() {
 #[test]
 fn any_other_refusal_is_told_without_a_second_try() {
     let mut bench = Bench::new(8);
-    // A number that nothing here comes near.
+    // A number that no test here comes near.
     let key = bench.stage.add(1_000_000, READABLE);
     for told in [None, Some((READABLE, Mode::Edge))] {
         bench.epoll.note(&mut bench.stage.cx(), key.index(), told);
@@ -238,7 +238,7 @@ fn a_set_that_is_built_anew_lacks_only_what_nobody_can_name() {
     bench.calls();
     assert_eq!(bench.fetch(true), 0);
     assert_eq!((bench.stage.stats.stale, bench.stage.stats.rebuilds), (1, 1));
-    // The set in the outer one, the waker, and two of three: what was parked is told when it is
+    // The set in the outer one, the waker, and two of three: the parked one is added when that is
     // due.
     assert_eq!(bench.calls(), (4, 0, 1, 1));
     assert_eq!(bench.epoll.armed(), 2);
@@ -300,7 +300,7 @@ fn the_kernel_is_told_only_what_changes_something() {
     let (saved, modified) = ((0, 0, 0, 0), (0, 1, 0, 0));
     let readable = |mode| Some((READABLE, mode));
     let cases = [
-        // Told, wanted, the calls and the answer.
+        // Applied, wanted, the calls and the answer.
         (None, level(Interest::NONE), saved, Synced::Saved),
         (None, level(READABLE), (1, 0, 0, 0), Synced::Told),
         (readable(Mode::Level), level(READABLE), saved, Synced::Saved),
@@ -396,7 +396,7 @@ fn a_child_gets_sets_of_its_own_under_the_same_numbers() {
     assert_eq!(bench.epoll.as_fd().as_raw_fd(), number);
     assert_eq!(bench.epoll.nest(&mut bench.stage.cx()).unwrap().as_raw_fd(), outer);
     assert_eq!(bench.fetch(true), 0, "nothing was told to the new set");
-    // What was told to the old one is still there.
+    // Everything that was added to the old one is still there.
     let mut buffer = Vec::new();
     let found = epoll::wait(
         &mut Calls::default(),

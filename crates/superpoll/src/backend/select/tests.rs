@@ -1,4 +1,4 @@
-//! The sets, what is refused, and which descriptors are looked at more closely.
+//! The sets, the refusals, and which descriptors are looked at more closely.
 
 use super::*;
 use crate::backend::stage::Stage;
@@ -18,7 +18,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// So many registered pipes.
+    /// This many registered pipes.
     fn new(count: usize, watch: Watch) -> Bench {
         let (mut select, mut stage) = (Select::new(), Stage::new(8));
         let pipes: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();

@@ -27,7 +27,7 @@ impl Uring {
         let calls = &mut cx.stats.calls;
         match here.and_then(|()| self.lasting.prepare(calls, &mut self.ring, &operation)) {
             Ok(()) => Ok(self.lasting.start(key.index(), fd, operation, token)),
-            // As an older kernel says of buffers that it cannot be provided with.
+            // The error of an older kernel that does not support provided buffers.
             Err(error)
                 if error.kind() == io::ErrorKind::Unsupported
                     || error.raw_os_error() == Some(libc::EINVAL) =>
@@ -68,7 +68,7 @@ impl Uring {
     ) -> std::io::Result<()> {
         while tickets.iter().any(|&ticket| self.lasting.is_under_way(ticket)) {
             if self.ring.is_elsewhere() {
-                // What is left ends with the ring.
+                // The remaining operations end with the ring.
                 return self.move_here(cx);
             }
             self.fetch_once(cx)?;
@@ -76,7 +76,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Waits for a completion for a while, and fetches what there is.
+    /// Waits for a completion for a while, and fetches all that are there.
     fn fetch_once(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.ring.ask(&mut cx.stats.calls, 1, Some(REAPED))?.put() {
             Err(error) if !self.ring.has_completions() => match error.raw_os_error() {
@@ -91,7 +91,7 @@ impl Uring {
 }
 
 impl Drop for Uring {
-    /// The kernel has to be done with the memory of operations before that is given back.
+    /// The kernel must be done with the memory of operations before that is given back.
     fn drop(&mut self) {
         self.lasting.give_up(&mut Calls::default(), &mut self.ring, libc::ECANCELED);
     }

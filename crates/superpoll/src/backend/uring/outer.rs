@@ -1,8 +1,9 @@
-//! What stands for the ring in another loop.
+//! The descriptor that stands for the ring in another event loop.
 //!
-//! A ring whose completions are worked off by its own thread is not readable before that, but the kernel can be asked
-//! to count them. What makes a counter count is passed on with a delay if it was a counter itself, so the waker's is
-//! watched beside it. What no completion tells of, and what a wait leaves to the next one, is announced by hand.
+//! A ring whose completions are worked off by its own thread is not readable before that, but the
+//! kernel can be asked to count them. If the ring's counter counted the writes of another counter,
+//! it would do so with a delay. So the waker's counter is watched next to it. Events that come
+//! without a completion, and events that a wait leaves to the next one, are announced by hand.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,7 +16,7 @@ use crate::sys::epoll;
 use crate::sys::eventfd::{EventFd, replace};
 use crate::sys::uring::Ring;
 
-/// What the other loop watches.
+/// The epoll set that the other loop watches, and the counter in it.
 #[derive(Debug)]
 pub(super) struct Outer {
     set: OwnedFd,
@@ -27,12 +28,13 @@ impl Outer {
         let outer = Outer { set: epoll::create(calls)?, counter: EventFd::new(calls)? };
         outer.watch(calls, outer.counter.as_fd().as_raw_fd())?;
         outer.listen_to(calls, ring)?;
-        // For what is there already.
+        // For completions that are there already.
         outer.announce()?;
         Ok(outer)
     }
 
-    /// One that a child process does not share, under the same number: another loop knows it by that.
+    /// A set that a child process does not share, under the same number, by which the other loop
+    /// knows it.
     pub(super) fn renewed(self, calls: &mut Calls, ring: &mut Ring) -> io::Result<Outer> {
         let new = Outer::new(calls, ring)?;
         replace(self.set.as_fd(), new.set)?;
@@ -49,24 +51,25 @@ impl Outer {
         ring.announce_to(calls, self.counter.as_fd())
     }
 
-    /// Listens to another ring, and to the one before no more: the kernel ends what is under way there some time after
-    /// it was closed, and each end counts.
+    /// Listens to another ring, and no longer to the earlier one: the kernel ends the operations of
+    /// that ring some time after it was closed, and each end counts.
     pub(super) fn listen_anew(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
         let counter = EventFd::new(calls)?;
         ring.announce_to(calls, counter.as_fd())?;
         self.watch(calls, counter.as_fd().as_raw_fd())?;
-        // The one before, which leaves the set as it is closed, may have told of something that was not fetched.
+        // The earlier counter, which leaves the set as it is closed, may have announced completions
+        // that were not fetched.
         counter.write()?;
         self.counter = counter;
         Ok(())
     }
 
-    /// Becomes readable.
+    /// Makes the descriptor readable.
     pub(super) fn announce(&self) -> io::Result<()> {
         self.counter.write()
     }
 
-    /// Is readable no more, until something happens.
+    /// Makes the descriptor unreadable until something happens.
     pub(super) fn quiet(&self, calls: &mut Calls) {
         self.counter.drain(calls);
     }

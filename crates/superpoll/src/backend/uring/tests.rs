@@ -1,4 +1,4 @@
-//! What only this back-end can get wrong. Each test is left out where there is no io_uring.
+//! Faults that only this back-end can have. Each test is left out where there is no io_uring.
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
@@ -51,7 +51,8 @@ fn changes_and_the_wait_are_one_call() {
     assert_eq!(found(&mut poller).len(), 100);
     let calls = poller.stats().calls.since(&before);
     assert_eq!(calls.epoll_ctl() + calls.poll, 0);
-    // The ring is set up by its first use, and the kernel works off so many completions at a time.
+    // The ring is set up by its first use, and the kernel works off this many completions at a
+    // time.
     assert!((1..=8).contains(&calls.io_uring_enter), "{calls}");
     // A level is looked at again, by the same call that waits.
     let before = poller.stats().calls;
@@ -85,7 +86,7 @@ fn several_arrivals_are_one_event() {
     assert_eq!(found(&mut poller), []);
     for _ in 0..50 {
         writer.write_all(b"x").unwrap();
-        // A command that makes the kernel tell what has happened so far.
+        // A command that makes the kernel report the arrivals so far.
         poller.flush();
     }
     assert_eq!(found(&mut poller), [(key, Readiness::READABLE)]);
@@ -204,7 +205,7 @@ fn a_poller_that_goes_to_another_thread_goes_on_there() {
         (one, keys, other, other_writer)
     });
     let (mut one, keys, other, _writer) = thread.join().unwrap();
-    // Told on this thread before it waits here again.
+    // Submitted on this thread before it waits here again.
     one.deregister(keys[1]).unwrap();
     drop(other);
     assert_eq!(found(&mut one), [(keys[0], Readiness::READABLE)]);
@@ -214,7 +215,7 @@ fn a_poller_that_goes_to_another_thread_goes_on_there() {
     assert!(events.woken());
 }
 
-/// Waits until nobody can read any more.
+/// Waits until no reader is left.
 fn until_nobody_reads(writer: &PipeWriter) {
     let mut poller = Poller::builder().backend(BackendKind::Poll).build().unwrap();
     poller.register(writer, Interest::PRIORITY).unwrap();
@@ -335,7 +336,7 @@ fn a_ring_that_takes_no_more_for_now_ends_no_registration() {
         let mut events = Events::with_limit(COUNT + 1);
         poller.wait(&mut events, None).unwrap();
         assert!(events.woken(), "{error}");
-        // Nor does it keep what it is to let go of.
+        // Nor does it keep files that it must let go of.
         for key in keys.drain(..) {
             poller.deregister(key).unwrap();
         }
@@ -386,7 +387,7 @@ fn what_was_completed_before_a_wait_fails_is_not_lost_with_it() {
     if poller().is_none() {
         return;
     }
-    // The queue is full of changes when the second receive is to be told.
+    // The queue is full of changes when the second receive needs room.
     const COUNT: usize = 256;
     let mut uring = Uring::new().unwrap();
     uring.ring.failing = (libc::EIO, 1);

@@ -1,8 +1,8 @@
-//! Measures what watching with io_uring costs here, by the same rules as the rest: sixteen descriptors of
-//! a kind, the shortest time of each step, and slopes.
+//! Measures the cost of watching with io_uring here, by the same rules as the rest: sixteen
+//! descriptors of a kind, the shortest time of each step, and slopes.
 //!
-//! Each repetition arms them, writes to them, fetches the events, reads what was written, and cancels them,
-//! with one ring for all kinds.
+//! Each repetition arms them, writes to them, fetches the events, reads the bytes back, and cancels
+//! them, with one ring for all kinds.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -112,7 +112,7 @@ impl Bench {
         pairs.drain()?;
 
         time(&mut times.arm, || self.arm(readers))?;
-        // Twice, because what ran before has left the caches to others.
+        // Twice, because the work before this has filled the caches with other data.
         for _ in 0..2 {
             expect(time(&mut times.enter, || self.ask())?, 0)?;
         }
@@ -129,12 +129,12 @@ impl Bench {
         expect(self.ask()?, COUNT)
     }
 
-    /// A call, and how many changes it has told.
+    /// Makes a call, and returns how many changes it has submitted.
     fn ask(&mut self) -> io::Result<usize> {
         self.ring.ask(&mut self.calls, 0, Some(Duration::ZERO))?.put()
     }
 
-    /// Fetches what there is.
+    /// Fetches the completions that are there.
     fn wait(&mut self) -> io::Result<usize> {
         self.ask()?;
         let mut events = 0;
@@ -145,7 +145,7 @@ impl Bench {
         Ok(events)
     }
 
-    /// All of them, and what is said of it.
+    /// Cancels all of them, and fetches the answers.
     fn cancel(&mut self, readers: &[RawFd]) -> io::Result<()> {
         for data in 0..readers.len() {
             self.ring.remove(&mut self.calls, data as u64)?;

@@ -18,7 +18,7 @@ struct Stage {
     blocks: u32,
     hot: usize,
     cold: usize,
-    /// Slots that the passes scan besides the one on stage, whose events nobody counts.
+    /// Slots that the passes scan besides the one on stage, whose events are not counted.
     scanned: usize,
 }
 
@@ -96,7 +96,7 @@ impl Stage {
         &mut self.policy.governors(&view)[1]
     }
 
-    /// The sums of what was recorded: bursts, lulls of parked and of settled ones, and stays.
+    /// The sums of the records: bursts, lulls of parked and of settled descriptors, and stays.
     fn recorded(&mut self) -> [f32; 4] {
         let governor = *self.governor();
         let (rises, falls) = (governor.rises.iter().sum(), governor.falls.iter().sum());

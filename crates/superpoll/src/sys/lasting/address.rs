@@ -46,7 +46,7 @@ impl Room {
         room
     }
 
-    /// What the kernel has written, if it is an address of IP.
+    /// The address that the kernel has written, if it is one of IP.
     pub fn address(&self) -> Option<SocketAddr> {
         let storage = &raw const self.address;
         let length = self.length as usize;

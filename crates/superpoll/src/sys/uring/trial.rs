@@ -1,9 +1,10 @@
-//! Whether io_uring can do here what watching takes: a poll that stays after it has reported, its removal, and a
-//! cancellation by name.
+//! Tests whether io_uring here supports the operations for watching: a poll that stays after it has
+//! reported, its removal, and a cancellation by name.
 //!
-//! A kernel may have rings and lack an operation, and a sandbox may refuse one. A poll that is refused is
-//! answered like one that could not stay, which is armed again; with none allowed a wait would do that for
-//! ever. So before the first ring of a process is used, a small one watches a counter.
+//! A kernel may have rings and lack an operation, and a sandbox may refuse one. A poll that is
+//! refused is answered like a poll that could not stay, which is armed again; with none allowed a
+//! wait would arm it again indefinitely. So before the first ring of a process is used, a small one
+//! watches a counter.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,7 +23,7 @@ const SIZE: u32 = 8;
 /// How long an answer that comes at once may take before there will be none.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the operations go by.
+/// The names of the operations.
 const POLL: u64 = 1;
 const CANCEL: u64 = 2;
 const REMOVE: u64 = 3;
@@ -31,7 +32,7 @@ const REMOVE: u64 = 3;
 ///
 /// # Errors
 ///
-/// What a system call is answered, and the trial is not decided; or `Unsupported`, with the operation.
+/// The error of a system call, and the trial is not decided; or `Unsupported`, with the operation.
 pub(super) fn pass() -> io::Result<()> {
     static OUTCOME: OnceLock<Result<(), String>> = OnceLock::new();
     if OUTCOME.get().is_none() {
@@ -78,7 +79,7 @@ fn refused(result: i32, operation: &str) -> io::Result<()> {
     Err(io::Error::other(format!("it does not let this process use {operation}: {error}")))
 }
 
-/// Has an operation carried out, and returns what is said of it.
+/// Makes the kernel carry out an operation, and returns its completion.
 fn answer(ring: &mut IoUring, entry: &squeue::Entry, name: u64) -> io::Result<cqueue::Entry> {
     // SAFETY: polls and their removals refer to no memory.
     unsafe { ring.submission().push(entry) }.map_err(io::Error::other)?;

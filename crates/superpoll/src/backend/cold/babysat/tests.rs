@@ -28,7 +28,7 @@ fn who_is_lost_is_lost_once_and_it_is_told_why() {
     let mut stage = Stage::new(8);
     let pair = UnixStream::pair().unwrap();
     let index = add(&mut stage, &mut babysat, &pair);
-    // Two things to be said, in the middle of a move, and nobody there to hear the first.
+    // Two messages to send, in the middle of a move, and no reader for the first.
     babysat.over.push(7);
     babysat.candidates.push(index);
     drop(theirs);

@@ -71,7 +71,7 @@ fn an_event_in_a_row_saves_less_where_a_level_would_serve() {
     assert_eq!((governor.cold_event(true), governor.cold_event(false)), (156.0, 211.0));
     assert_eq!((governor.dense, governor.net), (128.0, 63.0));
     assert_eq!((governor.share, governor.worth), (63.0 / 128.0, 15));
-    // Nothing of that was in epoll, where the trigger is changed for what is there.
+    // None of that was in epoll, where the trigger is chosen by the events in epoll.
     assert!(governor.level_for_all && !governor.level);
     assert_eq!((governor.cold_events, governor.in_a_row), (2.0, 1.0));
 }
@@ -326,7 +326,7 @@ fn judgements_add_up_and_are_strict_at_a_rung() {
         governor.stay(15);
         assert_eq!(governor.settles, [22.5, 30.0, 15.0, 15.0].map(|cost| times * cost));
     }
-    // What comes to 15 events in a row is judged as settled.
+    // A burst that comes to 15 events in a row is judged as settled.
     let mut governor = Governor::new(&ROUND, 1.0);
     governor.burst(15.0 * 206.0);
     let price = 1.5 * (1200.0 + 300.0) + 600.0 + 4.0 * 10.0 + 15.0 * 60.0;

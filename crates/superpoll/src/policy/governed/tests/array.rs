@@ -1,4 +1,4 @@
-//! The array as a whole: for whom it opens, what it costs and earns, and when it is dissolved.
+//! The array as a whole: when it opens, its costs and earnings, and when it is dissolved.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn the_array_opens_for_as_many_as_pay_for_it() {
     };
     // 183 each; 2.6 * 225 = 585.
     assert_eq!((admit(3, 100, 0), admit(4, 100, 0)), (0, 4));
-    // Others are active in epoll: 2.6 * (225 + 149).
+    // Epoll is active for more descriptors: 2.6 * (225 + 149).
     assert_eq!((admit(5, 100, 1), admit(6, 100, 1)), (0, 6));
     // Nothing would be left in epoll: 2.6 * (234 - 150).
     assert_eq!((admit(1, 1, 0), admit(2, 2, 0)), (0, 2));
@@ -48,7 +48,8 @@ fn the_events_of_a_wait_are_added_up_for_the_array() {
 
 #[test]
 fn candidates_are_admitted_if_they_earn_the_price_of_an_array() {
-    // What is wanted by how many, candidates, descriptors and events in epoll.
+    // The earnings and number of those that want the array, candidates, descriptors and events in
+    // epoll.
     let table = [
         // 2.6 * 225 = 585.
         (585.0, 1, 1, 100, 1, true),
@@ -57,7 +58,7 @@ fn candidates_are_admitted_if_they_earn_the_price_of_an_array() {
         (1170.0, 2, 1, 100, 1, true),
         (1168.0, 2, 1, 100, 1, false),
         (1170.0, 4, 2, 100, 2, true),
-        // Epoll is active for others: 2.6 * 375 = 975.
+        // Epoll is active for more descriptors: 2.6 * 375 = 975.
         (975.0, 1, 1, 100, 2, true),
         (974.0, 1, 1, 100, 2, false),
         // Nothing would be left in epoll: 2.6 * 84 = 218.4.
@@ -65,7 +66,7 @@ fn candidates_are_admitted_if_they_earn_the_price_of_an_array() {
         (218.0, 1, 1, 1, 1, false),
         (219.0, 1, 1, 0, 1, true),
         (219.0, 2, 2, 3, 2, false),
-        // Nobody wanted it; a policy is not asked then.
+        // No descriptor wanted it; a policy is not asked then.
         (0.0, 0, 1, 1, 0, false),
     ];
     for row in table {
@@ -96,7 +97,8 @@ fn an_array_costs_by_what_epoll_has_to_do_besides() {
 
 #[test]
 fn the_account_of_the_array_is_kept_like_this() {
-    // What it had and has earned, slots, descriptors and events in epoll, and what is left.
+    // The balance before and the earnings, slots, descriptors and events in epoll, and the balance
+    // after.
     let table = [
         // Twice the price, 225, and three scans.
         (0.0, 600.0, 3, 10, 0, 0.0),
@@ -172,7 +174,7 @@ fn a_debt_of_what_opening_would_cost_dissolves_the_array() {
         stage.policy.balance = balance;
         stage.pass(1);
         assert_eq!(stage.policy.dissolving, dissolving, "{balance}");
-        // Once begun it goes on, whatever is earned meanwhile.
+        // Once begun it goes on, whatever the earnings meanwhile.
         (stage.policy.dissolving, stage.policy.earned) = (true, 50_000.0);
         stage.pass(1);
         assert!(stage.policy.dissolving && stage.policy.balance == 0.0);

@@ -1,4 +1,4 @@
-//! What a descriptor's events in epoll are worth, and when they make it a candidate for the array.
+//! The worth of a descriptor's events in epoll, and when they make it a candidate for the array.
 
 use super::*;
 
@@ -58,8 +58,8 @@ fn hints_choose_the_place_or_ask_for_more_evidence() {
 
 #[test]
 fn an_event_in_epoll_is_reckoned_like_this() {
-    // After so many passes of 28: credit, reach, trough and events before, and after an event that
-    // saves 211; whether it is a candidate, and what is recorded.
+    // After this many passes of 28: credit, reach, trough and events before, and after an event
+    // that saves 211; whether it is a candidate, and the recorded burst and lull.
     type Row = (u32, [f32; 3], u16, [f32; 3], u16, bool, [bool; 4]);
     let table: [Row; 14] = [
         (0, [0.0, 0.0, 0.0], 5, [211.0, 211.0, 0.0], 5, false, NONE),

@@ -1,4 +1,4 @@
-//! What the governors are told of bursts, and what they do with it.
+//! The events that the governors learn of bursts, and their use of them.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_burst_is_recorded_once_at_its_end_or_when_it_is_long() {
     stage.hot_event();
     stage.demote();
     assert_eq!((score(&stage), stage.account.reach), (once, 0.0));
-    // The same in the array, where what came before counts.
+    // The same in the array, where the evidence from before the move counts.
     stage.cold_event();
     stage.promote();
     for _ in 0..26 {

@@ -1,4 +1,5 @@
-//! When nothing is ready: who stays in the array, how long, and how many the hand looks at.
+//! When nothing is ready: which descriptors stay in the array, how long, and how many the hand
+//! looks at.
 
 use super::*;
 

@@ -17,7 +17,7 @@ fn a_pass_that_blocked_counts_for_more() {
 
 #[test]
 fn a_pass_that_blocked_is_priced_by_the_kind_of_the_latest_event() {
-    // 8 ticks, and for what blocking costs beyond a scan as many more.
+    // 8 ticks, and as many more as blocking costs beyond a scan.
     for (kind, ticks) in [
         (Kind::Unknown, 8 + 90 * 8 / 28),
         (Kind::Pipe, 8 + 90 * 8 / 28),
