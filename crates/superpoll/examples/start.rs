@@ -13,7 +13,8 @@ struct Client {
 }
 
 impl Client {
-    /// Reads once or writes once. Returns what to wait for, or `None` if the connection is over.
+    /// Reads once or writes once. Returns the interest to wait for, or `None` if the connection is
+    /// over.
     fn serve(&mut self) -> Option<Interest> {
         if self.pending.is_empty() {
             let mut buffer = [0; 4096];
@@ -38,7 +39,7 @@ fn is_temporary(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Echoes what clients of `listener` send, for as long as the poller works.
+/// Echoes the bytes that clients of `listener` send, for as long as the poller works.
 pub fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
     let mut poller = Poller::new()?;
     listener.set_nonblocking(true)?;

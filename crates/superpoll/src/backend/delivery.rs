@@ -48,9 +48,8 @@ pub(crate) struct Delivery {
 impl Delivery {
     pub fn begin_wait(&mut self) {
         // Never zero, which means that a slot has not been served. The numbers come round after
-        // four thousand million waits that were cut off. A descriptor whose last service was
-        // exactly that long ago waits for one more wait; all others only change places in the
-        // queue.
+        // four thousand million waits that were cut off. A descriptor that was last served exactly
+        // that long ago waits for one more wait; the rest only change places in the queue.
         self.wait = self.wait.wrapping_add(1).max(1);
     }
 

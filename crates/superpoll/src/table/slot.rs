@@ -156,8 +156,8 @@ impl Slot {
         self.is(AWAY)
     }
 
-    /// Notes that a babysitter has the current watch, and that the poller's own set no longer knows
-    /// the descriptor.
+    /// Notes that a babysitter watches it as wanted now, and that the poller's own set no longer
+    /// knows the descriptor.
     pub(crate) fn leave(&mut self) {
         self.put(AWAY, true);
         (self.told_interest, self.told_mode) = (self.watch.interest, self.watch.mode);
