@@ -1,11 +1,11 @@
 //! The registrations: one slot each, found by key or by descriptor number.
 //!
-//! A slot keeps what the caller wants (`watch`) beside what the back-end last told the kernel
-//! (`told`), so that any number of changes between two waits costs at most one system call: the
-//! back-end is asked once, before the next wait, to make the second agree with the first. A
-//! removal that is still to be told keeps its slot, and a new registration of the same descriptor
-//! number takes that slot over with a new generation; removal and addition then meet in one
-//! change, in the only order that is right.
+//! A slot keeps the watch that the caller wants (`watch`) next to the watch that the back-end last
+//! applied in the kernel (`told`). So any number of changes between two waits costs at most one
+//! system call: before the next wait the poller asks the back-end once to make the second agree
+//! with the first. A removal that has not reached the kernel keeps its slot, and a new registration
+//! of the same descriptor number takes that slot over with a new generation. Removal and addition
+//! then meet in one change, in the only order that is right.
 //!
 //! Vacant slots are linked through `place`. Indices come from a counter shared with the thread-safe
 //! registrar, so that another thread can name a registration before the poller has seen it.
@@ -31,11 +31,11 @@ pub(crate) use spare::name;
 /// No place; no slot.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// A list that is kept for each registration grows by this fraction instead of doubling: memory
-/// per idle descriptor is what the users of an event poller count.
+/// A list that is kept for each registration grows by this fraction instead of doubling, because
+/// memory per idle descriptor matters to the users of an event poller.
 const GROWTH: usize = 16;
 
-/// A list of changes longer than this is not kept for the next ones.
+/// A list of changes longer than this is freed before the next ones.
 const KEPT_CHANGES: usize = 1024;
 
 /// Makes room for one more, a sixteenth at a time.
@@ -45,7 +45,7 @@ pub(crate) fn grow<T>(list: &mut Vec<T>) {
     }
 }
 
-/// Makes a list so long, a sixteenth at a time.
+/// Makes a list this long, a sixteenth at a time.
 pub(crate) fn grow_to<T: Clone + Default>(list: &mut Vec<T>, wanted: usize) {
     if list.capacity() < wanted {
         list.reserve_exact(wanted + wanted / GROWTH + 16 - list.len());
@@ -59,16 +59,16 @@ pub struct Table {
     slots: Vec<Slot>,
     by_fd: Vec<u32>,
     vacant: u32,
-    /// Vacant slots that a registrar allotted, to be given back to it.
+    /// Vacant slots that a registrar allotted and that go back to it.
     foreign: Vec<Key>,
     changed: Vec<u32>,
     always: Vec<u32>,
     len: usize,
     names: Arc<AtomicU64>,
-    /// Stand in for slots that were given back, to look at and to change.
+    /// Stands in for slots that were freed, to read and to change.
     gone: Slot,
     scratch: Slot,
-    /// Times in a row that changes were told while few of the slots were in use.
+    /// Times in a row that changes were applied while few of the slots were in use.
     spare: usize,
 }
 
@@ -99,7 +99,7 @@ impl Table {
         self.len == 0
     }
 
-    /// The slot at an index that a back-end was given; a vacant one if that has been given back since.
+    /// The slot at an index that a back-end was given; a vacant slot if that has been freed since.
     #[inline]
     pub fn slot(&self, index: u32) -> &Slot {
         self.slots.get(index as usize).unwrap_or(&self.gone)
@@ -126,7 +126,7 @@ impl Table {
     }
 
     /// Whether an event of this key needs no second look: the registration exists, and the kernel
-    /// was told exactly what it wants.
+    /// has exactly the watch that it wants.
     #[inline]
     pub(crate) fn is_plain(&self, key: Key) -> bool {
         self.slots
@@ -141,7 +141,7 @@ impl Table {
             .filter(|slot| slot.generation == key.generation() && slot.is(LIVE))
     }
 
-    /// The key of the slot at an index; one that is stale if the slot was given back.
+    /// The key of the slot at an index; a stale key if the slot was freed.
     #[inline]
     pub fn key(&self, index: u32) -> Key {
         Key::new(index, self.slot(index).generation)
@@ -163,7 +163,7 @@ impl Table {
         self.slots.len() as u32
     }
 
-    /// Bytes of heap the table uses.
+    /// Bytes of heap that the table uses.
     pub fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + 4 * (self.by_fd.capacity() + self.changed.capacity() + self.always.capacity())
@@ -187,8 +187,8 @@ impl Table {
         let index = match key {
             Some(key) => {
                 if leaving != NOWHERE {
-                    // The ended registration keeps its slot and its removal; only the number is
-                    // the new one's. Its removal comes first in the list of changes.
+                    // The ended registration keeps its slot and its removal; only the number now
+                    // belongs to the new one. Its removal comes first in the list of changes.
                     self.by_fd[place] = NOWHERE;
                 }
                 self.reach(key.index());
@@ -236,7 +236,7 @@ impl Table {
         }
     }
 
-    /// Notes that the kernel may have to be told about the slot before the next wait.
+    /// Notes that a change of the slot may have to reach the kernel before the next wait.
     pub(crate) fn mark(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if !slot.is(CHANGED) {
@@ -246,13 +246,13 @@ impl Table {
         }
     }
 
-    /// Asks for the slot to be told even where the change could wait.
+    /// Asks for the slot's change to be applied even where it could wait.
     pub fn press(&mut self, index: u32) {
         self.slots[index as usize].set_pressing(true);
         self.mark(index);
     }
 
-    /// Ends a registration. The slot stays until the kernel has been told.
+    /// Ends a registration. The slot stays until the removal was applied.
     pub(crate) fn end(&mut self, index: u32, closed: bool) {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.is(LIVE));
@@ -286,7 +286,7 @@ impl Table {
         } else {
             let first = self.vacant;
             if self.spare > 0 && index > first && first != NOWHERE {
-                // Not to be the next one used: the table is to be shortened to before it.
+                // It must not be used next: the table is about to be shortened to before it.
                 let next = std::mem::replace(&mut self.slots[first as usize].place, index);
                 self.slots[index as usize].place = next;
             } else {
@@ -312,7 +312,7 @@ impl Table {
         changed
     }
 
-    /// Gives the emptied list back, so that a steady state allocates nothing.
+    /// Takes the emptied list back, so that a steady state allocates nothing.
     pub(crate) fn recycle_changed(&mut self, mut list: Vec<u32>) {
         if self.changed.is_empty() && list.capacity() <= KEPT_CHANGES {
             list.clear();
@@ -358,7 +358,7 @@ mod tests {
         Watch::new(Interest::READABLE)
     }
 
-    /// What a back-end and the poller do with a removal.
+    /// Does the part of a back-end and of the poller in a removal.
     fn forget(table: &mut Table, index: u32) {
         table.slot_mut(index).set_told(None);
         table.release(index);
@@ -406,7 +406,7 @@ mod tests {
         assert!(table.get(last).is_some());
         table.slot_mut(key.index()).set_told(told);
         table.end(key.index(), false);
-        // Its removal is still to be told when the number is registered again.
+        // Its removal has not been applied when the number is registered again.
         let next = table.insert(5, readable(), None);
         assert_ne!(next.index(), key.index());
         assert_eq!(table.find(5), Some(next));
@@ -541,7 +541,7 @@ mod tests {
         slot.set_watch(Watch::new(Interest::NONE).mode(Mode::Edge));
         slot.set_told(Some((Interest::NONE, Mode::Edge)));
         assert!(!slot.is(PLAIN), "disarmed");
-        // An auto registration may have been told with either trigger.
+        // An auto registration may have been applied with either trigger.
         slot.set_watch(readable().mode(Mode::Auto));
         for (mode, plain) in [(Mode::Auto, true), (Mode::Level, true), (Mode::Edge, false)] {
             slot.set_told(Some((Interest::READABLE, mode)));

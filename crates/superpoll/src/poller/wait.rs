@@ -1,8 +1,8 @@
-//! Waiting: the usual case in a few lines, and all the steps for the others.
+//! Waiting: the usual case in a few lines, and all the steps for the rest.
 //!
-//! The usual wait is one call of the back-end, with nothing to tell the kernel before and nobody
-//! kept waiting after. It is inlined into the caller. Everything else goes through
-//! `wait_thoroughly`, which repeats the steps until there is a reason to return.
+//! The usual wait is one call of the back-end, with no change to apply before and no event kept
+//! waiting after. It is inlined into the caller. Everything else goes through `wait_thoroughly`,
+//! which repeats the steps until there is a reason to return.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,10 +17,10 @@ use crate::poller::Poller;
 use crate::waker::Signals;
 
 impl Poller {
-    /// Waits until something is ready, a waker is used, or the timeout is over (`None`: for
-    /// ever), and replaces the contents of `events`. Returns how many events there are: zero only
-    /// after the timeout, a wake ([`Events::woken`]), a refusal ([`Events::refusals`]), or with completed
-    /// actions ([`Events::completions`]) and operations ([`Events::progress`]).
+    /// Waits until something is ready, a waker is used, or the timeout is over (`None`: no
+    /// timeout), and replaces the contents of `events`. Returns how many events there are: zero
+    /// only after the timeout, a wake ([`Events::woken`]), a refusal ([`Events::refusals`]), or
+    /// with completed actions ([`Events::completions`]) and operations ([`Events::progress`]).
     ///
     /// The timeout has nanosecond resolution and never ends early; how late it ends is the
     /// kernel's timer slack (see [`set_timer_slack`](crate::set_timer_slack)). Signals do not
@@ -43,7 +43,7 @@ impl Poller {
             Some(Duration::ZERO) => Deadline::Now,
             Some(_) => Deadline::after(timeout),
         };
-        // The usual case: there is nothing but the kernel to ask, and it has something to tell.
+        // The usual case: only the kernel needs to be asked, and it has something to report.
         let mut waited = None;
         if self.only_the_kernel_is_to_be_asked() {
             let (backend, mut cx) = self.split_for(events);
@@ -99,7 +99,8 @@ impl Poller {
         }
         self.stats.events += events.list.len() as u64;
         if self.nested && self.table.has_changes() {
-            // One whose turn came too late is to be armed again, and the outer loop may sleep for long.
+            // A registration whose turn came too late must be armed again, and the outer loop may
+            // sleep for long.
             self.settle();
         }
         self.rest();
@@ -108,13 +109,13 @@ impl Poller {
                 events.woken = woken || early.woken;
                 Ok(events.list.len())
             }
-            // What was found or completed before the failure is not lost with it.
+            // Events that were found or completed before the failure are not lost with it.
             Err(_) if !events.list.is_empty() || events.is_completed() => Ok(events.list.len()),
             Err(source) => Err(Error::system("waiting", None, source)),
         }
     }
 
-    /// Delivers what is ready; returns whether a waker was used.
+    /// Delivers ready descriptors; returns whether a waker was used.
     fn fill(
         &mut self,
         events: &mut Events,
@@ -127,7 +128,8 @@ impl Poller {
                 self.take_commands();
                 self.tell();
                 told = self.deliver_told(events);
-                // What is found of those that were told is merged, which leaves room again.
+                // The event of a descriptor that the caller marked as ready is merged with the one
+                // found for it, which leaves room again.
                 while !self.delivery.backlog.is_empty() && events.list.len() < events.limit {
                     self.split_for(events).1.serve_backlog()?;
                     merge(&mut events.list, told);
@@ -167,8 +169,9 @@ impl Poller {
                 || !events.list.is_empty()
                 || events.is_completed()
                 || !self.refusals.is_empty()
-                // An interrupted call says nothing of what is ready. The process may have been stopped in it
-                // (SIGSTOP) for longer than the timeout, and much may have come since.
+                // An interrupted call reports nothing about readiness. The process may have been
+                // stopped in it (SIGSTOP) for longer than the timeout, and much may have come
+                // since.
                 || (deadline.is_over() && !signals.kicked && !interrupted)
             {
                 return Ok(signals.woken);
@@ -200,7 +203,8 @@ impl Poller {
         if self.wakeable { self.shared.sleep.take() } else { Signals::default() }
     }
 
-    /// Delivers what the caller told; returns how many registrations that concerns.
+    /// Delivers the readiness that the caller injected; returns how many registrations that
+    /// concerns.
     #[inline]
     fn deliver_told(&mut self, events: &mut Events) -> usize {
         if self.told_ready.is_empty() { 0 } else { self.deliver_all_told(events) }
@@ -218,7 +222,7 @@ impl Poller {
             let key = told.key();
             let once = cx.table.get(key).is_some_and(|slot| slot.watch().mode == Mode::OneShot);
             if cx.report(key, told.readiness()) == Report::Taken && once {
-                // Not found by the back-end, so it does not know that it is disarmed.
+                // Not found by the back-end, so the back-end does not know that it is disarmed.
                 cx.table.mark(key.index());
             }
             false
@@ -254,8 +258,8 @@ impl Poller {
     }
 }
 
-/// Leaves one event per descriptor: each of the first `told` takes in what later ones say of the
-/// same key.
+/// Leaves one event per descriptor: each of the first `told` takes in the readiness of later events
+/// with the same key.
 fn merge(list: &mut Vec<Event>, told: usize) {
     if told == 0 || list.len() < 2 {
         return;
@@ -297,7 +301,8 @@ mod tests {
                 vec![(1, readable | writable), (2, readable | writable), (3, readable)],
             ),
             (2, vec![(1, readable), (1, writable), (1, writable)], vec![(1, readable | writable)]),
-            // Of what was not told there may be several, for somebody else to unite.
+            // Events of one key that the caller did not inject may repeat; a later step unites
+            // those.
             (
                 1,
                 vec![(1, readable), (2, readable), (2, writable), (1, writable)],

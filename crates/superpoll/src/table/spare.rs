@@ -21,8 +21,8 @@ pub(crate) fn name(names: &AtomicU64) -> Key {
 }
 
 impl Table {
-    /// Whether few of the slots have been in use for long enough to give the rest back. Called when
-    /// changes were applied: the more slots there are to look at, the longer that must last.
+    /// Whether so few slots have been in use, for so long, that vacant ones should be freed. Called
+    /// when changes were applied: the more slots there are to look at, the longer that time is.
     #[inline]
     pub(crate) fn is_spare_for_long(&mut self) -> bool {
         if !self.is_spare() {
