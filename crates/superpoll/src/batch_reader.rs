@@ -5,7 +5,7 @@
 //! the ready ones into memory from a pool, and hands out the bytes. On `uring` the reads of a wait
 //! are one call, together with the wait ([`operation`](crate::operation)), where that is cheaper
 //! than a call each ([`prices`]), and descriptors that have something in most waits are not even
-//! watched ([`speculation`]). On the other back-ends the same face does plain reads, after the
+//! watched ([`speculation`]). On the other back-ends the same interface does plain reads, after the
 //! events of the back-end.
 //!
 //! A source that was reported is *due* until a read of it finds less than there was room for; so

@@ -45,7 +45,7 @@ pub enum Error {
     AlreadyRegistered {
         /// Its number.
         fd: RawFd,
-        /// The registration it has.
+        /// The registration that it has.
         key: Key,
     },
     /// The key names no registration: it was deregistered, its owner was dropped, or the kernel
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// One of each, with words that its message must have.
+    /// One of each kind, with words that its message must have.
     fn each() -> Vec<(Error, &'static [&'static str], io::ErrorKind)> {
         let source = || io::Error::from_raw_os_error(libc::EACCES);
         let invalid = io::ErrorKind::InvalidInput;

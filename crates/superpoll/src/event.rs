@@ -67,7 +67,8 @@ impl Readiness {
         )
     }
 
-    /// The part of it that a caller with this interest is told; empty for an empty interest.
+    /// The part of it that is delivered to a caller with this interest; empty for an empty
+    /// interest.
     #[inline]
     pub const fn masked(self, interest: Interest) -> Readiness {
         if interest.is_empty() {
@@ -248,7 +249,7 @@ impl Events {
         self.list.iter()
     }
 
-    /// The event of a registration in this batch; looks at each.
+    /// The event of a registration in this batch; searches them one by one.
     pub fn find(&self, key: Key) -> Option<&Event> {
         self.iter().find(|event| event.key() == key)
     }

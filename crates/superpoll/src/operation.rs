@@ -3,7 +3,7 @@
 //! A read of a few bytes costs less than the way into the kernel and back. A back-end that can hand
 //! over many at once (`uring`) takes [`Action`]s with their memory, carries them out when it next
 //! asks the kernel for events anyway, and gives the memory back in [`Completion`]s, next to the
-//! events. None of them waits: one that would block ends with
+//! events. No action waits: an action that would block ends with
 //! [`WouldBlock`](std::io::ErrorKind::WouldBlock) in that same wait, as the system call of a
 //! non-blocking descriptor does, so nothing is ever under way between two waits and an idle
 //! descriptor owns no memory.

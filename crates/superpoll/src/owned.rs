@@ -56,7 +56,7 @@ impl<T: AsFd> Owned<T> {
         self.detach.shared.as_ref().is_some_and(|own| Arc::ptr_eq(own, shared))
     }
 
-    /// Ends the registration and gives the descriptor back, open, on any thread. The poller hears
+    /// Ends the registration and gives the descriptor back, open, on any thread. The poller learns
     /// of it before its next wait, or at once if it is waiting;
     /// [`Poller::disown`](crate::Poller::disown) is the direct way.
     pub fn into_inner(self) -> T {

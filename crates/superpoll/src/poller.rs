@@ -165,7 +165,7 @@ impl Poller {
         stats
     }
 
-    /// Registers a descriptor. The kernel is told with the next wait.
+    /// Registers a descriptor. The registration reaches the kernel with the next wait.
     ///
     /// The descriptor must stay open until [`deregister`](Poller::deregister); if it is closed
     /// before, an epoll back-end forgets it and a poll array may watch its successor.
@@ -267,7 +267,7 @@ impl Poller {
     }
 
     /// Changes the interest of a registration and keeps its mode; arms a one-shot registration
-    /// again. The kernel is told with the next wait, unless the change is undone before.
+    /// again. The change reaches the kernel with the next wait, unless it is undone before.
     ///
     /// With [`Mode::Edge`], a descriptor that is ready already is reported if the change reached
     /// the kernel.
@@ -305,7 +305,8 @@ impl Poller {
     }
 
     /// Ends a registration; no event of it is delivered any more. The descriptor stays open, and
-    /// the kernel is told with the next wait. It may be closed at once.
+    /// the removal reaches the kernel with the next wait. The caller may close the descriptor at
+    /// once.
     ///
     /// # Errors
     ///
@@ -317,8 +318,8 @@ impl Poller {
     }
 
     /// Ends a registration whose descriptor the caller closes right after, before the next wait,
-    /// and does not keep open through a duplicate: except by `uring`, the kernel need not be told.
-    /// [`Owned`] does this by itself.
+    /// and does not keep open through a duplicate: except with `uring`, the removal then costs no
+    /// system call. [`Owned`] does this by itself.
     ///
     /// # Errors
     ///
@@ -505,9 +506,9 @@ impl Poller {
         (&mut *self.backend, context)
     }
 
-    /// A descriptor that is readable when a wait would deliver something: watch it in another
-    /// event loop, and call [`wait`](Poller::wait) with a zero timeout when it is readable. From
-    /// then on all descriptors are watched through epoll, and changes are told at once.
+    /// A descriptor that is readable when a wait would deliver something: watch it in another event
+    /// loop, and call [`wait`](Poller::wait) with a zero timeout when it is readable. From then on
+    /// all descriptors are watched through epoll, and changes are applied at once.
     ///
     /// # Errors
     ///

@@ -80,7 +80,7 @@ impl Shared {
         self.pending.store(false, Ordering::Release);
         std::mem::swap(&mut queue.commands, commands);
         if queue.commands.capacity() > KEPT_COMMANDS {
-            // That of a burst, emptied in the time before.
+            // The list of a burst, emptied in the time before.
             queue.commands = Vec::new();
         }
         queue.vacant.extend(vacant);
@@ -102,8 +102,8 @@ impl Shared {
 pub struct Registrar(pub(crate) Arc<Shared>);
 
 impl Registrar {
-    /// Registers a descriptor. It must stay open until it is deregistered; [`Registrar::own`]
-    /// sees to that by itself.
+    /// Registers a descriptor. The descriptor must stay open until it is deregistered;
+    /// [`Registrar::own`] sees to that by itself.
     ///
     /// # Errors
     ///

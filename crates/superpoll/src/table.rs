@@ -286,7 +286,8 @@ impl Table {
         } else {
             let first = self.vacant;
             if self.spare > 0 && index > first && first != NOWHERE {
-                // It must not be used next: the table is about to be shortened to before it.
+                // It must not be used next, because the table is about to be shortened to the slots
+                // before it.
                 let next = std::mem::replace(&mut self.slots[first as usize].place, index);
                 self.slots[index as usize].place = next;
             } else {
@@ -415,7 +416,7 @@ mod tests {
         let others: Vec<_> = (6..9).map(|fd| table.insert(fd, readable(), None)).collect();
         assert!(others.iter().all(|other| other.index() != key.index()), "{others:?}");
         assert!(table.get(key).is_none() && table.get(last).is_none());
-        // Nor is one that a registrar has allotted.
+        // Nor is a slot that a registrar has allotted.
         let foreign = Key::new(name(&table.names).index(), u32::MAX);
         table.insert(20, readable(), Some(foreign));
         table.end(foreign.index(), false);

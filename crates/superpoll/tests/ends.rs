@@ -32,7 +32,7 @@ fn poller() -> Option<Poller> {
 enum End {
     Shutdown,
     Close,
-    /// With something unread, which the other side is told of as a failure.
+    /// With unread bytes, which the other side sees as a failure.
     Reset,
 }
 
@@ -130,7 +130,7 @@ fn receive(poller: &mut Poller, receiver: &impl AsFd) -> (Key, Ticket) {
     (key, poller.start(key, Operation::ReceiveMany, 1).unwrap())
 }
 
-/// The end comes together with the bytes, before or after the kernel has been told of the receive.
+/// The end comes together with the bytes, before or after the kernel has received the operation.
 fn ends_are_told<S: Stream>() {
     let Some(mut poller) = poller() else { return };
     let mut events = Events::with_limit(4);

@@ -1,4 +1,4 @@
-//! Limits, refusals and the counters that tell of them.
+//! Limits, refusals and the counters that record them.
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -42,7 +42,7 @@ fn wait(poller: &mut Poller, limit: usize) -> Vec<Key> {
     events.iter().map(|event| event.key()).collect()
 }
 
-/// Each of these comes up in every so many waits with this limit, and never twice in one.
+/// Each key comes up in every run of ceil(keys / limit) waits, and never twice in one wait.
 fn check_shares(name: &str, poller: &mut Poller, keys: &[Key], limit: usize) {
     let batches: Vec<_> = (0..40).map(|_| wait(poller, limit)).collect();
     for run in batches.windows(keys.len().div_ceil(limit)) {
@@ -161,7 +161,7 @@ fn counters_tell_of_what_was_not_delivered() {
     let before = poller.stats();
     assert_eq!((before.waits, before.events, before.calls.epoll_ctl_add), (1, 2, 2));
 
-    // Unwanted: narrowed lazily, told when it comes up.
+    // Unwanted: narrowed lazily, applied when it comes up.
     poller.modify(pipes[0].0.key(), Interest::NONE).unwrap();
     assert_eq!(wait(&mut poller, 8), [pipes[1].0.key()]);
     let stats = poller.stats();

@@ -1,4 +1,4 @@
-//! Pollers that are used and dropped on other threads than the one that used them first, which lives on.
+//! Pollers that are used and dropped on other threads than their first one, which lives on.
 
 use std::collections::HashSet;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
@@ -117,7 +117,7 @@ fn any_number_of_changes_before_the_first_wait_on_another_thread_is_told() {
                     moved.deregister(first_key).unwrap();
                 }
                 assert_eq!(found(&mut moved), keys, "{kind}, with another: {with_another}");
-                // Nothing of it went to the other one.
+                // Nothing of it went to the other poller.
                 assert!(found(&mut other).is_empty());
                 writer.write_all(b"x").unwrap();
                 assert_eq!(found(&mut other), HashSet::from([their_key]));

@@ -10,7 +10,7 @@ use superpoll::{BackendKind, Error, Events, Interest, Key, Poller};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// So many registrations are a spike. Their descriptors are duplicates of one.
+/// This many registrations are a spike. Their descriptors are duplicates of one.
 const SPIKE: usize = 600;
 
 fn bytes(poller: &Poller) -> usize {

@@ -252,7 +252,7 @@ fn a_nested_poller_is_readable_when_it_has_something_to_deliver() {
         assert!(!events.woken());
         assert!(!readable(&outer, 0));
 
-        // A change is told at once.
+        // A change is applied at once.
         let (second, mut other) = std::io::pipe().unwrap();
         other.write_all(b"x").unwrap();
         let second = poller.own(second, Interest::READABLE).unwrap();

@@ -275,7 +275,7 @@ fn what_needs_no_kernel_does_not_let_a_wait_sleep() {
     assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
     let soon = Some(Duration::from_millis(5));
     let before = poller.stats().calls;
-    // Told, and always ready.
+    // Injected by the caller, and always ready.
     poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
     assert_eq!(poller.wait(&mut events, soon).unwrap(), 1);
     let file = std::fs::File::open("/proc/self/exe").unwrap();

@@ -1,8 +1,9 @@
 //! The back-end that [`BackendKind::Auto`] stands for here, and why.
 //!
-//! It is found out once per process: whether the kernel lets us have io_uring, and if it does, whether watching
-//! with it is cheaper than with `poll` and epoll on this machine ([`Comparison`]). Where either is not so it is
-//! `adaptive`, and not a single call is made differently than if that had been asked for by name.
+//! The choice is made once per process: whether the kernel lets us have io_uring, and if it does,
+//! whether watching with it is cheaper than with `poll` and epoll on this machine ([`Comparison`]).
+//! If either is not so, the choice is `adaptive`, and not a single call is made differently than if
+//! `adaptive` had been asked for by name.
 
 use std::sync::OnceLock;
 

@@ -1,16 +1,16 @@
 //! `epoll(7)`: the kernel keeps the set, and each event costs the same whatever its size.
 //!
-//! Each descriptor is told to the kernel with its key, so an event that arrives for a registration
-//! that ended is recognised. There is only one way in which that happens after the changes have
-//! been flushed: the descriptor was closed while a duplicate, here or in another process, keeps the
-//! open file and so the kernel's registration alive. That registration can no longer be named, so
-//! it cannot be removed; a level-triggered one would be reported again with every wait. The set is
+//! The kernel gets the key of each descriptor, so an event that arrives for a registration that
+//! ended is recognised. There is only one way in which that happens after the changes have been
+//! flushed: the descriptor was closed while a duplicate, here or in another process, keeps the open
+//! file and so the kernel's registration alive. That registration can no longer be named, so it
+//! cannot be removed; a level-triggered one would be reported again with every wait. The set is
 //! then built anew under the same descriptor number, once. This rebuild is the reason why a close
 //! is free in all other cases.
 //!
 //! A direction that is no longer wanted stays armed where that may save a call: most readers that
-//! pause resume before anything arrives. Only if an unwanted event does come up is the kernel told.
-//! Writability is not treated so, because it would come up at once.
+//! pause resume before anything arrives. The kernel learns of it only if an unwanted event does
+//! come up. Writability is not treated so, because it would come up at once.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -259,8 +259,9 @@ impl Epoll {
         Ok(())
     }
 
-    /// Whether a number that is in the set still means the file that was added under it. Nothing is changed: the kernel
-    /// is told the same again, and refuses that for another file (`ENOENT`) and for a closed number (`EBADF`).
+    /// Whether a number that is in the set still means the file that was added under it. Nothing is
+    /// changed: the kernel is asked to apply the same watch again, and refuses that for another
+    /// file (`ENOENT`) and for a closed number (`EBADF`).
     pub(super) fn confirms(&self, cx: &mut Context<'_>, index: u32) -> bool {
         let told = cx.table.slot(index).told();
         told.is_some_and(|watch| self.control(cx, Operation::Modify, index, watch).is_ok())

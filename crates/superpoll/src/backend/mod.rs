@@ -72,7 +72,7 @@ pub trait Backend: Send {
     /// # Errors
     ///
     /// The registration is refused with the error: the poller ends it, calls `sync` once more and
-    /// tells the caller.
+    /// reports the refusal to the caller.
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced>;
 
     /// Waits once, until the deadline at the latest, and reports the ready descriptors. May return
@@ -168,7 +168,8 @@ pub trait Backend: Send {
         let _ = (cx, index);
     }
 
-    /// Carries out the actions that were taken, in a wait that asks for no events because it has enough.
+    /// Carries out the actions that were taken, in a wait that asks for no events because it has
+    /// enough.
     ///
     /// # Errors
     ///
@@ -211,7 +212,8 @@ pub trait Backend: Send {
         Babysitting::None
     }
 
-    /// Watches the waker's descriptor. An arrival on it is told with [`Context::waker_fired`].
+    /// Watches the waker's descriptor. The back-end reports an arrival on it with
+    /// [`Context::waker_fired`].
     ///
     /// # Errors
     ///

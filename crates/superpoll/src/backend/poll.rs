@@ -12,7 +12,7 @@ use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Sync
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 
-/// At most so many descriptors are watched without looking first.
+/// At most this many descriptors are watched without looking first.
 const BLOCK_AT_ONCE: usize = 2;
 
 /// The `poll` back-end.

@@ -1,5 +1,5 @@
-//! io_uring as a poller: descriptors are watched by polls in the ring, and a wait tells all changes and
-//! fetches all events with one call, or with none if events are there already.
+//! io_uring as a poller: descriptors are watched by polls in the ring. A wait submits all changes
+//! and fetches all events with one call, or with none if events are there already.
 //!
 //! An edge-triggered registration is a poll that stays ([`Mode::Edge`], [`Mode::Auto`]);
 //! the kernel completes it again with each arrival, and several times in a wait if there are several, which
@@ -19,10 +19,10 @@
 //! completion, is armed again, and that looks at the state; nothing is lost, but an edge may be
 //! reported twice.
 //!
-//! The numbers of armings tell in which order polls were armed, too. A name has room for 31 bits of them, which a
-//! busy poller uses up within the hour. When they begin anew, each registration whose poll is armed is marked as
-//! armed in an earlier round (`begin_round`), which makes the order as good as that of a counter of 64 bits
-//! and takes one bit for a registration.
+//! The numbers of armings show in which order polls were armed, too. A name has room for 31 bits of
+//! them, which a busy poller uses up within the hour. When they begin anew, each registration whose
+//! poll is armed is marked as armed in an earlier round (`begin_round`), which makes the order as
+//! good as that of a counter of 64 bits and takes one bit for a registration.
 //!
 //! A poll holds the open file. A descriptor that is closed while it is watched stays open for its peer until
 //! the poll is removed, so a removal is not left for the next wait ([`Backend::holds_files`]).
@@ -390,8 +390,8 @@ impl Backend for Uring {
             return Ok(if had { Synced::Told } else { Synced::Saved });
         }
         if self.arm(cx, index, wanted).is_err() {
-            // That is the ring's affair and not the descriptor's. If the error does not pass, the
-            // wait reports it.
+            // The ring has that error, and not the descriptor. If the error does not pass, the wait
+            // reports it.
             self.again.push(index);
         }
         Ok(Synced::Told)

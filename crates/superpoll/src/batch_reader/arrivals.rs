@@ -15,7 +15,8 @@ pub enum Outcome {
     End,
     /// Reading failed, for good. Nothing more is read.
     Failed(io::Error),
-    /// It can be written to again, as was [asked for](crate::BatchReader::notify_writable).
+    /// The descriptor can be written to again, as was [asked
+    /// for](crate::BatchReader::notify_writable).
     Writable,
 }
 
@@ -93,8 +94,9 @@ impl Arrivals {
         self.woken
     }
 
-    /// Descriptors that the kernel would not watch when the last wait told it to, each with its reason. They
-    /// are not read, and still the reader's: [`deregister`](crate::BatchReader::deregister) gives them back.
+    /// Descriptors that the kernel would not watch when the last wait asked it to, each with its
+    /// reason. They are not read, and still the reader's:
+    /// [`deregister`](crate::BatchReader::deregister) gives them back.
     pub fn refusals(&self) -> &[(Key, Error)] {
         &self.refusals
     }

@@ -164,7 +164,7 @@ fn uring(ring: &RingCosts, kind: Kind, load: &Shape) -> f32 {
     let of = ring.of(kind);
     let calls = (load.ready / AT_ONCE).ceil();
     let watching = ring.enter * calls / load.ready + of.event + of.wake;
-    // An end is told at once, by a call of its own: the ring would hold the file open.
+    // An end is submitted at once, by a call of its own: the ring would hold the file open.
     watching + (of.arm + of.cancel + ring.enter) / load.events
 }
 

@@ -31,11 +31,11 @@ pub enum Place {
 
 /// A policy's memory of one descriptor: 24 bytes that the engine keeps next to the registration.
 ///
-/// The names are those of the default policy; another one may use the fields as it likes, except
-/// for `kind` and `parked`, which are the engine's. A new registration starts with zeros.
+/// The names are those of the default policy; another policy may use the fields as it likes, except
+/// for `kind` and `parked`, which belong to the engine. A new registration starts with zeros.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Account {
-    /// Evidence for the other place, in nanoseconds: above zero for the poll array while the
+    /// Evidence for the other set, in nanoseconds: above zero for the poll array while the
     /// descriptor is in epoll, below zero for epoll while it is in the poll array.
     pub credit: f32,
     /// The highest point the present burst of activity has reached, in nanoseconds.
@@ -152,7 +152,8 @@ pub trait Policy: Send {
     /// Whether descriptors of this kind, registered with [`Mode::Auto`](crate::Mode::Auto), are
     /// better watched level-triggered while they are in epoll. For a descriptor that is active in
     /// several waits running a level trigger is cheaper, because its writer finds it on the ready
-    /// list. For one that is not it is more expensive, because the next wait looks at it once more.
+    /// list. For a descriptor that is not, a level trigger is more expensive, because the next wait
+    /// looks at it once more.
     fn prefers_level(&self, kind: Kind) -> bool {
         let _ = kind;
         false

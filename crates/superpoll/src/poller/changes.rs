@@ -53,9 +53,9 @@ impl Poller {
 
     /// Frees memory that was needed while there were more registrations. A poller does so by itself
     /// when at least three quarters of its slots have been vacant for some hundreds of waits with
-    /// changes, and when it is [flushed](Poller::flush); this is for one that waits without
-    /// changes, and takes as long as looking at each slot once. Keys stay as they are, and those of
-    /// ended registrations stale: memory is given back from behind the last slot that is in use.
+    /// changes, and when it is [flushed](Poller::flush). This call is for a poller that waits
+    /// without changes, and takes as long as looking at each slot once. Keys stay as they are, and
+    /// those of ended registrations stale: the memory behind the last slot in use is freed.
     pub fn shrink_to_fit(&mut self) {
         self.table.shorten();
         let (backend, mut cx) = self.split();

@@ -20,11 +20,12 @@ impl Poller {
     }
 
     /// Queues a read or a write of a registered descriptor, which must be non-blocking, for the
-    /// next wait to carry out. It comes back in [`Events::completions`](crate::Events::completions)
-    /// of that wait, under the caller's token; one that would block comes back with `WouldBlock`.
-    /// Ending the registration before withdraws it and drops the memory, so nothing is read from a
-    /// descriptor's successor. For the same reason the registration must be one that keeps its
-    /// descriptor open ([`Poller::share`], [`Poller::assume_open`]).
+    /// next wait to carry out. The action comes back in
+    /// [`Events::completions`](crate::Events::completions) of that wait, under the caller's token;
+    /// an action that would block comes back with `WouldBlock`. Ending the registration before
+    /// withdraws it and drops the memory, so nothing is read from a descriptor's successor. For the
+    /// same reason the registration must keep its descriptor open ([`Poller::share`],
+    /// [`Poller::assume_open`]).
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@ pub struct Batch {
 struct Entry {
     buffer: Vec<u8>,
     token: u64,
-    /// Whose it is.
+    /// The registration's index.
     owner: u32,
     fd: RawFd,
     action: Action,

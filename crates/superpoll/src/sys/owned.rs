@@ -1,7 +1,8 @@
 //! Promises about descriptors that the compiler cannot check.
 //!
-//! The kernel is told of an operation with the next wait, and looks the descriptor's number up then. Had the number
-//! been closed in between, another file could have it. See `docs/adr/0031-who-keeps-a-descriptor-open.md`.
+//! The kernel learns of an operation with the next wait, and looks the descriptor's number up then.
+//! Had the number been closed in between, another file could have it. See
+//! `docs/adr/0031-who-keeps-a-descriptor-open.md`.
 
 use crate::key::Key;
 use crate::poller::Poller;
@@ -12,10 +13,11 @@ impl Poller {
     ///
     /// # Safety
     ///
-    /// The descriptor that was registered under this key must stay open, under the number that it had then, until
-    /// the registration has ended: by a call of this poller, or by a wait that has told of its refusal. A
-    /// [`Registrar`](crate::Registrar), or an [`Owned`](crate::Owned) that is dropped, only asks for the end: an
-    /// operation that was started may still be told to the kernel after that.
+    /// The descriptor that was registered under this key must stay open, under the number that it
+    /// had then, until the registration has ended: by a call of this poller, or by a wait that has
+    /// reported its refusal. A [`Registrar`](crate::Registrar), or an [`Owned`](crate::Owned) that
+    /// is dropped, only asks for the end: an operation that was started may still reach the kernel
+    /// after that.
     pub unsafe fn assume_open(&mut self, key: Key) {
         self.set_owned(key);
     }

@@ -102,7 +102,7 @@ impl Slot {
         self.is(TOLD).then_some((self.told_interest, self.told_mode))
     }
 
-    /// Whether the back-end has begun anew with the numbers of its places since it gave this one.
+    /// Whether the back-end has restarted the numbers of its places since it gave this one.
     #[inline]
     pub(crate) fn is_of_earlier_round(&self) -> bool {
         self.is(EARLIER)

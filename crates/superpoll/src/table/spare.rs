@@ -77,8 +77,8 @@ impl Table {
     }
 
     /// Makes the indices from here on available again, with generations that none of their slots
-    /// had in a key. False if another thread has taken one that is not in the table yet, or if that
-    /// would leave them few generations.
+    /// had in a key. Returns false if another thread has taken an index that is not in the table
+    /// yet, or if the indices would be left with few generations.
     fn rename_from(&self, end: usize) -> bool {
         let names = self.names.load(Ordering::Relaxed);
         let latest = self.slots[end..].iter().map(|slot| slot.generation).max().unwrap_or(0);
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(table.slots() as usize, keys.len());
         let told = table.take_changed();
         table.recycle_changed(told);
-        // One that another thread has named and not yet registered.
+        // A slot that another thread has named and not yet registered.
         let theirs = name(&table.names);
         table.shorten();
         assert_eq!(table.slots() as usize, keys.len());

@@ -68,7 +68,7 @@ fn what_is_left_is_read_without_more() {
             let (ours, theirs) = open();
             sys::unblock(&ours);
             reader.register(ours).unwrap();
-            // It has waited before, and is told of arrivals only.
+            // It has waited before, and gets arrivals only.
             reader.wait(&mut arrivals, NOW).unwrap();
             for round in 0..5 {
                 write(&theirs, b"w");

@@ -89,7 +89,7 @@ impl Random {
     }
 }
 
-/// Has each of them busy for long enough that it is read in every wait, by whatever is cheapest.
+/// Keeps each of them busy for long enough that it is read in every wait, in the cheapest way.
 pub fn keep_busy(reader: &mut BatchReader<OwnedFd>, writers: &[OwnedFd], rounds: usize) {
     let mut arrivals = Arrivals::with_limit(1000);
     for round in 0..rounds {

@@ -19,7 +19,7 @@ fn exchange(is_duplicated: bool, leaves: impl Fn(&mut Poller, usize)) {
     let (line, mut played) = Played::new();
     let mut poller = poller(Topology::Process(line, RESTLESS));
     let all = Connections::new(&mut poller, 6);
-    // The kernel is told of the first files before they are exchanged.
+    // The kernel receives the first files before they are exchanged.
     poller.flush();
     // With a duplicate the kernel still watches the first file under the number.
     let duplicates = all.mine.iter().map(|mine| mine.try_clone().unwrap());

@@ -1,4 +1,4 @@
-//! Which kinds of descriptors leave, and that those that stay are heard as ever.
+//! Which kinds of descriptors leave, and that those that stay are reported as ever.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -60,7 +60,7 @@ fn what_depends_on_who_asks_stays() {
             poller.wait(&mut events, ZERO).unwrap();
             poller.stats().away.len >= away.len()
         });
-        // Also if all are to leave at once.
+        // Also if all leave at once.
         poller.hand_over_all();
         poller.flush();
         for ((what, _), key) in leaving.iter().zip(&away) {

@@ -62,7 +62,7 @@ fn as_many_are_under_way_as_may_be() {
         let stats = poller.stats();
         assert!(stats.moves_away >= LIMIT as u64 && stats.sitter_lost == 0, "{stats:?}");
         assert_eq!(stats.away.len, 0, "who could not leave is here");
-        // They are heard where they are.
+        // Their events are reported where they are.
         for place in [0, 19] {
             all.theirs[place].write_all(b"x").unwrap();
             assert_eq!(poller.wait(&mut events, Some(PATIENCE)).unwrap(), 1);
@@ -78,7 +78,7 @@ fn as_many_are_under_way_as_may_be() {
     });
 }
 
-/// Has as many under way as may be, on a line of their own.
+/// Puts as many descriptors under way as may be, on a line of their own.
 fn crowd(busy: &Line) {
     let (reader, _writer) = std::io::pipe().unwrap();
     let some = [reader.as_fd(); 60];
@@ -141,7 +141,7 @@ fn who_hands_over_does_not_wait_for_ever() {
         assert_eq!(poller.hand_over_all(), 8);
         let stats = poller.stats();
         assert!(stats.sitter_limit > 1 && stats.sitter_lost == 0, "{stats:?}");
-        // They are not on their way, so they are heard here.
+        // They are not on their way, so their events are reported here.
         all.are_heard(&mut poller, [0, 7].into_iter());
         drop(poller);
         plays.join().unwrap();

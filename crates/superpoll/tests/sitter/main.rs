@@ -84,7 +84,7 @@ impl Connections {
         Connections { keys, mine, theirs }
     }
 
-    /// Each end is heard once something is sent to it, and only that one.
+    /// Each end is reported once a byte is sent to it, and no other end is.
     fn are_heard(&mut self, poller: &mut Poller, which: impl Iterator<Item = usize>) {
         let mut events = Events::with_limit(64);
         for place in which {
@@ -107,7 +107,7 @@ struct Sitter {
 }
 
 impl Sitter {
-    /// With so few descriptors, if it is to have few.
+    /// With this many descriptors, if it should have few.
     fn start(limit: Option<usize>) -> Sitter {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sit");
@@ -316,7 +316,7 @@ fn a_line_that_nobody_reads_is_full_and_then_lost() {
     let stats = poller.stats();
     assert_eq!(stats.sitter_lost, 0);
     assert!(stats.moves_away > 8);
-    // Those that could not leave are heard as ever.
+    // Those that could not leave are reported as ever.
     let (mine, mut other) = UnixStream::pair().unwrap();
     let key = poller.register(&mine, Interest::READABLE).unwrap();
     other.write_all(b"x").unwrap();

@@ -53,7 +53,7 @@ fn who_talks_without_end_is_not_listened_to_for_ever() {
     talks.join().unwrap();
 }
 
-/// A babysitter lets go of a file after it has said that it stirs.
+/// A babysitter lets go of a file after it has reported that the file stirs.
 #[test]
 fn who_has_just_come_back_may_be_held_there_until_a_flush() {
     let _one = one_at_a_time();
@@ -78,7 +78,7 @@ fn who_has_just_come_back_may_be_held_there_until_a_flush() {
     poller.flush();
     all.theirs[0].set_nonblocking(true).unwrap();
     let seen = all.theirs[0].read(&mut [0]).map_err(|error| error.kind());
-    // It was closed with something unread.
+    // It was closed with unread bytes.
     assert_eq!(seen, Err(std::io::ErrorKind::ConnectionReset));
     let before = poller.stats().calls.sendmsg;
     poller.flush();

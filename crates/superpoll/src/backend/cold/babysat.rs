@@ -110,8 +110,8 @@ pub(crate) struct Babysat<S: Sitter> {
     questions: u64,
     /// Whether one more question is due, because the babysitter was given states.
     has_to_ask: bool,
-    /// Whether the babysitter may still hold descriptors that are back here: it lets go after it
-    /// has reported that one stirs, and when it learns that a stay is over.
+    /// Whether the babysitter may still hold descriptors that are back here: it lets go of one
+    /// after it has reported that the descriptor stirs, and when it learns that a stay is over.
     may_hold: bool,
 }
 

@@ -15,7 +15,7 @@ use super::tuning::Rule;
 /// The longest time to be idle for, in ticks: a quarter of the range, so that there is time to see that it is over.
 const LONGEST: u32 = 1 << 30;
 
-/// Doublings of one that may not leave at all.
+/// The doublings of a descriptor that may not leave at all.
 const KEPT: u8 = u8::MAX;
 
 /// Kept with the doublings: it is of a kind that may leave.
@@ -249,7 +249,7 @@ mod tests {
     fn who_comes_back_too_soon_has_to_be_idle_for_longer() {
         let mut stays = stays(REGRET);
         let mut now = 0;
-        // It had to be idle for this long, and then was away for this long.
+        // The required idle time, and how long it then was away.
         for (idle, away) in [(1, 1), (2, 1), (4, 1), (4, 5), (2, 5), (1, 5), (1, 3), (2, 3)] {
             now += 1000 * idle - 10;
             at(&mut stays, now);

@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::operation::{self, Operation, Progress, Ticket};
 use crate::stats::Calls;
 
-/// How long a call waits for an operation that was cancelled before it is cancelled once more.
+/// How long a call waits for a cancelled operation before it cancels the operation once more.
 const REAPED: Duration = Duration::from_millis(10);
 
 impl Uring {

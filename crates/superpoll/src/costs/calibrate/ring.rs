@@ -139,7 +139,7 @@ impl Bench {
         self.ask()?;
         let mut events = 0;
         while let Some(completion) = self.ring.fetch() {
-            // One that failed would have ended.
+            // A poll that failed would have ended.
             events += usize::from(completion.armed);
         }
         Ok(events)

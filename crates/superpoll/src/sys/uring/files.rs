@@ -1,8 +1,9 @@
 //! Files that a ring knows by places in a table of its own.
 //!
-//! Each action on a descriptor looks its file up and counts a use of it, which is a twentieth of a short read. A
-//! file in the table has been looked up once. It is open as long as it is there, whatever becomes of the
-//! descriptor, so its place is given up before the descriptor is given back.
+//! Each action on a descriptor looks its file up and counts a use of it, which is a twentieth of a
+//! short read. A file in the table has been looked up once. It is open as long as it is there,
+//! whatever happens to the descriptor, so its place is given up before the descriptor is given
+//! back.
 
 use std::os::fd::RawFd;
 
@@ -19,7 +20,7 @@ const MOST: u64 = 16_384;
 pub struct Files {
     /// How many there are; unknown until the first is asked for.
     size: Option<u32>,
-    /// Those below this one have been in use.
+    /// Places below this one have been in use.
     used: u32,
     vacant: Vec<u32>,
 }

@@ -276,7 +276,7 @@ impl<S: Sitter> Babysat<S> {
         self.away -= 1;
         let slot = cx.table.slot_mut(index);
         slot.come_back();
-        // The poller will apply the changes of one that has changed or ended.
+        // The poller will apply the changes of a registration that has changed or ended.
         if !slot.is_live() || slot.is_changed() {
             return;
         }
