@@ -227,9 +227,9 @@ impl<T: AsFd> BatchReader<T> {
             + self.speculation.as_ref().map_or(0, Speculation::memory)
     }
 
-    /// Takes a stream over and reads it from the next wait on: a pipe, a FIFO or a connected stream socket
-    /// (`SOCK_STREAM`, `SOCK_SEQPACKET`). Sockets are read without waiting whatever their flags say; anything else
-    /// must be non-blocking.
+    /// Takes a stream over and reads it from the next wait on: a pipe, a FIFO or a connected stream
+    /// socket (`SOCK_STREAM`, `SOCK_SEQPACKET`). Sockets are read without waiting whatever their
+    /// flags say; anything else must be non-blocking.
     ///
     /// With records (`SOCK_SEQPACKET`), empty ones are left out, and the part beyond the [size of a
     /// buffer](BatchReader::buffer_size) is lost. A stream is for bytes alone: out-of-band bytes
@@ -407,7 +407,8 @@ impl<T: AsFd> BatchReader<T> {
         Ok(())
     }
 
-    /// Promises that the reader is used and dropped on this thread alone ([`Poller::stay_on_thread`]).
+    /// Promises that the reader is used and dropped on this thread alone
+    /// ([`Poller::stay_on_thread`]).
     pub fn stay_on_thread(&mut self) {
         self.poller.stay_on_thread();
     }

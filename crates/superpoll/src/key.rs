@@ -1,9 +1,9 @@
 //! The name of a registration: an index with a generation.
 //!
 //! The kernel names descriptors by small numbers that it reuses at once. A poller that names its
-//! registrations the same way hands the event of a closed connection to its successor. A [`Key`]
-//! is never reused: a slot that has had 2^32 registrations is given up. So an event, a change or a removal that
-//! arrives late is recognised as late.
+//! registrations the same way hands the event of a closed connection to its successor. A [`Key`] is
+//! never reused: a slot that has had 2^32 registrations is given up. So an event, a change or a
+//! removal that arrives late is recognised as late.
 
 use std::fmt;
 

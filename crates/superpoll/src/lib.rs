@@ -3,8 +3,8 @@
 //!
 //! [`Poller`] is the centre. It is given descriptors with an [`Interest`] and a [`Mode`], and says
 //! which are ready in [`Events`], each under the [`Key`] its registration got. The [`guide`] tells
-//! the rest: a start, the whole contract, how to choose a back-end, bytes instead of readiness, forking, and coming from other
-//! pollers.
+//! the rest: a start, the whole contract, how to choose a back-end, bytes instead of readiness,
+//! forking, and coming from other pollers.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

@@ -87,8 +87,8 @@ impl std::fmt::Debug for Poller {
 }
 
 impl Poller {
-    /// A poller with the back-end that `SUPERPOLL_BACKEND` names (`auto` for io_uring where it is allowed and
-    /// cheaper), else the adaptive one.
+    /// A poller with the back-end that `SUPERPOLL_BACKEND` names (`auto` for io_uring where it is
+    /// allowed and cheaper), else the adaptive one.
     ///
     /// # Errors
     ///
@@ -427,8 +427,8 @@ impl Poller {
         self.table.get(key).is_some_and(crate::table::Slot::is_away)
     }
 
-    /// Whether there is a babysitter, or why not any more. It changes in waits and flushes; `Stats::sitter_lost` says
-    /// whether it is worth a look.
+    /// Whether there is a babysitter, or why not any more. It changes in waits and flushes;
+    /// `Stats::sitter_lost` says whether it is worth a look.
     pub fn babysitting(&self) -> Babysitting<'_> {
         self.backend.babysitting()
     }
@@ -541,8 +541,9 @@ impl Poller {
         self.shared.sleep.rest(known);
     }
 
-    /// Promises that the poller is used and dropped on this thread alone from now on, which makes each wait of `uring`
-    /// some 25 ns cheaper (`IORING_REGISTER_RING_FDS`); the other back-ends make no use of it.
+    /// Promises that the poller is used and dropped on this thread alone from now on, which makes
+    /// each wait of `uring` some 25 ns cheaper (`IORING_REGISTER_RING_FDS`); the other back-ends
+    /// make no use of it.
     ///
     /// Without the promise a poller may go to another thread at any time. If it goes to another
     /// thread in spite of the promise, everything works as before. But descriptors that were

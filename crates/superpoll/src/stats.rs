@@ -171,14 +171,15 @@ pub struct Stats {
     pub hot: SetStats,
     /// Descriptors that left for a babysitter.
     pub moves_away: u64,
-    /// Descriptors that came back because they stirred, or because the babysitter could not have them, or was lost.
+    /// Descriptors that came back because they stirred, or because the babysitter could not have
+    /// them, or was lost.
     pub moves_back: u64,
     /// Times that a babysitter was lost, and everything came back.
     pub sitter_lost: u64,
     /// Times that no message could be sent to a babysitter, because its line was full.
     pub sitter_full: u64,
-    /// Times that descriptors could not leave, because as many of this user's were under way as may be
-    /// (`ETOOMANYREFS`).
+    /// Times that descriptors could not leave, because as many of this user's were under way as may
+    /// be (`ETOOMANYREFS`).
     pub sitter_limit: u64,
     /// The epoll set (of `epoll` and `adaptive`).
     pub cold: SetStats,

@@ -1,5 +1,5 @@
-//! Operations are carried out on the file that they were started for, and on no other that has its number since.
-//! Each test is left out where there is no io_uring.
+//! Operations are carried out on the file that they were started for, and on no other that has its
+//! number since. Each test is left out where there is no io_uring.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

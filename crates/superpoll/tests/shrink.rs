@@ -47,7 +47,8 @@ impl Stage {
         keys
     }
 
-    /// Whether these are stale, and a descriptor that is registered now is found ready under another key.
+    /// Whether these are stale, and a descriptor that is registered now is found ready under
+    /// another key.
     fn check(&mut self, known: &[Key]) {
         for &key in known {
             let outcome = self.poller.modify(key, Interest::READABLE);
@@ -64,7 +65,8 @@ impl Stage {
 }
 
 fn kinds() -> impl Iterator<Item = BackendKind> {
-    // `select` has a table of fixed size for all numbers below 1024, and this program may have more.
+    // `select` has a table of fixed size for all numbers below 1024, and this program may have
+    // more.
     BackendKind::available().into_iter().filter(|&kind| kind != BackendKind::Select)
 }
 

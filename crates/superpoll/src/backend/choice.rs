@@ -32,8 +32,8 @@ pub enum Reason {
 }
 
 impl Choice {
-    /// The choice of this process, made at the first call. That takes a few milliseconds, as it measures
-    /// both [`Costs`] and [`RingCosts`].
+    /// The choice of this process, made at the first call. That takes a few milliseconds, as it
+    /// measures both [`Costs`] and [`RingCosts`].
     pub fn here() -> &'static Choice {
         static CHOICE: OnceLock<Choice> = OnceLock::new();
         // In this order: without io_uring there is nothing to compare.

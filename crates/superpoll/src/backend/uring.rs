@@ -1,10 +1,10 @@
 //! io_uring as a poller: descriptors are watched by polls in the ring. A wait submits all changes
 //! and fetches all events with one call, or with none if events are there already.
 //!
-//! An edge-triggered registration is a poll that stays ([`Mode::Edge`], [`Mode::Auto`]);
-//! the kernel completes it again with each arrival, and several times in a wait if there are several, which
-//! come out as one event. A level-triggered one is a poll for one report, armed again by the next wait, when
-//! the kernel looks at the descriptor anew.
+//! An edge-triggered registration is a poll that stays ([`Mode::Edge`], [`Mode::Auto`]); the kernel
+//! completes it again with each arrival, and several times in a wait if there are several, which
+//! come out as one event. A level-triggered one is a poll for one report, armed again by the next
+//! wait, when the kernel looks at the descriptor anew.
 //!
 //! A completion describes the readiness of the moment in which it happened. Bytes that were there
 //! before a wait began may have been read since, and an arrival reports itself alone. So where it
@@ -24,8 +24,9 @@
 //! poll is armed is marked as armed in an earlier round (`begin_round`), which makes the order as
 //! good as that of a counter of 64 bits and takes one bit for a registration.
 //!
-//! A poll holds the open file. A descriptor that is closed while it is watched stays open for its peer until
-//! the poll is removed, so a removal is not left for the next wait ([`Backend::holds_files`]).
+//! A poll holds the open file. A descriptor that is closed while it is watched stays open for its
+//! peer until the poll is removed, so a removal is not left for the next wait
+//! ([`Backend::holds_files`]).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -93,8 +94,8 @@ fn name(index: u32, arming: u32) -> u64 {
     u64::from(index) << 32 | u64::from(arming)
 }
 
-/// In an account's events: the peer has closed one direction, which ends each poll for one report at once,
-/// asked for or not.
+/// In an account's events: the peer has closed one direction, which ends each poll for one report
+/// at once, asked for or not.
 const HALF_CLOSED: u16 = 1;
 
 /// Whether a poll in this mode goes on after it has reported.

@@ -47,8 +47,8 @@ impl Arrival {
     }
 }
 
-/// The buffer that a wait fills. The memory of bytes belongs to the reader's pool and goes back to it with the
-/// next wait, unless it is [taken](Arrivals::take).
+/// The buffer that a wait fills. The memory of bytes belongs to the reader's pool and goes back to
+/// it with the next wait, unless it is [taken](Arrivals::take).
 #[derive(Debug)]
 pub struct Arrivals {
     pub(super) list: Vec<Arrival>,
@@ -58,8 +58,8 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// For at most `limit` arrivals a wait. A limit of zero is accepted here and refused by the wait, with
-    /// [`Error::ZeroLimit`].
+    /// For at most `limit` arrivals a wait. A limit of zero is accepted here and refused by the
+    /// wait, with [`Error::ZeroLimit`].
     pub fn with_limit(limit: usize) -> Arrivals {
         Arrivals { list: Vec::new(), refusals: Vec::new(), limit, woken: false }
     }

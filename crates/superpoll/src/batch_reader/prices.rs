@@ -101,8 +101,8 @@ impl Prices {
         }
     }
 
-    /// Whether descriptors of a kind are read by a call each, however many: if that is cheaper, unless it was
-    /// decided by hand that they are read together, or that they are not.
+    /// Whether descriptors of a kind are read by a call each, however many: if that is cheaper,
+    /// unless it was decided by hand that they are read together, or that they are not.
     pub fn by_call(&self, kind: Kind, together: Option<bool>) -> bool {
         let reads = &self.of(kind).reads;
         together.map_or(reads.call <= reads.together, |together| !together)

@@ -30,8 +30,9 @@ pub enum Ends {
     ToldAgain,
     /// An urgent byte is watched for, which costs nothing. Only TCP has no other reason.
     Watched,
-    /// The kernel is asked whether the next byte is an urgent one, unless it has said with the read that there is nothing
-    /// more. In a ring each arrival looks like an urgent one. This is TCP, too.
+    /// The kernel is asked whether the next byte is an urgent one, unless it has said with the read
+    /// that there is nothing more. In a ring each arrival looks like an urgent one. This is TCP,
+    /// too.
     AskedMark,
     /// The kernel is asked how much there is.
     Asked,

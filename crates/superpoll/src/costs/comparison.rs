@@ -108,8 +108,8 @@ pub struct Comparison {
     pub estimates: Vec<Estimate>,
 }
 
-/// By how much io_uring must be cheaper over all, since a choice between equals would be a coin that is
-/// tossed at each start.
+/// By how much io_uring must be cheaper over all, since a choice between equals would be a coin
+/// that is tossed at each start.
 pub const MARGIN: f32 = 0.05;
 
 /// By how much io_uring may be more expensive at a single load.
@@ -190,7 +190,8 @@ mod tests {
             let one = at(&comparison, Kind::Pipe, load);
             (one.adaptive, one.uring)
         };
-        // Pipes: scan 28, ready 2, event 89, wake 124, parked 65; an epoll_wait 150, an array 225 more.
+        // Pipes: scan 28, ready 2, event 89, wake 124, parked 65; an epoll_wait 150, an array 225
+        // more.
         assert_eq!(pipe(Load::Woken), (150.0 + 89.0 + 124.0, 150.0 + 40.0 + 110.0));
         assert_eq!(pipe(Load::One), (363.0, 300.0));
         let many = 40.0 + 110.0;

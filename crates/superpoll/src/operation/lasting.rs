@@ -24,7 +24,8 @@ pub enum Operation {
     /// Accepts a connection, which is non-blocking and closed on exec (`accept4(2)`). Its gain is
     /// [`Gain::Socket`], with the peer's address if that is one of IP.
     Accept,
-    /// Accepts connections, one after the other, until it is cancelled or fails; without their addresses.
+    /// Accepts connections, one after the other, until it is cancelled or fails; without their
+    /// addresses.
     AcceptMany,
     /// Connects a socket (`connect(2)`). Its gain is [`Gain::Nothing`].
     Connect(SocketAddr),
@@ -52,9 +53,9 @@ pub enum Operation {
         /// The number of bytes at the front to leave out.
         from: usize,
     },
-    /// As [`SendAll`](Operation::SendAll); when all is sent, and only then, it ends the writing direction
-    /// (`shutdown(2)`), in that order without coming back in between. A connection that is gone by then has no
-    /// direction to end, which is no failure.
+    /// As [`SendAll`](Operation::SendAll); when all is sent, and only then, it ends the writing
+    /// direction (`shutdown(2)`), in that order without coming back in between. A connection that
+    /// is gone by then has no direction to end, which is no failure.
     SendAllAndShutdown {
         /// The memory.
         bytes: Vec<u8>,

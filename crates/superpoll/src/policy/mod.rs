@@ -49,8 +49,8 @@ pub struct Account {
     pub since: u32,
     /// Events of the present stay in the poll array, saturating.
     pub events: u16,
-    /// Kind of the descriptor; the engine fills it in before the descriptor is moved to the poll array for the
-    /// first time.
+    /// Kind of the descriptor; the engine fills it in before the descriptor is moved to the poll
+    /// array for the first time.
     pub kind: Kind,
     /// Whether epoll still knows the descriptor while it is in the poll array; kept by the engine.
     pub parked: bool,
@@ -114,7 +114,8 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// The active/total ratio from which on a descriptor earns its slot; infinite where an event saves nothing.
+    /// The active/total ratio from which on a descriptor earns its slot; infinite where an event
+    /// saves nothing.
     #[must_use]
     pub fn break_even(&self) -> f32 {
         if self.gain > 0.0 { self.scan / self.gain } else { f32::INFINITY }

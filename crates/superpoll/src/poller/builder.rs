@@ -70,10 +70,12 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a babysitter with another back-end than the adaptive one,
-    /// [`Error::UnknownBackend`](crate::Error::UnknownBackend) if `SUPERPOLL_BACKEND` was consulted and names none,
-    /// [`Error::DescriptorLimit`](crate::Error::DescriptorLimit) if there is no descriptor left for an epoll instance,
-    /// [`Error::BackendUnavailable`](crate::Error::BackendUnavailable) if the kernel refuses the back-end.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a babysitter with another back-end
+    /// than the adaptive one, [`Error::UnknownBackend`](crate::Error::UnknownBackend) if
+    /// `SUPERPOLL_BACKEND` was consulted and names none,
+    /// [`Error::DescriptorLimit`](crate::Error::DescriptorLimit) if there is no descriptor left for
+    /// an epoll instance, [`Error::BackendUnavailable`](crate::Error::BackendUnavailable) if the
+    /// kernel refuses the back-end.
     pub fn build(self) -> Result<Poller> {
         returns::calibrate();
         let backend = match (self.make, self.kind) {

@@ -29,8 +29,8 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Error::StaleKey`], [`Error::NotOwned`], or [`Error::Unsupported`] if the back-end [cannot](Poller::has_operations); the memory
-    /// is given back.
+    /// [`Error::StaleKey`], [`Error::NotOwned`], or [`Error::Unsupported`] if the back-end
+    /// [cannot](Poller::has_operations); the memory is given back.
     pub fn queue(
         &mut self,
         key: Key,

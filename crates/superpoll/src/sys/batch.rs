@@ -163,8 +163,8 @@ impl Batch {
             }
             None
         };
-        // SAFETY: the memory is the entry's until its completion was fetched, and a vector's memory stays
-        // where it is when the entry moves.
+        // SAFETY: the memory is the entry's until its completion was fetched, and a vector's memory
+        // stays where it is when the entry moves.
         unsafe { ring.fill(next) }?;
         self.clear();
         Ok(!self.is_untold())

@@ -1,4 +1,5 @@
-//! Buffers that the kernel takes when something has arrived, and not before (`IORING_REGISTER_PBUF_RING`).
+//! Buffers that the kernel takes when something has arrived, and not before
+//! (`IORING_REGISTER_PBUF_RING`).
 //!
 //! They lie in slabs, which are added as long as all buffers are in use, up to a limit. The kernel
 //! learns of free buffers through a ring in memory that both share. It takes one for a completion,
@@ -217,7 +218,8 @@ impl Buffers {
 
     fn publish(&mut self) {
         let Some(shared) = &self.shared else { return };
-        // SAFETY: the ring begins there, is aligned, and lives as long as `shared`; we alone write its tail.
+        // SAFETY: the ring begins there, is aligned, and lives as long as `shared`; we alone write
+        // its tail.
         unsafe {
             let tail = BufRingEntry::tail(shared.start.cast::<BufRingEntry>().as_ptr());
             AtomicU16::from_ptr(tail.cast_mut()).store(self.tail, Ordering::Release);

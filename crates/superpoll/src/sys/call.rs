@@ -1,5 +1,5 @@
-//! System calls in line: reads, writes and waits without the C library in between, and with a cheap way
-//! back.
+//! System calls in line: reads, writes and waits without the C library in between, and with a cheap
+//! way back.
 //!
 //! The function of the C library is one more return that the processor may mispredict after the
 //! system call. Where all such returns are expensive, `returns.rs` makes them cheap. The runtime's
@@ -54,7 +54,8 @@ pub(super) fn receive_to(fd: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Res
     let (start, length) = (room.as_mut_ptr() as usize, room.len());
     let fd = fd.as_fd().as_raw_fd() as usize;
     let arguments = [fd, start, length, libc::MSG_DONTWAIT as usize, 0, 0];
-    // SAFETY: the kernel writes into the room at most as many bytes as it has; no address is asked for.
+    // SAFETY: the kernel writes into the room at most as many bytes as it has; no address is asked
+    // for.
     result(unsafe { call(libc::SYS_recvfrom, arguments) })
 }
 
@@ -183,7 +184,8 @@ fn join<'a>(
     let mut filled = 0;
     for buffer in buffers {
         let place = together.get_mut(filled..filled + buffer.len())?;
-        // SAFETY: any byte is a byte that may be uninitialised; the two are of one length and apart.
+        // SAFETY: any byte is a byte that may be uninitialised; the two are of one length and
+        // apart.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 buffer.as_ptr(),
@@ -197,9 +199,9 @@ fn join<'a>(
     Some(unsafe { std::slice::from_raw_parts(together.as_ptr().cast::<u8>(), filled) })
 }
 
-/// Receives from a socket into several buffers in order (`recvmsg(2)`), without room for control data.
-/// Returns the number of bytes and the message's flags: `MSG_TRUNC`, or `MSG_CTRUNC` if there was control
-/// data, which is lost.
+/// Receives from a socket into several buffers in order (`recvmsg(2)`), without room for control
+/// data. Returns the number of bytes and the message's flags: `MSG_TRUNC`, or `MSG_CTRUNC` if there
+/// was control data, which is lost.
 ///
 /// # Errors
 ///

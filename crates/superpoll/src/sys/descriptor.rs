@@ -18,11 +18,12 @@ pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
-/// A descriptor that is registered and still means the file that was registered: the caller has asked epoll, or the
-/// registration keeps it open.
+/// A descriptor that is registered and still means the file that was registered: the caller has
+/// asked epoll, or the registration keeps it open.
 pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: registered numbers are not negative. The result is handed to `sendmsg` alone, right after the caller has
-    // seen that the number means its file. If another thread closes it in between, `sendmsg` refuses it (`EBADF`).
+    // SAFETY: registered numbers are not negative. The result is handed to `sendmsg` alone, right
+    // after the caller has seen that the number means its file. If another thread closes it in
+    // between, `sendmsg` refuses it (`EBADF`).
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
@@ -141,7 +142,8 @@ fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
     Ok(value)
 }
 
-/// Whether a connection that keeps records apart has ended, after a read of nothing: an empty record reads the same.
+/// Whether a connection that keeps records apart has ended, after a read of nothing: an empty
+/// record reads the same.
 pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
     let left = unread(fd);
     let fd = fd.as_raw_fd();
@@ -154,7 +156,8 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
 /// the kernel cannot count them.
 pub fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
     let mut left: libc::c_int = 0;
-    // SAFETY: the kernel writes one integer, which outlives the call; where it cannot count, it leaves it.
+    // SAFETY: the kernel writes one integer, which outlives the call; where it cannot count, it
+    // leaves it.
     unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut left) };
     left
 }

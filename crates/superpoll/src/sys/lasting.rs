@@ -1,4 +1,5 @@
-//! Operations under way in a ring, with everything that the kernel may write to or read from meanwhile.
+//! Operations under way in a ring, with everything that the kernel may write to or read from
+//! meanwhile.
 //!
 //! An entry owns the memory of an operation, its address, and its progress until the caller takes
 //! that. The kernel learns of an operation with the next wait, as with batches. An operation whose
@@ -241,8 +242,9 @@ impl Lasting {
         let (first, second) = entry.submissions();
         // A chain ends where a call does.
         ring.make_room(calls, 1 + usize::from(second.is_some()))?;
-        // SAFETY: memory, address and descriptor's number are the entry's, which stays until the last completion was
-        // fetched or is leaked; their places are fixed although the entry's is not.
+        // SAFETY: memory, address and descriptor's number are the entry's, which stays until the
+        // last completion was fetched or is leaked; their places are fixed although the entry's is
+        // not.
         unsafe { ring.push(calls, &first.user_data(ticket.name())) }?;
         entry.due = 1;
         if let Some(second) = second {

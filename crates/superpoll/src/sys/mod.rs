@@ -38,7 +38,8 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
 /// Blocks all signals for this thread, except those that it causes itself.
 pub(crate) fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first call fills the set, which the second reads; it changes nothing but this thread's mask.
+    // SAFETY: the first call fills the set, which the second reads; it changes nothing but this
+    // thread's mask.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());

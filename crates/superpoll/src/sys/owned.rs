@@ -8,8 +8,9 @@ use crate::key::Key;
 use crate::poller::Poller;
 
 impl Poller {
-    /// Lets [operations](Poller::start) be started under a registration whose descriptor the poller does not keep open
-    /// itself. [`Poller::share`] is the safe way. A key that is stale is ignored.
+    /// Lets [operations](Poller::start) be started under a registration whose descriptor the poller
+    /// does not keep open itself. [`Poller::share`] is the safe way. A key that is stale is
+    /// ignored.
     ///
     /// # Safety
     ///

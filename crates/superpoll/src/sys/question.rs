@@ -83,8 +83,8 @@ impl<'a> Question<'a> {
         Question { name, set, memory, room, milliseconds, time, borrowed: PhantomData }
     }
 
-    /// As [`epoll`](Question::epoll), for kernels without `epoll_pwait2`: the timeout is rounded up to
-    /// milliseconds.
+    /// As [`epoll`](Question::epoll), for kernels without `epoll_pwait2`: the timeout is rounded up
+    /// to milliseconds.
     pub(crate) fn epoll_in_milliseconds(
         calls: &mut Calls,
         set: BorrowedFd<'a>,

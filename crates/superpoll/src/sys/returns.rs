@@ -28,8 +28,8 @@ static PAIRS: AtomicU32 = AtomicU32::new(0);
 /// nanosecond.
 const ALL: u32 = 8;
 
-/// Pairs of calls in a measurement, and measurements of each kind: at least, and at most. Each takes
-/// 8 us.
+/// Pairs of calls in a measurement, and measurements of each kind: at least, and at most. Each
+/// takes 8 us.
 const CALLS: u32 = 16;
 const ROUNDS: u32 = 8;
 const MOST_ROUNDS: u32 = 40;
@@ -99,7 +99,8 @@ fn read(pairs: u32, counter: &EventFd) -> io::Result<usize> {
 fn has_shadow_stack() -> bool {
     const ARCH_SHSTK_STATUS: libc::c_int = 0x5005;
     let mut features: libc::c_ulong = 0;
-    // SAFETY: the kernel writes one integer, which outlives the call; those before Linux 6.6 refuse.
+    // SAFETY: the kernel writes one integer, which outlives the call; those before Linux 6.6
+    // refuse.
     let status =
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut features) };
     status == 0 && features != 0

@@ -8,10 +8,11 @@
 //! ring at all: without one of the two it is slower than epoll. It starts disabled and belongs to
 //! the thread that uses it first. On another thread the poller must replace it.
 //!
-//! A thread can register a ring under a name of its own (`IORING_REGISTER_RING_FDS`), which saves some 25 ns of each
-//! call. Such a name is a reference to the ring that only this thread can give back: a ring that is dropped elsewhere
-//! would stay, with all files that it polls, until the thread ends; and in another thread the same name is another
-//! ring's. So a ring has a name only if its owner [says](Ring::stay) that it stays where it is.
+//! A thread can register a ring under a name of its own (`IORING_REGISTER_RING_FDS`), which saves
+//! some 25 ns of each call. Such a name is a reference to the ring that only this thread can give
+//! back: a ring that is dropped elsewhere would stay, with all files that it polls, until the
+//! thread ends; and in another thread the same name is another ring's. So a ring has a name only if
+//! its owner [says](Ring::stay) that it stays where it is.
 //!
 //! A ring's memory is not copied to a child process. Each ring notes how often the process had been
 //! forked when the ring was made, and refuses to be used after another fork.

@@ -14,7 +14,8 @@ use crate::key::Key;
 /// A table with fewer slots than this is not shortened.
 const SMALL: usize = 256;
 
-/// Names a registration with an index that is not in use: the next index and its generation, see the top.
+/// Names a registration with an index that is not in use: the next index and its generation, see
+/// the top.
 pub(crate) fn name(names: &AtomicU64) -> Key {
     let next = names.fetch_add(1, Ordering::Relaxed);
     Key::new(next as u32, (next >> 32) as u32)

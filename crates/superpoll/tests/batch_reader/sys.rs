@@ -47,7 +47,8 @@ pub fn reset_at_close(fd: impl AsFd) {
 pub struct Numbered(pub RawFd);
 
 impl Numbered {
-    /// A duplicate with the first free number from this one on, which nothing else in this process gets meanwhile.
+    /// A duplicate with the first free number from this one on, which nothing else in this process
+    /// gets meanwhile.
     pub fn duplicate(fd: impl AsFd, from: RawFd) -> Numbered {
         // SAFETY: duplicates an open descriptor.
         let number = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, from) };
@@ -98,8 +99,8 @@ pub fn send_urgent(fd: &OwnedFd) {
 /// Sends bytes with a descriptor.
 pub fn send_with_descriptor(fd: &OwnedFd, bytes: &[u8]) {
     let mut control = [0_u64; 8];
-    // SAFETY: zeros are a message without anything; the control data has room for a header and one descriptor, is
-    // aligned, and the kernel reads all of it before the call returns.
+    // SAFETY: zeros are a message without anything; the control data has room for a header and one
+    // descriptor, is aligned, and the kernel reads all of it before the call returns.
     let sent = unsafe {
         let mut part =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };

@@ -1,10 +1,11 @@
 //! The batch reader while other threads write: it blocks, and never with bytes in a stream that it
 //! watches.
 //!
-//! Threads write bursts to streams of all kinds and pause, which lets the reader block; the streams that are busy
-//! change all the time. Half of the streams are written to only when everything before was read, so that a
-//! report that is lost is not made good by the next arrival: the stream would stand still until the end, when it
-//! is looked for. `SUPERPOLL_SOAK` is for how many seconds to go on with other numbers of chance.
+//! Threads write bursts to streams of all kinds and pause, which lets the reader block; the streams
+//! that are busy change all the time. Half of the streams are written to only when everything
+//! before was read, so that a report that is lost is not made good by the next arrival: the stream
+//! would stand still until the end, when it is looked for. `SUPERPOLL_SOAK` is for how many seconds
+//! to go on with other numbers of chance.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

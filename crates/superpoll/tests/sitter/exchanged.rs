@@ -1,4 +1,5 @@
-//! Registrations whose file was closed and whose number means another file now: that file is sent to no other process.
+//! Registrations whose file was closed and whose number means another file now: that file is sent
+//! to no other process.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;

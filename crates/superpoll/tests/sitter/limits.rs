@@ -10,7 +10,8 @@ use super::*;
 /// As many descriptors may be open, and so as many may be under way.
 const LIMIT: usize = 100;
 
-/// Runs a test in a process that may have few descriptors, of a user who may not send as many as it likes.
+/// Runs a test in a process that may have few descriptors, of a user who may not send as many as it
+/// likes.
 fn within_a_limit(test: &str, run: impl FnOnce()) {
     if std::env::var_os(LISTENS).is_some() {
         return run();

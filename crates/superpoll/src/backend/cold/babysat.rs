@@ -51,7 +51,8 @@ mod talk;
 #[cfg(test)]
 mod tests;
 
-/// For how long a babysitter may leave its line full, or a question unanswered, before it counts as lost.
+/// For how long a babysitter may leave its line full, or a question unanswered, before it counts as
+/// lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The number of slots that the hand looks at after a wait.
@@ -278,7 +279,8 @@ impl<S: Sitter> Babysat<S> {
                 None => break,
             }
         }
-        // A file that another thread put under a registered number in that moment is recalled at once.
+        // A file that another thread put under a registered number in that moment is recalled at
+        // once.
         if self.line.is_some() {
             self.tell_over(cx, until);
         }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use super::tuning::Rule;
 
-/// The longest time to be idle for, in ticks: a quarter of the range, so that there is time to see that it is over.
+/// The longest time to be idle for, in ticks: a quarter of the range, so that there is time to see
+/// that it is over.
 const LONGEST: u32 = 1 << 30;
 
 /// The doublings of a descriptor that may not leave at all.

@@ -1,4 +1,5 @@
-//! A babysitter in a second thread of this process, which watches the same descriptors by their numbers.
+//! A babysitter in a second thread of this process, which watches the same descriptors by their
+//! numbers.
 
 use std::io;
 use std::thread::JoinHandle;

@@ -14,8 +14,9 @@ pub enum Topology {
     Nested,
     /// A second thread, which the poller starts, and ends when it is dropped.
     Thread(Tuning),
-    /// Another process, at the other end of the line ([`Control::line`](superpoll_sit::Control::line)). It holds the
-    /// open files, which live on there if this process ends without a word.
+    /// Another process, at the other end of the line
+    /// ([`Control::line`](superpoll_sit::Control::line)). It holds the open files, which live on
+    /// there if this process ends without a word.
     Process(Line, Tuning),
 }
 
@@ -49,8 +50,8 @@ pub enum Rule {
         /// The most doublings; 16 are more than enough.
         doublings: u8,
     },
-    /// Descriptors leave only while the active/total ratio of the poller's own epoll set, over the last quarter of an
-    /// idle time, is at or below this.
+    /// Descriptors leave only while the active/total ratio of the poller's own epoll set, over the
+    /// last quarter of an idle time, is at or below this.
     Threshold {
         /// The ratio, from 0 to 1.
         idle_atr: f32,

@@ -23,7 +23,8 @@ fn bits(interest: Interest, mode: Mode) -> u32 {
     u32::from(interest.poll_bits() as u16) | band | flags
 }
 
-/// Whether this error of a call, or of a poll's completion, says nothing of the descriptor, and passes.
+/// Whether this error of a call, or of a poll's completion, says nothing of the descriptor, and
+/// passes.
 pub(super) fn passes(error: i32) -> bool {
     matches!(
         error,

@@ -447,7 +447,8 @@ fn the_order_of_armings_outlasts_their_numbers() {
         return;
     }
     let now = crate::backend::Deadline::Now;
-    // The edge is armed here, and a level there: long after, in the next round, right before the numbers begin anew.
+    // The edge is armed here, and a level there: long after, in the next round, right before the
+    // numbers begin anew.
     for (first, second) in [
         (0, ARMINGS / 2),
         (0, ARMINGS / 2 + 7),

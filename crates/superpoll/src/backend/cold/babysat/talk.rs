@@ -58,7 +58,8 @@ impl<S: Sitter> Babysat<S> {
             }
             count += 1;
         }
-        // Immediately before the packet is sent: no code of this thread can exchange a file in between.
+        // Immediately before the packet is sent: no code of this thread can exchange a file in
+        // between.
         match all[..count].iter().position(|&index| !self.is_of_its_file(cx, index)) {
             None => {}
             Some(0) => {
@@ -96,10 +97,12 @@ impl<S: Sitter> Babysat<S> {
             || !sys::descriptor::is_open(&mut cx.stats.calls, cx.table.slot(index).fd())
     }
 
-    /// Whether the number of a registration still means the file that was registered, so that the file may be sent.
+    /// Whether the number of a registration still means the file that was registered, so that the
+    /// file may be sent.
     ///
-    /// An owner may have closed the descriptor, and the number may have been used again. A registration that keeps its
-    /// descriptor open rules that out. For any other the kernel is asked: an epoll set knows number and file together.
+    /// An owner may have closed the descriptor, and the number may have been used again. A
+    /// registration that keeps its descriptor open rules that out. For any other the kernel is
+    /// asked: an epoll set knows number and file together.
     pub(super) fn is_of_its_file(&self, cx: &mut Context<'_>, index: u32) -> bool {
         !S::TAKES_FILES || cx.table.slot(index).is_owned() || self.epoll.confirms(cx, index)
     }
@@ -200,7 +203,8 @@ impl<S: Sitter> Babysat<S> {
         most
     }
 
-    /// Takes a packet from the line; `WouldBlock` if there is none. Returns the number of an answered question.
+    /// Takes a packet from the line; `WouldBlock` if there is none. Returns the number of an
+    /// answered question.
     pub(super) fn listen(&mut self, cx: &mut Context<'_>) -> io::Result<Option<u64>> {
         let mut room = std::mem::take(&mut self.room);
         room.resize(PACKET, 0);

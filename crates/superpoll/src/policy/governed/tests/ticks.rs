@@ -1,4 +1,5 @@
-//! The clock of the rule: passes, passes that blocked, and the prices of the scans between two events.
+//! The clock of the rule: passes, passes that blocked, and the prices of the scans between two
+//! events.
 
 use super::*;
 
