@@ -22,7 +22,7 @@ mod lasting;
 pub(crate) use lasting::unsupported;
 pub use lasting::{Gain, Operation, Progress, Provided, Ticket};
 
-/// The request of an [`Action`].
+/// The work to do with an action's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Action {

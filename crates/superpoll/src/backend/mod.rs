@@ -106,9 +106,9 @@ pub trait Backend: Send {
         answer.map(drop)
     }
 
-    /// Whether the back-end keeps a watched descriptor's file open until the watch is removed. The
-    /// poller then reports the end of a registration at once, with [`settle`](Backend::settle), and
-    /// not with the next wait.
+    /// Whether the back-end keeps a watched descriptor's file open until the watch is removed. In
+    /// that case the poller applies the end of a registration at once, with
+    /// [`settle`](Backend::settle), and not with the next wait.
     fn holds_files(&self) -> bool {
         false
     }

@@ -94,11 +94,11 @@ pub(super) struct Governor {
     /// The earnings of a burst in the array while the descriptor is parked, as a share of its
     /// reach.
     share: f32,
-    /// The saving of an event in a row with its scan, and the part of that which the writer of a
+    /// The saving of an event in a row less its scan, and the part of that which the writer of a
     /// parked descriptor takes.
     dense: f32,
     parked_wake: f32,
-    /// The saving of an event with its scan while the descriptor is parked.
+    /// The saving of an event in a row less its scan while the descriptor is parked.
     net: f32,
     /// The earnings that each threshold would have had, and the cost that each patience would have
     /// had.
