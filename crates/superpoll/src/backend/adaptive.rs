@@ -11,8 +11,8 @@
 //! little. Neither move can lose an arrival: after a move to the array the next pass looks at the
 //! state; a move to epoll is an addition or a modification, and both make the kernel look.
 //!
-//! A wait that finds nothing blocks with the array for as long as the cost of handing the array to
-//! epoll. If nothing happens in that time, the loop has gone quiet and everything is handed over.
+//! A wait that finds nothing blocks with the array for as long as handing the array to epoll would
+//! take. If nothing happens in that time, the loop has gone quiet and everything is handed over.
 //! The wake-up then costs the same as with epoll, however many descriptors were hot.
 //!
 //! Edge-triggered and exclusive registrations stay in epoll: `poll` cannot tell an arrival from a
@@ -34,7 +34,7 @@ use crate::key::Key;
 use crate::policy::{Place, Policy, Quiet, Tally, Thresholds, Verdict, View};
 use crate::sys;
 
-/// After this many passes the array is put into order again.
+/// The number of passes after which the array is put into order again.
 const SORTED_EVERY: u32 = 64;
 
 /// A list of candidates longer than this is freed before the next wait.

@@ -9,8 +9,8 @@
 //! is free in all other cases.
 //!
 //! A direction that is no longer wanted stays armed where that may save a call: most readers that
-//! pause resume before anything arrives. The kernel learns of it only if an unwanted event does
-//! come up. Writability is not treated so, because it would come up at once.
+//! pause resume before anything arrives. The kernel is told only if an unwanted event does come up.
+//! Writability is not treated so, because it would come up at once.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

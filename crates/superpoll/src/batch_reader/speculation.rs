@@ -5,7 +5,7 @@
 //! That is the bargain of the poll array once more, with other prices. There a descriptor pays a
 //! scan in each pass; here it pays for a read that finds nothing, if the read does find nothing. So
 //! the same rule decides ([`Governed`]), given the prices of a ring ([`prices`](super::prices)): a
-//! hit saves the event, the wake-up and the miss that the read was not.
+//! hit saves the event, the wake-up and the price of a miss.
 //!
 //! Where a good part of those reads find nothing, the poll array itself is the better bargain: one
 //! `poll` for all of them names the reads that would succeed, at a tenth of the cost of each read
