@@ -36,7 +36,7 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Errors
     ///
-    /// What `fcntl(2)` says.
+    /// Any error of `fcntl(2)`.
     pub fn new(io: T) -> io::Result<AsyncFd<T>> {
         sys::descriptor::set_nonblocking(io.as_fd())?;
         Ok(AsyncFd::nonblocking(io))
@@ -48,12 +48,12 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFd { link: Link::default(), io }
     }
 
-    /// As [`nonblocking`](AsyncFd::nonblocking), for a stream socket.
+    /// Like [`nonblocking`](AsyncFd::nonblocking), for a stream socket.
     pub(crate) fn stream(io: T) -> AsyncFd<T> {
         AsyncFd { link: Link::default().stream(), io }
     }
 
-    /// As [`nonblocking`](AsyncFd::nonblocking), for a TCP socket of which [`has_all`](AsyncFd::has_all) is going to
+    /// Like [`nonblocking`](AsyncFd::nonblocking), for a TCP socket of which [`has_all`](AsyncFd::has_all) is going to
     /// be asked.
     pub fn telling_all(io: T) -> AsyncFd<T> {
         let mut link = Link::default();
@@ -129,7 +129,7 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Errors
     ///
-    /// As [`readable`](AsyncFd::readable).
+    /// The same errors as [`readable`](AsyncFd::readable).
     pub async fn writable(&self) -> io::Result<ReadyGuard<'_, T>> {
         self.ready(Direction::Write).await
     }
@@ -140,16 +140,16 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Errors
     ///
-    /// As [`readable`](AsyncFd::readable).
+    /// The same errors as [`readable`](AsyncFd::readable).
     pub async fn ready(&self, direction: Direction) -> io::Result<ReadyGuard<'_, T>> {
         self.wait(direction, |cx| self.poll_ready(cx, direction)).await
     }
 
-    /// As [`ready`](AsyncFd::ready), for what implements `Future` by hand.
+    /// Like [`ready`](AsyncFd::ready), for what implements `Future` by hand.
     ///
     /// # Errors
     ///
-    /// As [`readable`](AsyncFd::readable).
+    /// The same errors as [`readable`](AsyncFd::readable).
     pub fn poll_ready(
         &self,
         cx: &mut Context<'_>,
@@ -175,11 +175,11 @@ impl<T: AsFd> AsyncFd<T> {
         self.wait(direction, |cx| self.poll_perform(cx, direction, &mut operation)).await
     }
 
-    /// As [`perform`](AsyncFd::perform), for what implements `Future` by hand.
+    /// Like [`perform`](AsyncFd::perform), for what implements `Future` by hand.
     ///
     /// # Errors
     ///
-    /// As [`perform`](AsyncFd::perform).
+    /// The same errors as [`perform`](AsyncFd::perform).
     pub fn poll_perform<R>(
         &self,
         cx: &mut Context<'_>,
@@ -219,7 +219,7 @@ impl<T: AsFd> AsyncFd<T> {
         wait(&self.link, direction, poll).await
     }
 
-    /// As [`poll_perform`](AsyncFd::poll_perform), with what the operation says of the stream.
+    /// Like [`poll_perform`](AsyncFd::poll_perform), with what the operation says of the stream.
     #[inline]
     pub(crate) fn poll_with<R>(
         &self,
@@ -256,7 +256,7 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
     }
 }
 
-/// As [`AsyncFd::wait`], for what has the link.
+/// Like [`AsyncFd::wait`], for what has the link.
 pub(crate) async fn wait<R>(
     link: &Link,
     direction: Direction,

@@ -88,7 +88,7 @@ impl<M> Inbox<M> {
         std::mem::swap(&mut queue.messages, into);
     }
 
-    /// As [`take`](Inbox::take), and refuses all messages from now on.
+    /// Like [`take`](Inbox::take), and refuses all messages from now on.
     pub fn close(&self, into: &mut Vec<M>) {
         let mut queue = self.queue();
         queue.is_closed = true;

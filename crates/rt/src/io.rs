@@ -161,7 +161,7 @@ where
         self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
     }
 
-    /// As [`poll_read`](AsyncFd::poll_read), of a stream socket whose every read looks for what the engine has
+    /// Like [`poll_read`](AsyncFd::poll_read), of a stream socket whose every read looks for what the engine has
     /// read.
     #[inline]
     pub(crate) fn poll_fetched_read(

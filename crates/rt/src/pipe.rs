@@ -26,7 +26,7 @@ pub type PipeWriter = AsyncFd<std::io::PipeWriter>;
 ///
 /// # Errors
 ///
-/// What `pipe2(2)` says; at the limit of descriptors, how many there may be
+/// Any error of `pipe2(2)`; at the limit of descriptors, how many there may be
 /// ([`superpoll::Error::DescriptorLimit`] inside).
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = std::io::pipe().map_err(|error| error::limit("making a pipe", error))?;
@@ -43,7 +43,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 ///
 /// # Errors
 ///
-/// As [`AsyncFd::new`].
+/// The same errors as [`AsyncFd::new`].
 pub fn reader_from(end: impl Into<OwnedFd>) -> io::Result<PipeReader> {
     let end = std::io::PipeReader::from(end.into());
     sys::descriptor::set_nonblocking(&end)?;
@@ -54,7 +54,7 @@ pub fn reader_from(end: impl Into<OwnedFd>) -> io::Result<PipeReader> {
 ///
 /// # Errors
 ///
-/// As [`AsyncFd::new`].
+/// The same errors as [`AsyncFd::new`].
 pub fn writer_from(end: impl Into<OwnedFd>) -> io::Result<PipeWriter> {
     AsyncFd::new(std::io::PipeWriter::from(end.into()))
 }

@@ -104,7 +104,7 @@ fn attach(child: &mut std::process::Child) -> io::Result<Attached> {
 ///
 /// # Errors
 ///
-/// As [`spawn`] and [`Child::wait_with_output`].
+/// The same errors as [`spawn`] and [`Child::wait_with_output`].
 pub async fn output(command: &mut Command) -> io::Result<Output> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     spawn(command)?.wait_with_output().await
@@ -127,7 +127,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// What `kill(2)` says: `PermissionDenied` for a process that has become another user's.
+    /// Any error of `kill(2)`: `PermissionDenied` for a process that has become another user's.
     pub fn kill(&mut self) -> io::Result<()> {
         match &mut self.process {
             Some(process) => process.child.kill(),
@@ -139,7 +139,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// What `waitpid(2)` says: `ECHILD` if somebody else has taken the result.
+    /// Any error of `waitpid(2)`: `ECHILD` if somebody else has taken the result.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         let Some(process) = &mut self.process else { return Ok(self.status) };
         let status = process.child.try_wait()?;
@@ -157,7 +157,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// As [`try_wait`](Child::try_wait); without a runtime on this thread.
+    /// The same errors as [`try_wait`](Child::try_wait); without a runtime on this thread.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         self.ended().await
@@ -183,7 +183,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Child::wait), or what reading says.
+    /// The same errors as [`wait`](Child::wait), or what reading says.
     pub async fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());

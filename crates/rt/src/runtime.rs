@@ -118,7 +118,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As [`Builder::build`].
+    /// The same errors as [`Builder::build`].
     pub fn new() -> Result<Runtime> {
         Builder::default().build()
     }
@@ -179,7 +179,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As [`block_on`](Runtime::block_on), or what made a worker's engine end before its time. The
+    /// The same errors as [`block_on`](Runtime::block_on), or what made a worker's engine end before its time. The
     /// runtime has ended all the same.
     pub fn shutdown(mut self, patience: Duration) -> Result<usize> {
         let end = Instant::now() + patience;

@@ -161,7 +161,7 @@ impl fmt::Debug for Signal {
 ///
 /// # Errors
 ///
-/// As [`signal`] and [`Signal::recv`].
+/// The same errors as [`signal`] and [`Signal::recv`].
 pub async fn ctrl_c() -> io::Result<()> {
     signal(SignalKind::interrupt())?.recv().await
 }

@@ -281,7 +281,7 @@ impl Source {
         (self.ready & direction.bit() != 0).then_some(self.tick)
     }
 
-    /// As [`try_now`](Source::try_now), for a caller who may do nothing about it. The second value
+    /// Like [`try_now`](Source::try_now), for a caller who may do nothing about it. The second value
     /// is the descriptor if that has gone on for long.
     pub fn grant(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
         (self.ready & direction.bit() != 0).then(|| (self.tick, self.ignore()))

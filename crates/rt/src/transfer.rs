@@ -47,11 +47,11 @@ pub async fn splice(from: &impl Endpoint, to: &impl Endpoint, length: usize) -> 
     poll_fn(|cx| poll_splice(cx, from, to, length)).await
 }
 
-/// As [`splice`], for what implements `Future` by hand.
+/// Like [`splice`], for what implements `Future` by hand.
 ///
 /// # Errors
 ///
-/// As [`splice`].
+/// The same errors as [`splice`].
 pub fn poll_splice(
     cx: &mut Context<'_>,
     from: &impl Endpoint,
@@ -146,11 +146,11 @@ pub async fn sendfile(
     poll_fn(|cx| poll_sendfile(cx, file, offset, to, length)).await
 }
 
-/// As [`sendfile`], for what implements `Future` by hand.
+/// Like [`sendfile`], for what implements `Future` by hand.
 ///
 /// # Errors
 ///
-/// As [`sendfile`].
+/// The same errors as [`sendfile`].
 pub fn poll_sendfile(
     cx: &mut Context<'_>,
     file: &File,

@@ -58,7 +58,7 @@ fn threads(runtime: &Runtime) -> Vec<PathBuf> {
     drive(runtime, move || receiver.iter().take(count).collect())
 }
 
-/// As [`connect`], but the next client comes only when all who wait are asleep: else who is still awake is
+/// Like [`connect`], but the next client comes only when all who wait are asleep: else who is still awake is
 /// quicker than who would be next.
 fn connect_to_sleepers(address: SocketAddr, times: usize, waiting: &[PathBuf]) -> Vec<u8> {
     let told = (0..times).flat_map(|_| {

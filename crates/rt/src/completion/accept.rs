@@ -95,7 +95,7 @@ impl Listener for UnixListener {}
 ///
 /// # Errors
 ///
-/// What `accept(2)` says of the listener; being out of descriptors is no error.
+/// Any error of `accept(2)` of the listener; being out of descriptors is no error.
 pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Address)> {
     let acceptor = listener.acceptor();
     loop {

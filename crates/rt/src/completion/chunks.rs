@@ -127,16 +127,16 @@ impl<'a, S: Socket> Chunks<'a, S> {
     ///
     /// # Errors
     ///
-    /// What `recv(2)` says.
+    /// Any error of `recv(2)`.
     pub async fn next(&mut self) -> Option<io::Result<Chunk>> {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// As [`next`](Chunks::next), for what implements `Future` by hand.
+    /// Like [`next`](Chunks::next), for what implements `Future` by hand.
     ///
     /// # Errors
     ///
-    /// What `recv(2)` says.
+    /// Any error of `recv(2)`.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk>>> {
         if let Some(chunk) = self.current.take() {
             return Poll::Ready(Some(Ok(chunk)));

@@ -17,7 +17,7 @@ use crate::tie::Tied;
 ///
 /// # Errors
 ///
-/// What `socket(2)` and `connect(2)` say: `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`.
+/// Any error of `socket(2)` and `connect(2)`: `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`.
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::unconnected(address)?;
     turn().await;

@@ -59,18 +59,18 @@ impl<'a, L: Listener> Incoming<'a, L> {
     ///
     /// # Errors
     ///
-    /// What `accept(2)` says of the listener; being out of descriptors is no error.
+    /// Any error of `accept(2)` of the listener; being out of descriptors is no error.
     pub async fn next(&mut self) -> io::Result<L::Stream> {
         let listener = self.listener;
         listener.acceptor().accept_with(|cx| self.poll_accept(cx)).await
     }
 
-    /// As [`next`](Incoming::next), for what implements `Future` by hand. Without descriptors and with the reserve lost
+    /// Like [`next`](Incoming::next), for what implements `Future` by hand. Without descriptors and with the reserve lost
     /// to another thread it fails with `EMFILE` or `ENFILE`: call it again, but not at once.
     ///
     /// # Errors
     ///
-    /// What `accept(2)` says.
+    /// Any error of `accept(2)`.
     pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<L::Stream>> {
         let acceptor = self.listener.acceptor();
         loop {

@@ -18,7 +18,7 @@ use crate::tie::Tie;
 ///
 /// # Errors
 ///
-/// What `recv(2)` says.
+/// Any error of `recv(2)`.
 pub async fn recv(socket: &impl Socket, buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
     read(socket, buffer).await
 }
@@ -33,7 +33,7 @@ pub async fn recv(socket: &impl Socket, buffer: Vec<u8>) -> (io::Result<usize>, 
 ///
 /// # Errors
 ///
-/// What `read(2)` says; the buffer comes back empty.
+/// Any error of `read(2)`; the buffer comes back empty.
 pub async fn read<S: Source>(source: &S, mut buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
     buffer.clear();
     if buffer.capacity() == 0 {

@@ -21,7 +21,7 @@ use crate::tie::Tie;
 ///
 /// # Errors
 ///
-/// What `send(2)` says; `BrokenPipe` once the peer has closed.
+/// Any error of `send(2)`; `BrokenPipe` once the peer has closed.
 pub async fn send(socket: &impl Socket, bytes: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
     write(socket, bytes).await
 }
@@ -33,7 +33,7 @@ pub async fn send(socket: &impl Socket, bytes: Vec<u8>) -> (io::Result<usize>, V
 ///
 /// # Errors
 ///
-/// What `write(2)` says; `BrokenPipe` once nobody is left to read.
+/// Any error of `write(2)`; `BrokenPipe` once nobody is left to read.
 pub async fn write<S: Sink>(sink: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
     if bytes.is_empty() {
         return (Ok(0), bytes);
@@ -56,7 +56,7 @@ pub async fn write<S: Sink>(sink: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec
 ///
 /// # Errors
 ///
-/// What `send(2)` says; a part may have been sent.
+/// Any error of `send(2)`; a part may have been sent.
 pub async fn send_all<S: Socket>(socket: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
     send_from(socket, bytes, 0).await
 }
@@ -71,7 +71,7 @@ pub async fn send_all<S: Socket>(socket: &S, bytes: Vec<u8>) -> (io::Result<usiz
 ///
 /// # Errors
 ///
-/// What `send(2)` says; a part may have been sent.
+/// Any error of `send(2)`; a part may have been sent.
 pub async fn send_all_and_shutdown<S: Socket>(
     socket: &S,
     mut bytes: Vec<u8>,

@@ -20,7 +20,7 @@ impl Link {
         self.fetched.get().map(|fetched| &**fetched).filter(|fetched| fetched.is_full())
     }
 
-    /// As [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it while it
+    /// Like [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it while it
     /// waits. Everything else that reads the same stream has to look for [what it has read](Link::fetched).
     #[inline]
     pub fn poll_read(

@@ -1,27 +1,30 @@
-//! Accepting connections, whatever the family.
+//! Accepting connections, of any address family.
 //!
-//! `accept4(2)` gives a connection that is non-blocking and closed on exec in one call. It may fail for
-//! reasons that concern only one connection, which is gone then: those are passed over.
+//! `accept4(2)` gives a connection that is non-blocking and closed on exec in one call. It may fail
+//! for reasons that concern only one connection, which is gone then. The acceptor passes over such
+//! a connection.
 //!
-//! When the process (`EMFILE`) or the system (`ENFILE`) is out of descriptors, the connection stays in
-//! the kernel's queue and the listener stays readable: a loop that goes back to wait would spin, and
-//! clients would hang until descriptors are free. So a listener keeps a descriptor in reserve
-//! (`/dev/null`). It closes it, accepts into the room that this makes, closes the connection, whose
-//! client learns that nobody serves it, and opens the reserve again, until the queue is empty. What was
-//! shed is counted. If another thread was faster to take the room, there is nothing to be done but to
-//! let some time pass.
+//! When the process (`EMFILE`) or the system (`ENFILE`) is out of descriptors, the connection stays
+//! in the kernel's queue and the listener stays readable. A loop that goes back to wait would spin,
+//! and clients would hang until descriptors are free. So a listener keeps a descriptor in reserve
+//! (`/dev/null`). It closes the reserve, accepts a connection into the room that this makes, and
+//! closes the connection, whose client learns that no server takes it. Then it opens the reserve
+//! again, and repeats all this until the queue is empty. It counts the connections that it sheds.
+//! If another thread was faster to take the room, the listener can only let some time pass.
 //!
-//! Of those that wait exclusively for one socket (`EPOLLEXCLUSIVE`, Linux 4.5), engines or processes, the
-//! kernel wakes the first in line that sleeps, and whoever is woken keeps its place: on a quiet machine one
-//! would get everything. So a listener that has had its turn registers anew, which puts it at the end of the
-//! line: when the queue is empty and it would sleep anyway, or after some connections in a row, with which it
-//! is busy enough. Whoever connects pays for neither the length of the line nor how often it moves. The
-//! listener pays two calls of `epoll_ctl` for a turn, a tenth of the least that a server can do for a
-//! connection, and less for each the more there are at a time.
+//! Several engines or processes may wait exclusively for one socket (`EPOLLEXCLUSIVE`, Linux 4.5).
+//! The kernel wakes the first sleeping waiter in line, and the woken waiter keeps its place: on a
+//! quiet machine the first would get every connection. So a listener that has had its turn
+//! registers anew, which puts it at the end of the line. It does so when the queue is empty and it
+//! would sleep anyway, or after some connections in a row, since it is busy enough with those. A
+//! connecting client pays for neither the length of the line nor how often it moves. The listener
+//! pays two calls of `epoll_ctl` for a turn, a tenth of the least that a server can do for a
+//! connection, and less for each connection the more of them arrive at a time.
 //!
-//! Turns of a fixed number of connections are no alternative: on a machine with time to spare, while one has
-//! not yet gone to sleep and the next is woken, these two share what comes, and the longer the turns the
-//! longer all others wait. Turns that grow with what a listener has had make such a start last for ever.
+//! Turns of a fixed number of connections are no alternative on a machine with time to spare. While
+//! one listener has not yet gone to sleep and the next is woken, these two share the arriving
+//! connections, and the longer the turns, the longer all other listeners wait. With turns that grow
+//! with the number of connections that a listener has had, such a start would last indefinitely.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,10 +44,10 @@ use crate::link::{After, Link};
 use crate::sources::Direction;
 use crate::time;
 
-/// How many connections may be passed over before other tasks have their turn.
+/// The number of connections that may be passed over before other tasks have their turn.
 const ROUND: u32 = 64;
 
-/// How long to wait when there is no descriptor, and none to shed with either.
+/// How long to wait when there is no descriptor left, and no reserve to shed with either.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A listening socket.
@@ -54,7 +57,7 @@ pub struct Acceptor<L: AsFd> {
     sheds: bool,
     shed: Cell<u64>,
     turns: Turns,
-    /// Accepted for somebody who did not want it any more; who they are from, if that is known.
+    /// Connections accepted for a caller that gave up, with the peer's address if it is known.
     kept: RefCell<VecDeque<(Socket, Option<SockAddr>)>>,
 }
 
@@ -103,8 +106,9 @@ impl<L: AsFd> Acceptor<L> {
         })
     }
 
-    /// The same, registered so that of several that wait for the socket one is woken; after a turn of at
-    /// most so many connections it goes to the end of the line, if that is zero never.
+    /// The same, registered so that the kernel wakes only one of several waiters for the socket.
+    /// After a turn of at most `longest_turn` connections the listener goes to the end of the line;
+    /// never, if that is zero.
     pub fn exclusive(self, longest_turn: u32) -> Acceptor<L> {
         let listener = AsyncFd::linked(self.listener.into_inner(), Link::exclusive());
         Acceptor { listener, turns: Turns { longest: longest_turn, ..Turns::default() }, ..self }
@@ -114,13 +118,13 @@ impl<L: AsFd> Acceptor<L> {
         self.shed.get()
     }
 
-    /// Takes a connection that was accepted and that nobody wants, for the next accept. Who waits is woken.
+    /// Keeps an accepted connection that no caller wants, for the next accept, and wakes a waiter.
     pub fn keep(&self, socket: Socket, address: Option<SockAddr>) {
         self.kept.borrow_mut().push_back((socket, address));
         self.listener.link().wake(Direction::Read);
     }
 
-    /// Gives such a connection out.
+    /// Gives out a connection that was kept.
     pub fn take_kept(&self) -> Option<(Socket, SockAddr)> {
         loop {
             let (socket, address) = self.kept.borrow_mut().pop_front()?;
@@ -132,7 +136,7 @@ impl<L: AsFd> Acceptor<L> {
         }
     }
 
-    /// All of them.
+    /// Gives out all connections that were kept.
     pub fn take_all_kept(&self) -> impl Iterator<Item = Socket> {
         self.kept.take().into_iter().map(|(socket, _)| socket)
     }
@@ -141,7 +145,7 @@ impl<L: AsFd> Acceptor<L> {
         self.accept_with(|cx| self.poll_accept(cx)).await
     }
 
-    /// Accepts in this way, and lets some time pass where there is nothing else to be done.
+    /// Accepts in this way, and lets some time pass where nothing else helps.
     pub async fn accept_with<R>(
         &self,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>,
@@ -218,7 +222,7 @@ impl<L: AsFd> Acceptor<L> {
     }
 }
 
-/// When it is another's turn.
+/// Decides when the turn of another waiter comes.
 #[derive(Debug, Default)]
 struct Turns {
     /// Never, if zero.
@@ -227,13 +231,13 @@ struct Turns {
 }
 
 impl Turns {
-    /// Counts a connection; says whether the turn is over.
+    /// Counts a connection; returns whether the turn is over.
     fn end_with_this(&self) -> bool {
         self.in_a_row.set(self.in_a_row.get() + 1);
         self.in_a_row.get() >= self.longest && self.end()
     }
 
-    /// Nothing is left to accept; says whether that ends a turn.
+    /// Notes that nothing is left to accept; returns whether that ends a turn.
     fn end(&self) -> bool {
         self.in_a_row.replace(0) > 0 && self.longest > 0
     }
@@ -255,7 +259,7 @@ mod tests {
     #[test]
     fn a_turn_ends_with_the_last_connection_or_after_the_most() {
         let turns = Turns { longest: 3, ..Turns::default() };
-        // Woken in vain, it keeps its place.
+        // A listener that was woken without need keeps its place.
         assert!(!turns.end());
         assert!(!turns.end_with_this() && turns.end());
         let ends: Vec<bool> = (0..6).map(|_| turns.end_with_this()).collect();

@@ -1,4 +1,4 @@
-//! From what users write to socket addresses.
+//! Socket addresses from the forms in which users write them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -8,7 +8,7 @@ use crate::blocking::unblock;
 mod sealed {
     use std::net::SocketAddr;
 
-    /// What resolving takes.
+    /// The input of a name look-up.
     #[derive(Debug)]
     pub enum Resolve {
         Known(Vec<SocketAddr>),
@@ -24,12 +24,12 @@ mod sealed {
 
 use sealed::{Resolvable, Resolve};
 
-/// What can be turned into socket addresses: those themselves, an IP address and a port, or a host
-/// name and a port as a pair or as `"name:port"`. It is implemented for the types of `std`, and for no
-/// others.
+/// A type that can be turned into socket addresses: a socket address itself, an IP address and a
+/// port, or a host name and a port as a pair or as `"name:port"`. The types of `std` implement it,
+/// and no other types can.
 ///
-/// A name is looked up by the system's resolver (`getaddrinfo(3)`) on the [blocking](crate::blocking)
-/// pool; what is a number costs nothing.
+/// The system's resolver (`getaddrinfo(3)`) looks a name up on the [blocking](crate::blocking)
+/// pool. A numeric address costs nothing.
 pub trait ToSocketAddrs: Resolvable {}
 
 impl<T: Resolvable + ?Sized> ToSocketAddrs for T {}
@@ -98,13 +98,14 @@ impl<T: Resolvable + ?Sized> Resolvable for &T {
     }
 }
 
-/// The addresses of a host, in the order in which the system's resolver gives them.
+/// Returns the addresses of a host, in the order in which the system's resolver gives them.
 ///
-/// Cancel safe: a look-up that runs already goes on without an effect.
+/// Cancel safe: a look-up that is already running goes on without an effect.
 ///
 /// # Errors
 ///
-/// What the resolver says, with the name; `NotFound` if it knows the name but has no address for it.
+/// Any error of the resolver, with the name; `NotFound` if the resolver knows the name but has no
+/// address for it.
 pub async fn lookup_host(host: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     resolve(&host).await
 }

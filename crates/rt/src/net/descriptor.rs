@@ -1,7 +1,7 @@
-//! What every socket is besides: a descriptor, to whoever asks for one.
+//! The traits that every socket implements in addition: access to its descriptor, and `Debug`.
 
-/// `AsFd`, `AsRawFd` and `Debug` of a type by its field that has the descriptor: shown as that, or under its own
-/// name.
+/// Implements `AsFd`, `AsRawFd` and `Debug` for a type through its field that has the descriptor.
+/// With `plain`, `Debug` shows that field alone; with `named`, the field under the type's name.
 macro_rules! descriptor {
     ($type:ident: $($field:ident).+, plain) => {
         $crate::net::descriptor::descriptor!($type: $($field).+);

@@ -1,22 +1,25 @@
 //! One address, served by all engines of a runtime.
 //!
-//! Several threads that wait for the same listening socket are a herd: a connection wakes all of them,
-//! and one gets it. There are four ways not to pay for that, or to pay knowingly; none is best for all.
+//! Several threads that wait for the same listening socket are a herd: a connection wakes all of
+//! them, and one gets it. There are four ways not to pay for that, or to pay knowingly; none is
+//! best for all.
 //!
-//! * [`Spread::Shared`]: the herd itself, for comparison and for few engines. Whoever is awake and
-//!   quickest accepts, which suits a machine that is busy anyway.
-//! * [`Spread::Exclusive`]: the kernel wakes one (`EPOLLEXCLUSIVE`, Linux 4.5). It would always be the one
-//!   that has waited longest on that socket, and it keeps its place, so an engine that has had its turn
-//!   registers anew and goes to the end of the line ([`ListenOptions::longest_turn`]).
-//! * [`Spread::ReusePort`]: each engine has a socket and a queue of its own (`SO_REUSEPORT`, Linux 3.9), and
-//!   the kernel chooses by a hash of the addresses. No two engines ever touch the same lock; but what is
-//!   in the queue of an engine that is stuck waits for it.
-//! * [`Spread::HandOff`]: the first engine accepts everything and gives each connection to the engine that
-//!   has the fewest tasks. It costs a message per connection, and is the only way that knows how busy
-//!   the others are.
+//! * [`Spread::Shared`]: the herd itself, for comparison and for few engines. The quickest engine
+//!   that is awake accepts, which suits a machine that is busy anyway.
+//! * [`Spread::Exclusive`]: the kernel wakes one engine (`EPOLLEXCLUSIVE`, Linux 4.5). That would
+//!   always be the engine that has waited longest on that socket, and it keeps its place. So an
+//!   engine that has had its turn registers anew and goes to the end of the line
+//!   ([`ListenOptions::longest_turn`]).
+//! * [`Spread::ReusePort`]: each engine has a socket and a queue of its own (`SO_REUSEPORT`, Linux
+//!   3.9), and the kernel chooses by a hash of the addresses. No two engines ever touch the same
+//!   lock; but the connections in the queue of an engine that is stuck wait for that engine.
+//! * [`Spread::HandOff`]: the first engine accepts everything and gives each connection to the
+//!   engine that has the fewest tasks. It costs a message per connection, and is the only way that
+//!   knows how busy the other engines are.
 //!
-//! The first three serve processes that share an address as well, without anything from here: each adopts
-//! the listener that it inherited, or binds its own, see [`ListenOptions::adopt`].
+//! The first three also serve processes that share an address, without anything from this module:
+//! each process adopts the listener that it inherited, or binds its own, see
+//! [`ListenOptions::adopt`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -42,20 +45,21 @@ use crate::trace;
 pub enum Spread {
     /// All engines wait for one socket, and all are woken.
     Shared,
-    /// All engines wait for one socket, and the kernel wakes one. Needs a back-end on epoll.
+    /// All engines wait for one socket, and the kernel wakes one engine. Needs a back-end on epoll.
     Exclusive,
     /// A socket for each engine.
     ReusePort,
-    /// The first engine accepts, and hands over to the one that has the fewest tasks.
+    /// The first engine accepts, and hands connections over to the engine that has the fewest
+    /// tasks.
     HandOff,
 }
 
 impl Spread {
-    /// All of them.
+    /// All ways to spread connections.
     pub const ALL: [Spread; 4] =
         [Spread::Shared, Spread::Exclusive, Spread::ReusePort, Spread::HandOff];
 
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub const fn name(self) -> &'static str {
         match self {
             Spread::Shared => "shared",
@@ -72,7 +76,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// What all engines that serve an address have in common.
+/// The state that all engines that serve an address share.
 #[derive(Debug)]
 struct Shared {
     accepted: Vec<AtomicU64>,
@@ -87,8 +91,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An address on which all engines of a runtime accept. Dropping it stops that; connections that were
-/// accepted go on.
+/// An address on which all engines of a runtime accept. Dropping it stops that; accepted
+/// connections go on.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -114,17 +118,17 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds to an address and has all engines of a runtime accept there. `serve` is called on the
-    /// engine that got the connection, and what it returns is spawned there, so that it need not be
-    /// `Send`. Port 0 lets the kernel choose. A panic in either costs that connection.
+    /// Binds to an address and makes all engines of a runtime accept there. `serve` is called on
+    /// the engine that got the connection. The future that it returns is spawned there, so that it
+    /// need not be `Send`. Port 0 lets the kernel choose. A panic in either costs that connection.
     ///
-    /// Engines accept only while they run: that of the thread that blocks on the runtime does so inside
-    /// [`block_on`](crate::Runtime::block_on).
+    /// Engines accept only while they run. The engine of the thread that blocks on the runtime runs
+    /// inside [`block_on`](crate::Runtime::block_on).
     ///
     /// # Errors
     ///
-    /// What binding says; `Unsupported` for [`Spread::Exclusive`] where the back-end is not on epoll;
-    /// and if the runtime has ended.
+    /// Any error of binding; `Unsupported` for [`Spread::Exclusive`] where the back-end is not on
+    /// epoll; and an error if the runtime has ended.
     pub fn serve<S, F>(
         handle: &Handle,
         address: SocketAddr,
@@ -174,34 +178,36 @@ impl Listeners {
         Ok(Listeners { shared, address, spread })
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// How connections are spread.
+    /// Returns how connections are spread.
     pub fn spread(&self) -> Spread {
         self.spread
     }
 
-    /// How many connections each engine has got.
+    /// Returns the number of connections that each engine has got.
     pub fn accepted(&self) -> Vec<u64> {
         self.shared.accepted.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// Jain's fairness index of [`accepted`](Listeners::accepted): one if all engines have got the
-    /// same, one over their number if one has got everything (Jain, Chiu and Hawe 1984). One before
-    /// the first connection.
+    /// Returns Jain's fairness index of [`accepted`](Listeners::accepted): one if all engines have
+    /// got the same number, one over the number of engines if a single engine has got everything
+    /// (Jain, Chiu and Hawe 1984). It is one before the first connection.
     pub fn fairness(&self) -> f64 {
         jain(&self.accepted())
     }
 
-    /// How many connections were closed unserved for lack of descriptors, see [`TcpListener`].
+    /// Returns the number of connections that were closed unserved for lack of descriptors, see
+    /// [`TcpListener`].
     pub fn shed(&self) -> u64 {
         self.shared.shed.load(Ordering::Relaxed)
     }
 
-    /// Why an engine has stopped accepting, if one has; told once.
+    /// Returns the error for which an engine has stopped accepting, if an engine has; returned
+    /// once.
     pub fn take_error(&self) -> Option<io::Error> {
         lock(&self.shared.failed).take()
     }
@@ -284,19 +290,19 @@ impl Accepting {
             } else {
                 let serve = serve.clone();
                 let call = Box::new(move || drop(spawn(serve(stream, peer))));
-                // To an engine that has ended nothing can be given; the connection is closed.
+                // An engine that has ended takes no message; the connection is closed.
                 let _ = self.remotes[engine].send(Message::Call(call));
             }
         }
     }
 
-    /// The next connection; `None` when it is over.
+    /// Returns the next connection; `None` when the listener has stopped.
     async fn next(&self) -> Option<io::Result<(TcpStream, SocketAddr)>> {
         let mut accept = std::pin::pin!(self.listener.accept());
         let mut known = false;
         poll_fn(|cx| {
             if !known {
-                // Before the flag is looked at, so that a stop in between is not missed.
+                // Before checking the flag, so that a stop in between is not missed.
                 let mut waiting = lock(&self.shared.waiting);
                 if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                     waiting.push(cx.waker().clone());
@@ -311,11 +317,12 @@ impl Accepting {
         .await
     }
 
-    /// The engine that has the fewest tasks; of equals, the one that has got the fewest connections.
+    /// Returns the engine that has the fewest tasks; of equals, the engine that has got the fewest
+    /// connections.
     fn fewest(&self) -> usize {
         let load = |&engine: &usize| {
             let tasks = self.remotes[engine].tasks.load(Ordering::Relaxed);
-            // The accepting task is none that a connection would have to wait for.
+            // A connection would not have to wait for the accepting task.
             let own = usize::from(engine == self.engine);
             (tasks - own.min(tasks), self.shared.accepted[engine].load(Ordering::Relaxed))
         };

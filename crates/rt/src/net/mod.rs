@@ -1,10 +1,10 @@
 //! Sockets: TCP, UDP and the three kinds of the Unix domain.
 //!
 //! Every type here is a non-blocking socket and its tie to an engine, made when an operation would
-//! block for the first time. A socket can be sent to another thread and goes on there; it cannot be
-//! shared between threads, so operations take `&self` without a lock and their futures stay on the
-//! thread. Where a future has to be `Send`, as with [`Handle::spawn`](crate::Handle::spawn), use the
-//! `futures-io` traits on a socket that the future owns, or spawn on the other engine with
+//! block for the first time. You can send a socket to another thread and go on there. Threads
+//! cannot share a socket, so operations take `&self` without a lock and their futures stay on the
+//! thread. Where a future has to be `Send`, as with [`Handle::spawn`](crate::Handle::spawn), use
+//! the `futures-io` traits on a socket that the future owns, or spawn on the other engine with
 //! [`Handle::call_on`](crate::Handle::call_on).
 //!
 //! Two tasks of an engine may use a stream at the same time, one for each direction: through two
@@ -12,18 +12,19 @@
 //!
 //! # The limit of descriptors
 //!
-//! What makes a socket fails when the process (`EMFILE`) or the system (`ENFILE`) has no descriptor left, leaves
-//! nothing behind, and says what needed one and how many there may be: the error holds a
-//! [`superpoll::Error::DescriptorLimit`], whose source is the kernel's. Pipes, signals and child processes do
-//! the same. Listeners [shed load](TcpListener#out-of-descriptors) instead of failing to accept.
-//! Watching a descriptor needs no other, so that what is open works on.
+//! A function that makes a socket fails when the process (`EMFILE`) or the system (`ENFILE`) has no
+//! descriptor left. It leaves nothing behind, and its error names the operation that needed a
+//! descriptor and how many there may be: the error holds a [`superpoll::Error::DescriptorLimit`],
+//! whose source is the kernel's error. Pipes, signals and child processes do the same. Listeners
+//! [shed load](TcpListener#out-of-descriptors) instead of failing to accept. Watching a descriptor
+//! needs no further descriptor, so open sockets work on.
 //!
 //! # Urgent data
 //!
-//! TCP's and Unix streams' urgent data (`MSG_OOB`) is not supported: a read stops at the urgent mark,
-//! which looks like a drained stream, and the rest may wait until more arrives (RFC 6093 advises
-//! against urgent data). Whoever must live with it takes [`AsyncFd::perform`](crate::AsyncFd::perform),
-//! which draws no conclusion from a short count.
+//! TCP's and Unix streams' urgent data (`MSG_OOB`) is not supported: a read stops at the urgent
+//! mark, which looks like a drained stream, and the rest may wait until more arrives (RFC 6093
+//! advises against urgent data). If you must live with urgent data, use
+//! [`AsyncFd::perform`](crate::AsyncFd::perform), which draws no conclusion from a short count.
 
 pub(crate) mod accept;
 mod address;

@@ -1,9 +1,9 @@
-//! The two directions of a stream, used apart.
+//! The two directions of a stream, used separately.
 //!
-//! `split` borrows: both halves live within the task that has the stream. `into_split` shares the stream
-//! by reference counting, without a lock, so that two tasks can have a half each; both tasks belong to
-//! the same engine, and the compiler sees to it (the halves are not `Send`). To move such a stream,
-//! [`reunite`](OwnedReadHalf::reunite) the halves first.
+//! `split` borrows: both halves live within the task that has the stream. `into_split` shares the
+//! stream by reference counting, without a lock, so that two tasks can have a half each. Both tasks
+//! belong to the same engine, which the compiler enforces (the halves are not `Send`). To move such
+//! a stream, [`reunite`](OwnedReadHalf::reunite) the halves first.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,7 +15,8 @@ use super::stream::{StreamSocket, close_writing, futures_io};
 #[derive(Debug)]
 pub struct ReadHalf<'a, S: StreamSocket>(&'a S);
 
-/// The writing half of a borrowed stream. Closing it ends the writing direction; dropping it does not.
+/// The writing half of a borrowed stream. Closing it ends the writing direction; dropping it does
+/// not.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S: StreamSocket>(&'a S);
 
@@ -23,13 +24,13 @@ pub(crate) fn borrowed<S: StreamSocket>(stream: &mut S) -> (ReadHalf<'_, S>, Wri
     (ReadHalf(stream), WriteHalf(stream))
 }
 
-/// The reading half of a shared stream. Dropping it leaves the reading direction open: what the peer
-/// sends is kept by the kernel until its buffer is full, and the peer is not told.
+/// The reading half of a shared stream. Dropping it leaves the reading direction open: the kernel
+/// keeps the bytes that the peer sends until its buffer is full, and the peer is not told.
 #[derive(Debug)]
 pub struct OwnedReadHalf<S: StreamSocket>(Rc<S>);
 
-/// The writing half of a shared stream. Dropping it ends the writing direction (`shutdown(2)`), so that
-/// the peer sees the end of the stream; [`forget`](OwnedWriteHalf::forget) leaves it open.
+/// The writing half of a shared stream. Dropping it ends the writing direction (`shutdown(2)`), so
+/// that the peer sees the end of the stream; [`forget`](OwnedWriteHalf::forget) leaves it open.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: StreamSocket> {
     stream: Rc<S>,
@@ -46,7 +47,7 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
     ///
     /// # Errors
     ///
-    /// Gives both back if they are not of the same stream.
+    /// Gives both halves back if they are not of the same stream.
     pub fn reunite(self, mut other: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
         if !Rc::ptr_eq(&self.0, &other.stream) {
             return Err(ReuniteError(self, other));
@@ -70,7 +71,7 @@ impl<S: StreamSocket> OwnedWriteHalf<S> {
 impl<S: StreamSocket> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
-            // What else could go wrong, the peer learns when the socket is closed.
+            // The peer learns of any other error when the socket is closed.
             let _ = close_writing(&*self.stream);
         }
     }

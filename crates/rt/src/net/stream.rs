@@ -1,4 +1,4 @@
-//! What all stream sockets have in common, and `futures-io` for them.
+//! The operations that all stream sockets have in common, and `futures-io` for them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -18,14 +18,14 @@ pub trait StreamSocket: AsFd + sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// What `recv(2)` says.
+    /// Any error of `recv(2)`.
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// As [`poll_read`](StreamSocket::poll_read), into several buffers in order (`readv(2)`).
+    /// Like [`poll_read`](StreamSocket::poll_read), into several buffers in order (`readv(2)`).
     ///
     /// # Errors
     ///
-    /// As [`poll_read`](StreamSocket::poll_read).
+    /// The same errors as [`poll_read`](StreamSocket::poll_read).
     fn poll_read_vectored(
         &self,
         cx: &mut Context<'_>,
@@ -36,22 +36,22 @@ pub trait StreamSocket: AsFd + sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// What `send(2)` says; `BrokenPipe` once the peer has closed, without a `SIGPIPE`.
+    /// Any error of `send(2)`; `BrokenPipe` once the peer has closed, without a `SIGPIPE`.
     fn poll_write(&self, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// As [`poll_write`](StreamSocket::poll_write), from several buffers in order (`sendmsg(2)`).
+    /// Like [`poll_write`](StreamSocket::poll_write), from several buffers in order (`sendmsg(2)`).
     ///
     /// # Errors
     ///
-    /// As [`poll_write`](StreamSocket::poll_write).
+    /// The same errors as [`poll_write`](StreamSocket::poll_write).
     fn poll_write_vectored(
         &self,
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>>;
 
-    /// Ends one direction or both (`shutdown(2)`), for all duplicates of the socket. Who waits for
-    /// that direction here or at the other end is woken.
+    /// Ends one direction or both (`shutdown(2)`), for all duplicates of the socket. Wakes every
+    /// waiter for that direction here or at the other end.
     ///
     /// # Errors
     ///
@@ -59,8 +59,8 @@ pub trait StreamSocket: AsFd + sealed::Sealed {
     fn shutdown(&self, how: Shutdown) -> io::Result<()>;
 }
 
-/// Closing the stream of bytes: ends the writing direction. That a connection which is gone has no
-/// such direction is no error.
+/// Closes the stream of bytes: ends the writing direction. A connection that is gone has no such
+/// direction, which is no error.
 pub(crate) fn close_writing(stream: &impl StreamSocket) -> io::Result<()> {
     match stream.shutdown(Shutdown::Write) {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -68,7 +68,8 @@ pub(crate) fn close_writing(stream: &impl StreamSocket) -> io::Result<()> {
     }
 }
 
-/// `futures-io` for a type on the methods of [`StreamSocket`] of what an expression finds in it.
+/// Implements `futures-io` for a type through the methods of the [`StreamSocket`] that an
+/// expression finds in it.
 macro_rules! futures_io {
     ([$($generics:tt)*] $type:ty, read |$reader:ident| $stream:expr) => {
         impl<$($generics)*> futures_io::AsyncRead for $type {

@@ -1,10 +1,11 @@
 //! Listening for TCP connections.
 //!
-//! A listener may be shared with other processes, each with a runtime of its own: a parent binds, forks
-//! or spawns (a descriptor that `exec` is to leave open must not have `FD_CLOEXEC`), and each child adopts
-//! what it inherited. [`ListenOptions::adopt`] shows the ways in which they can wait. A process cannot hand
-//! a connection over to another one with less to do: that would take passing descriptors. Within a process
-//! [`Listeners`](super::Listeners) does it with [`Spread::HandOff`](super::Spread::HandOff).
+//! A listener may be shared with other processes, each with a runtime of its own. A parent binds,
+//! forks or spawns, and each child adopts the listener that it inherited. (A descriptor that should
+//! stay open across `exec` must not have `FD_CLOEXEC`.) [`ListenOptions::adopt`] shows the ways in
+//! which they can wait. A process cannot hand a connection over to a less busy process: that would
+//! take passing descriptors. Within a process [`Listeners`](super::Listeners) does it with
+//! [`Spread::HandOff`](super::Spread::HandOff).
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use crate::error;
 use crate::net::descriptor::descriptor;
 use crate::sys;
 
-/// How a listener is made.
+/// The options with which a listener is made.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +40,8 @@ pub struct ListenOptions {
     longest_turn: u32,
 }
 
-/// After so many connections in a row one that waits exclusively lets the next in line go first.
+/// The number of connections in a row after which an exclusive waiter lets the next in line go
+/// first.
 const LONGEST_TURN: u32 = 16;
 
 impl Default for ListenOptions {
@@ -56,78 +58,80 @@ impl Default for ListenOptions {
 }
 
 impl ListenOptions {
-    /// The defaults: a queue of 4096, shedding load, no shared port, no exclusive wake-ups.
+    /// Returns the defaults: a queue of 4096, shedding load, no shared port, no exclusive wake-ups.
     pub fn new() -> ListenOptions {
         ListenOptions::default()
     }
 
-    /// How many connections may wait to be accepted (`listen(2)`). The kernel lowers it to
-    /// `net.core.somaxconn`, without a word.
+    /// Sets how many connections may wait to be accepted (`listen(2)`). The kernel silently lowers
+    /// the number to `net.core.somaxconn`.
     #[must_use]
     pub fn backlog(mut self, backlog: u32) -> ListenOptions {
         self.backlog = backlog;
         self
     }
 
-    /// Whether further listeners of the same user may bind to the same port, among which the kernel
-    /// spreads the connections by a hash of their addresses (`SO_REUSEPORT`, Linux 3.9).
+    /// Sets whether further listeners of the same user may bind to the same port. The kernel
+    /// spreads the connections among them by a hash of the addresses (`SO_REUSEPORT`, Linux 3.9).
     #[must_use]
     pub fn reuse_port(mut self, reuse: bool) -> ListenOptions {
         self.reuse_port = reuse;
         self
     }
 
-    /// Whether an IPv6 listener leaves IPv4 to others (`IPV6_V6ONLY`); unless it is said here,
-    /// `net.ipv6.bindv6only` decides.
+    /// Sets whether an IPv6 listener leaves IPv4 to other sockets (`IPV6_V6ONLY`); unless it is set
+    /// here, `net.ipv6.bindv6only` decides.
     #[must_use]
     pub fn only_v6(mut self, only: bool) -> ListenOptions {
         self.only_v6 = Some(only);
         self
     }
 
-    /// Whether to shed load (the default) when there are no descriptors left, see
-    /// [`TcpListener`]. If not, accepting fails with `EMFILE` or `ENFILE`, and no descriptor is kept
-    /// in reserve.
+    /// Sets whether to shed load (the default) when there are no descriptors left, see
+    /// [`TcpListener`]. If not, accepting fails with `EMFILE` or `ENFILE`, and no descriptor is
+    /// kept in reserve.
     #[must_use]
     pub fn shed_load(mut self, shed: bool) -> ListenOptions {
         self.shed_load = shed;
         self
     }
 
-    /// Whether a connection is to wake only one of those that wait exclusively for this socket, engines
-    /// or processes (`EPOLLEXCLUSIVE`, Linux 4.5), instead of all. Those that wait for it in another way
-    /// are woken besides. It needs a back-end on epoll: with another, accepting fails with `Unsupported`
-    /// as soon as it has to wait.
+    /// Sets whether a connection wakes only one of the engines or processes that wait exclusively
+    /// for this socket (`EPOLLEXCLUSIVE`, Linux 4.5), instead of all. Those that wait for it in
+    /// another way are woken as well. It needs a back-end on epoll: with another back-end,
+    /// accepting fails with `Unsupported` as soon as it has to wait.
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> ListenOptions {
         self.exclusive = exclusive;
         self
     }
 
-    /// How many connections in a row one that waits exclusively may accept before it goes to the end of
-    /// the line, 16 unless it is said here; zero: it never does. Its turn is over anyway when no connection
-    /// waits any more. The kernel wakes the first in line that sleeps, so without turns one process gets
-    /// all connections of a machine that has time to spare; with them connections that come one after the
-    /// other are spread evenly. The end of a turn costs two calls of `epoll_ctl`, about two microseconds.
+    /// Sets how many connections in a row an exclusive waiter may accept before it goes to the end
+    /// of the line; 16 by default, never if zero. Its turn is over anyway when no connection waits
+    /// any more. The kernel wakes the first sleeping waiter in line, so without turns one process
+    /// gets all connections of a machine that has time to spare. With turns, connections that come
+    /// one after the other are spread evenly. The end of a turn costs two calls of `epoll_ctl`,
+    /// about two microseconds.
     #[must_use]
     pub fn longest_turn(mut self, connections: u32) -> ListenOptions {
         self.longest_turn = connections;
         self
     }
 
-    /// Takes a listener from elsewhere, inherited from a parent process for example, and makes it
-    /// non-blocking. Of these options it heeds those that do not belong to the socket:
+    /// Adopts an existing listener, inherited from a parent process for example, and makes it
+    /// non-blocking. Only those options apply that do not belong to the socket:
     /// [`shed_load`](ListenOptions::shed_load), [`exclusive`](ListenOptions::exclusive) and
     /// [`longest_turn`](ListenOptions::longest_turn).
     ///
-    /// Processes that share a listener choose among three ways to wait for it. Without more options all
-    /// are woken by each connection, and one gets it. With [`exclusive`](ListenOptions::exclusive) one is
-    /// woken, and they take turns. Or each binds a socket of its own to the same address with
+    /// Processes that share a listener choose among three ways to wait for it. Without more options
+    /// each connection wakes all of them, and one process gets it. With
+    /// [`exclusive`](ListenOptions::exclusive) it wakes one process, and the processes take turns.
+    /// Or each process binds a socket of its own to the same address with
     /// [`reuse_port`](ListenOptions::reuse_port), and the kernel spreads connections over them.
     ///
     /// # Errors
     ///
-    /// What `fcntl(2)` says, or opening `/dev/null` for the reserve.
+    /// Any error of `fcntl(2)`, or opening `/dev/null` for the reserve.
     ///
     /// # Examples
     ///
@@ -160,14 +164,14 @@ impl ListenOptions {
         Ok(TcpListener { acceptor })
     }
 
-    /// Binds to the first address that can be had and listens.
+    /// Binds to the first available address and listens.
     ///
     /// Cancel safe: nothing stays bound.
     ///
     /// # Errors
     ///
-    /// What looking up the name says, or, of the last address, what `socket(2)`, `bind(2)` or
-    /// `listen(2)` says.
+    /// Any error of the name look-up, or, for the last address, of `socket(2)`, `bind(2)` or
+    /// `listen(2)`.
     pub async fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
         let mut last = None;
         for address in address::resolve(&address).await? {
@@ -183,7 +187,7 @@ impl ListenOptions {
     ///
     /// # Errors
     ///
-    /// What `socket(2)`, `bind(2)` or `listen(2)` says.
+    /// Any error of `socket(2)`, `bind(2)` or `listen(2)`.
     pub fn bind_addr(&self, address: SocketAddr) -> io::Result<TcpListener> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -210,45 +214,45 @@ impl ListenOptions {
 /// # Out of descriptors
 ///
 /// A listener keeps a descriptor in reserve, open on `/dev/null`. When accepting meets the limit of
-/// the process (`EMFILE`) or the system (`ENFILE`), it uses the reserve to accept and close, one by
-/// one, the connections that wait, and then waits for new ones: their clients learn at once that they
-/// are not served, and no loop spins. [`shed`](TcpListener::shed) counts them.
+/// the process (`EMFILE`) or the system (`ENFILE`), the listener uses the reserve to accept and
+/// close each waiting connection in turn, and then waits for new connections. Their clients learn
+/// at once that they are not served, and no loop spins. [`shed`](TcpListener::shed) counts them.
 /// [`ListenOptions::shed_load`] turns that off.
 pub struct TcpListener {
     acceptor: Acceptor<std::net::TcpListener>,
 }
 
 impl TcpListener {
-    /// Binds to the first address that can be had, with `SO_REUSEADDR`, and listens. Port 0 lets the
-    /// kernel choose. [`ListenOptions`] has more to choose from.
+    /// Binds to the first available address, with `SO_REUSEADDR`, and listens. Port 0 lets the
+    /// kernel choose. [`ListenOptions`] offers more options.
     ///
     /// Cancel safe: nothing stays bound.
     ///
     /// # Errors
     ///
-    /// As [`ListenOptions::bind`].
+    /// The same errors as [`ListenOptions::bind`].
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
         ListenOptions::new().bind(address).await
     }
 
-    /// Takes a listener from elsewhere and makes it non-blocking; [`ListenOptions::adopt`] has more to
-    /// choose from.
+    /// Adopts an existing listener and makes it non-blocking; [`ListenOptions::adopt`] offers more
+    /// options.
     ///
     /// # Errors
     ///
-    /// What `fcntl(2)` says, or opening `/dev/null` for the reserve.
+    /// Any error of `fcntl(2)`, or opening `/dev/null` for the reserve.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
         ListenOptions::new().adopt(listener)
     }
 
-    /// Gives the listener back, open and non-blocking. Connections that were accepted for a
+    /// Returns the listener, open and non-blocking. Connections that were accepted for a
     /// [completion](crate::completion::accept) that was given up are closed:
     /// [`into_parts`](TcpListener::into_parts) gives them out.
     pub fn into_std(self) -> std::net::TcpListener {
         self.acceptor.listener.into_inner()
     }
 
-    /// Gives the listener back, with the connections that were accepted for a
+    /// Returns the listener, with the connections that were accepted for a
     /// [completion](crate::completion::accept) that was given up; none, as a rule.
     pub fn into_parts(self) -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
         let kept = self.acceptor.take_all_kept().map(std::net::TcpStream::from).collect();
@@ -269,47 +273,48 @@ impl TcpListener {
         Ok((TcpStream::nonblocking(socket.into()), address))
     }
 
-    /// Accepts a connection (`accept4(2)`, Linux 2.6.28). One that was lost while it waited in the
-    /// queue is passed over.
+    /// Accepts a connection (`accept4(2)`, Linux 2.6.28). A connection that was lost while it
+    /// waited in the queue is passed over.
     ///
     /// Cancel safe: dropped before it is ready, it has taken no connection.
     ///
     /// # Errors
     ///
-    /// What `accept(2)` says of the listener; being out of descriptors is no error, see the type.
+    /// Any error of `accept(2)` that concerns the listener; being out of descriptors is no error,
+    /// see the type.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (socket, address) = self.acceptor.accept().await?;
         TcpListener::accepted(socket, &address)
     }
 
-    /// As [`accept`](TcpListener::accept), for what implements `Future` by hand. Without descriptors
-    /// and with the reserve lost to another thread it fails with `EMFILE` or `ENFILE`: call it again,
+    /// Like [`accept`](TcpListener::accept), for futures written by hand. Without descriptors and
+    /// with the reserve lost to another thread it fails with `EMFILE` or `ENFILE`: call it again,
     /// but not at once.
     ///
     /// # Errors
     ///
-    /// What `accept(2)` says.
+    /// Any error of `accept(2)`.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let (socket, address) = ready!(self.acceptor.poll_accept(cx))?;
         Poll::Ready(TcpListener::accepted(socket, &address))
     }
 
-    /// The same listener under another descriptor.
+    /// Returns the same listener under another descriptor.
     pub(crate) fn duplicate(&self, options: &ListenOptions) -> io::Result<TcpListener> {
         let listener = self.acceptor.listener.get_ref().try_clone();
         options.wrap(listener.map_err(|error| error::limit("duplicating a TCP listener", error))?)
     }
 
-    /// How many connections were accepted only to be closed, for lack of descriptors.
+    /// Returns the number of connections that were closed unserved for lack of descriptors.
     pub fn shed(&self) -> u64 {
         self.acceptor.shed()
     }
 
-    /// The address it listens on.
+    /// Returns the address that it listens on.
     ///
     /// # Errors
     ///
-    /// What `getsockname(2)` says.
+    /// Any error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.acceptor.listener.get_ref().local_addr()
     }

@@ -19,10 +19,10 @@ use crate::sys;
 
 /// A TCP connection (`tcp(7)`).
 ///
-/// It reads and writes through the traits of `futures-io`, on the stream, on a reference to it, or on a
-/// half of it. Each read and each write is cancel safe; `write_all` and `read_exact` are not, because a
-/// part may have been done. Closing (`poll_close`) ends the writing direction, so that the peer sees the
-/// end of the stream; dropping closes the socket.
+/// It reads and writes through the traits of `futures-io`, on the stream, on a reference to it, or
+/// on a half of it. Each read and each write is cancel safe; `write_all` and `read_exact` are not,
+/// because a part may have been done. Closing (`poll_close`) ends the writing direction, so that
+/// the peer sees the end of the stream; dropping closes the socket.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +59,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What looking up the name says, or what the last attempt said.
+    /// Any error of the name look-up, or the error of the last attempt.
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
         let mut last = None;
         for address in address::resolve(&address).await? {
@@ -77,14 +77,15 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What `socket(2)` and `connect(2)` say: `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`.
+    /// Any error of `socket(2)` and `connect(2)`, such as `ConnectionRefused`, `TimedOut` or
+    /// `NetworkUnreachable`.
     pub async fn connect_addr(address: SocketAddr) -> io::Result<TcpStream> {
         let stream = TcpStream::unconnected(address)?;
         stream.connect_to(address).await?;
         Ok(stream)
     }
 
-    /// A socket for connections to such an address.
+    /// Makes a socket for connections to such an address.
     pub(crate) fn unconnected(address: SocketAddr) -> io::Result<TcpStream> {
         let domain = Domain::for_address(address);
         count(Call::Socket);
@@ -93,7 +94,7 @@ impl TcpStream {
         Ok(TcpStream::nonblocking(socket.into()))
     }
 
-    /// Connects it, or goes on with an attempt that has begun.
+    /// Connects the socket, or goes on with an attempt that has begun.
     pub(crate) async fn connect_to(&self, address: SocketAddr) -> io::Result<()> {
         let target = address.into();
         count(Call::Connect);
@@ -106,12 +107,13 @@ impl TcpStream {
                 _ => return Err(error),
             },
         }
-        // Neither direction is worth a try, and the peer speaks last of all.
+        // Neither direction is worth a try yet: before the connection is made there is no room to
+        // write, and the peer cannot have sent anything.
         self.fd.link().clear(Direction::Write, 0);
         self.fd.link().clear(Direction::Read, 0);
         self.fd
             .perform(Direction::Write, |stream| {
-                // The second call tells how the first one ended.
+                // The second call returns the outcome of the first.
                 count(Call::Connect);
                 match SockRef::from(stream).connect(&target) {
                     Err(error) => match error.raw_os_error() {
@@ -127,103 +129,104 @@ impl TcpStream {
             .await
     }
 
-    /// Takes a connected socket from elsewhere and makes it non-blocking.
+    /// Adopts an existing connected socket and makes it non-blocking.
     ///
     /// # Errors
     ///
-    /// What `fcntl(2)` says.
+    /// Any error of `fcntl(2)`.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
         sys::descriptor::set_nonblocking(&stream)?;
         Ok(TcpStream::nonblocking(stream))
     }
 
-    /// Gives the socket back, open and non-blocking. Where a read of this stream was pending and given up, its
-    /// bytes may have been read already: use [`into_parts`](TcpStream::into_parts) then.
+    /// Returns the socket, open and non-blocking. Where a pending read of this stream was given up,
+    /// its bytes may have been read already: use [`into_parts`](TcpStream::into_parts) then.
     pub fn into_std(self) -> std::net::TcpStream {
         self.closing.keep_open();
         self.fd.into_inner()
     }
 
-    /// Gives the socket back, with what was read of it for a read that was given up; nothing, as a rule. That
-    /// comes before all that can be read from the socket.
+    /// Returns the socket, with the bytes that were read from it for a read that was given up; as a
+    /// rule there are none. Those bytes come before all that can be read from the socket.
     pub fn into_parts(self) -> (std::net::TcpStream, Vec<u8>) {
         let rest = self.fd.link().take_fetched();
         self.closing.keep_open();
         (self.fd.into_inner(), rest)
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     ///
-    /// What `getpeername(2)` says.
+    /// Any error of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.fd.get_ref().peer_addr()
     }
 
-    /// The own address.
+    /// Returns the socket's own address.
     ///
     /// # Errors
     ///
-    /// What `getsockname(2)` says.
+    /// Any error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         count(Call::GetName);
         self.fd.get_ref().local_addr()
     }
 
-    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    /// Returns whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// Any error of `getsockopt(2)`.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.fd.get_ref().nodelay()
     }
 
-    /// Whether small writes are to be sent at once, rather than joined while earlier ones are
-    /// unacknowledged (`TCP_NODELAY`).
+    /// Sets whether the kernel sends small writes at once, rather than joining them while earlier
+    /// writes are unacknowledged (`TCP_NODELAY`).
     ///
     /// # Errors
     ///
-    /// What `setsockopt(2)` says.
+    /// Any error of `setsockopt(2)`.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         count(Call::SetOption);
         self.fd.get_ref().set_nodelay(nodelay)
     }
 
-    /// The time to live of packets sent (`IP_TTL`).
+    /// Returns the time to live of sent packets (`IP_TTL`).
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// Any error of `getsockopt(2)`.
     pub fn ttl(&self) -> io::Result<u32> {
         self.fd.get_ref().ttl()
     }
 
-    /// Sets the time to live of packets sent (`IP_TTL`).
+    /// Sets the time to live of sent packets (`IP_TTL`).
     ///
     /// # Errors
     ///
-    /// What `setsockopt(2)` says.
+    /// Any error of `setsockopt(2)`.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.fd.get_ref().set_ttl(ttl)
     }
 
-    /// How long closing takes care of what is unsent (`SO_LINGER`).
+    /// Returns how long closing waits for unsent bytes (`SO_LINGER`).
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// Any error of `getsockopt(2)`.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         SockRef::from(&self.fd).linger()
     }
 
-    /// Sets how long closing takes care of what is unsent (`SO_LINGER`, in whole seconds). With zero,
-    /// closing resets the connection; with more, dropping the stream *blocks* the engine for so long.
+    /// Sets how long closing waits for unsent bytes (`SO_LINGER`, in whole seconds). With zero,
+    /// closing resets the connection; with more, dropping the stream *blocks* the engine for that
+    /// long.
     ///
     /// # Errors
     ///
-    /// What `setsockopt(2)` says.
+    /// Any error of `setsockopt(2)`.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         SockRef::from(&self.fd).set_linger(linger)
     }
@@ -242,19 +245,19 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// Any error of `getsockopt(2)`.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.fd.get_ref().take_error()
     }
 
-    /// Reads without taking (`MSG_PEEK`): the same bytes come with the next read. Zero bytes are the
-    /// end of the stream.
+    /// Reads without consuming (`MSG_PEEK`): the next read returns the same bytes. Zero bytes are
+    /// the end of the stream.
     ///
-    /// Cancel safe: it takes nothing.
+    /// Cancel safe: it consumes nothing.
     ///
     /// # Errors
     ///
-    /// What `recv(2)` says.
+    /// Any error of `recv(2)`.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let link = self.fd.link();
         self.fd
@@ -267,8 +270,8 @@ impl TcpStream {
             .await
     }
 
-    /// Waits until there is something to read, or the end of the stream, most likely: use
-    /// [`try_read`](TcpStream::try_read), which may still say `WouldBlock`.
+    /// Waits until there is probably something to read, or the end of the stream: use
+    /// [`try_read`](TcpStream::try_read), which may still return `WouldBlock`.
     ///
     /// Cancel safe: it holds nothing.
     ///
@@ -279,23 +282,23 @@ impl TcpStream {
         self.fd.readable().await.map(drop)
     }
 
-    /// Waits until there is room to write, most likely: use [`try_write`](TcpStream::try_write), which
-    /// may still say `WouldBlock`.
+    /// Waits until there is probably room to write: use [`try_write`](TcpStream::try_write), which
+    /// may still return `WouldBlock`.
     ///
     /// Cancel safe: it holds nothing.
     ///
     /// # Errors
     ///
-    /// As [`readable`](TcpStream::readable).
+    /// The same errors as [`readable`](TcpStream::readable).
     pub async fn writable(&self) -> io::Result<()> {
         self.fd.writable().await.map(drop)
     }
 
-    /// Reads what there is, without waiting.
+    /// Reads the bytes that are there, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is nothing, or what `recv(2)` says.
+    /// `WouldBlock` if there is nothing, or any error of `recv(2)`.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.fd.link().fetched().and_then(|fetched| self.fd.link().give(fetched, buffer)) {
             Some(outcome) => outcome,
@@ -303,22 +306,22 @@ impl TcpStream {
         }
     }
 
-    /// Writes what there is room for, without waiting.
+    /// Writes as many bytes as there is room for, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room, or what `send(2)` says.
+    /// `WouldBlock` if there is no room, or any error of `send(2)`.
     pub fn try_write(&self, buffer: &[u8]) -> io::Result<usize> {
         self.fd.try_write(buffer)
     }
 
-    /// Its two directions, borrowed.
+    /// Splits it into its two directions, borrowed.
     pub fn split(&mut self) -> (ReadHalf<'_, TcpStream>, WriteHalf<'_, TcpStream>) {
         split::borrowed(self)
     }
 
-    /// Its two directions, for two tasks of this engine (see [`split`](super::split)). Dropping the
-    /// writing half ends the writing direction.
+    /// Splits it into its two directions, for two tasks of this engine (see
+    /// [`split`](super::split)). Dropping the writing half ends the writing direction.
     pub fn into_split(self) -> (OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
         split::owned(self)
     }

@@ -143,7 +143,7 @@ pub(crate) fn send(
     outcome(result)
 }
 
-/// Who was at the other end when the connection was made (`SO_PEERCRED`).
+/// Returns the process that was at the other end when the connection was made (`SO_PEERCRED`).
 pub(crate) fn peer(fd: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

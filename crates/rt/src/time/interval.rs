@@ -41,7 +41,7 @@ pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
     interval_at(Instant::now(), period)
 }
 
-/// As [`interval`], but with the first tick at a point in time.
+/// Like [`interval`], but with the first tick at a point in time.
 ///
 /// # Errors
 ///
@@ -118,7 +118,7 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// As [`tick`](Interval::tick), for a future that is written by hand.
+    /// Like [`tick`](Interval::tick), for a future that is written by hand.
     ///
     /// # Panics
     ///

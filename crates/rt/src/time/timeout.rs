@@ -44,7 +44,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
     Timeout { future: future.into_future(), sleep: sleep(duration) }
 }
 
-/// As [`timeout`], but until a point in time.
+/// Like [`timeout`], but until a point in time.
 ///
 /// # Panics
 ///

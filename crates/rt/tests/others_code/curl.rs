@@ -38,7 +38,7 @@ fn curl(feature: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// As [`curl`], for answers that are text.
+/// Like [`curl`], for answers that are text.
 fn text(feature: &str, arguments: &[&str]) -> Option<String> {
     curl(feature, arguments, b"").map(|answer| String::from_utf8(answer).unwrap())
 }

@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::error;
 use crate::time;
 
-/// How long to wait for room in a listener's queue at first, and at most.
+/// How long to wait for room in a listener's queue: the first pause, and the longest.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
 
 pub(super) fn to_socket2(address: &SocketAddr) -> io::Result<SockAddr> {
@@ -37,8 +37,8 @@ pub(super) fn to_std(address: &SockAddr) -> io::Result<SocketAddr> {
     }
 }
 
-/// A connected socket. The kernel connects at once or, if the listener's queue is full, not at all, and
-/// offers nothing to wait for.
+/// Returns a connected socket. The kernel connects at once or, if the listener's queue is full, not
+/// at all, and offers nothing to wait for.
 pub(super) async fn connected(kind: Type, address: &SocketAddr) -> io::Result<Socket> {
     let address = to_socket2(address)?;
     let socket = Socket::new(Domain::UNIX, kind.nonblocking(), None)

@@ -20,14 +20,14 @@ use crate::time;
 
 type Inner = std::os::unix::net::UnixDatagram;
 
-/// How long to wait for room in a receiver's queue at first, and at most.
+/// How long to wait for room in a receiver's queue: the first pause, and the longest.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
-/// A datagram socket of the Unix domain: reliable, ordered, and blocked by a receiver that does not keep
-/// up. It passes [descriptors](super#passing-descriptors).
+/// A datagram socket of the Unix domain: reliable, ordered, and blocked by a receiver that does not
+/// keep up. It passes [descriptors](super#passing-descriptors).
 ///
-/// What does not fit into the buffer of a receiver is lost; only
-/// [`recv_with_fds`](UnixDatagram::recv_with_fds) tells.
+/// Bytes that do not fit into the buffer of a receiver are lost; only
+/// [`recv_with_fds`](UnixDatagram::recv_with_fds) reports that.
 pub struct UnixDatagram {
     fd: AsyncFd<Inner>,
 }
@@ -38,14 +38,14 @@ fn made(socket: io::Result<Inner>) -> io::Result<UnixDatagram> {
 }
 
 impl UnixDatagram {
-    /// Two sockets that are connected to each other (`socketpair(2)`). While both are awaited on the same
-    /// engine, a task that waits at one end is woken by what is done at the other without a look at the
-    /// kernel.
+    /// Returns two sockets that are connected to each other (`socketpair(2)`). While both are
+    /// awaited on the same engine, an operation at one end wakes a task that waits at the other end
+    /// without asking the kernel.
     ///
     /// # Errors
     ///
-    /// What `socketpair(2)` says; at the [limit of descriptors](crate::net#the-limit-of-descriptors), how many
-    /// there may be.
+    /// Any error of `socketpair(2)`; at the [limit of
+    /// descriptors](crate::net#the-limit-of-descriptors), the error says how many there may be.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (one, other) = Socket::pair(Domain::UNIX, Type::DGRAM.nonblocking(), None)
             .map_err(|error| error::limit("making a pair of Unix datagram sockets", error))?;
@@ -56,63 +56,64 @@ impl UnixDatagram {
         ))
     }
 
-    /// A socket without a name: it can send, and nobody can answer.
+    /// Returns a socket without a name: it can send, and no receiver can answer.
     ///
     /// # Errors
     ///
-    /// What `socket(2)` says.
+    /// Any error of `socket(2)`.
     pub fn unbound() -> io::Result<UnixDatagram> {
         made(Inner::unbound())
     }
 
-    /// Makes a socket file and binds to it. The file must not exist, and it stays when the socket is
-    /// dropped.
+    /// Makes a socket file and binds to it. The file must not exist, and it stays when the socket
+    /// is dropped.
     ///
     /// # Errors
     ///
-    /// What `bind(2)` says: `AddrInUse` if there is a file already.
+    /// Any error of `bind(2)`, such as `AddrInUse` if there is a file already.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         made(Inner::bind(path))
     }
 
-    /// As [`bind`](UnixDatagram::bind), to a path or an abstract name.
+    /// Like [`bind`](UnixDatagram::bind), to a path or an abstract name.
     ///
     /// # Errors
     ///
-    /// As [`bind`](UnixDatagram::bind).
+    /// The same errors as [`bind`](UnixDatagram::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
         made(Inner::bind_addr(address))
     }
 
-    /// Takes a socket from elsewhere and makes it non-blocking.
+    /// Adopts an existing socket and makes it non-blocking.
     ///
     /// # Errors
     ///
-    /// What `fcntl(2)` says.
+    /// Any error of `fcntl(2)`.
     pub fn from_std(socket: Inner) -> io::Result<UnixDatagram> {
         sys::descriptor::set_nonblocking(&socket)?;
         Ok(UnixDatagram { fd: AsyncFd::nonblocking(socket) })
     }
 
-    /// Gives the socket back, open and non-blocking.
+    /// Returns the socket, open and non-blocking.
     pub fn into_std(self) -> Inner {
         self.fd.into_inner()
     }
 
-    /// Chooses the peer of [`send`](UnixDatagram::send), and refuses what others send from now on.
+    /// Chooses the peer of [`send`](UnixDatagram::send), and refuses datagrams from other senders
+    /// from now on.
     ///
     /// # Errors
     ///
-    /// What `connect(2)` says.
+    /// Any error of `connect(2)`.
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.fd.get_ref().connect(path)
     }
 
-    /// As [`connect`](UnixDatagram::connect), to a path or an abstract name.
+    /// Like [`connect`](UnixDatagram::connect), to a path or an abstract name.
     ///
     /// # Errors
     ///
-    /// As [`connect`](UnixDatagram::connect).
+    /// The same errors as [`connect`](UnixDatagram::connect).
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
         self.fd.get_ref().connect_addr(address)
     }
@@ -123,43 +124,45 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What `send(2)` says: `ConnectionRefused` if the peer is gone, `EMSGSIZE` for a datagram that is
-    /// too long.
+    /// Any error of `send(2)`, such as `ConnectionRefused` if the peer is gone, or `EMSGSIZE` for a
+    /// datagram that is too long.
     pub async fn send(&self, datagram: &[u8]) -> io::Result<usize> {
         self.fd.perform(Direction::Write, |socket| socket.send(datagram)).await
     }
 
-    /// Receives a datagram; what does not fit is lost.
+    /// Receives a datagram; bytes that do not fit are lost.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///
     /// # Errors
     ///
-    /// What `recv(2)` says.
+    /// Any error of `recv(2)`.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.fd.perform(Direction::Read, |socket| socket.recv(buffer)).await
     }
 
-    /// Sends a datagram to a path. While the receiver's queue is full, it tries again now and then: of
-    /// a receiver that the socket is not connected to, the kernel does not tell when there is room.
+    /// Sends a datagram to a path. While the receiver's queue is full, it tries again now and then:
+    /// the kernel does not tell when there is room at a receiver that the socket is not connected
+    /// to.
     ///
     /// Cancel safe: while it is pending, nothing was sent.
     ///
     /// # Errors
     ///
-    /// What `sendto(2)` says: `NotFound` without a file, `ConnectionRefused` if nobody receives.
+    /// Any error of `sendto(2)`, such as `NotFound` if the file does not exist, or
+    /// `ConnectionRefused` if no socket receives.
     pub async fn send_to(&self, datagram: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let address = SocketAddr::from_pathname(path)?;
         self.send_to_addr(datagram, &address).await
     }
 
-    /// As [`send_to`](UnixDatagram::send_to), to a path or an abstract name.
+    /// Like [`send_to`](UnixDatagram::send_to), to a path or an abstract name.
     ///
     /// Cancel safe: while it is pending, nothing was sent.
     ///
     /// # Errors
     ///
-    /// As [`send_to`](UnixDatagram::send_to).
+    /// The same errors as [`send_to`](UnixDatagram::send_to).
     pub async fn send_to_addr(&self, datagram: &[u8], to: &SocketAddr) -> io::Result<usize> {
         let (mut nap, longest) = NAPS;
         loop {
@@ -173,29 +176,29 @@ impl UnixDatagram {
         }
     }
 
-    /// Receives a datagram and says who sent it; what does not fit is lost.
+    /// Receives a datagram and returns the address of its sender; bytes that do not fit are lost.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///
     /// # Errors
     ///
-    /// What `recvfrom(2)` says.
+    /// Any error of `recvfrom(2)`.
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.fd.perform(Direction::Read, |socket| socket.recv_from(buffer)).await
     }
 
     passing!(drains: false, "a datagram");
 
-    /// The own address.
+    /// Returns the socket's own address.
     ///
     /// # Errors
     ///
-    /// What `getsockname(2)` says.
+    /// Any error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.fd.get_ref().local_addr()
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     ///
@@ -204,11 +207,12 @@ impl UnixDatagram {
         self.fd.get_ref().peer_addr()
     }
 
-    /// Who made a [`pair`](UnixDatagram::pair) (`SO_PEERCRED`). Other sockets of this kind know nobody.
+    /// Returns the process that made a [`pair`](UnixDatagram::pair) (`SO_PEERCRED`). Other sockets
+    /// of this kind know no such process.
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// Any error of `getsockopt(2)`.
     pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
         passing::credentials(&self.fd)
     }
@@ -217,7 +221,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What `shutdown(2)` says.
+    /// Any error of `shutdown(2)`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.fd.get_ref().shutdown(how)
     }

@@ -15,7 +15,8 @@ use crate::net::accept::Acceptor;
 use crate::net::descriptor::descriptor;
 use crate::sys;
 
-/// How many connections may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
+/// The number of connections that may wait to be accepted; the kernel lowers it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 fn listening(kind: Type, address: &SocketAddr) -> io::Result<Socket> {
@@ -41,46 +42,47 @@ pub struct UnixSeqpacketListener {
 macro_rules! listener {
     ($type:ident, $stream:ident, $kind:expr) => {
         impl $type {
-            /// Makes a socket file and listens on it. The file must not exist, and it stays when the
-            /// listener is dropped.
+            /// Makes a socket file and listens on it. The file must not exist, and it stays when
+            /// the listener is dropped.
             ///
             /// # Errors
             ///
-            /// What `bind(2)` says: `AddrInUse` if there is a file already.
+            /// Any error of `bind(2)`, such as `AddrInUse` if there is a file already.
             pub fn bind(path: impl AsRef<Path>) -> io::Result<$type> {
                 $type::bind_addr(&SocketAddr::from_pathname(path)?)
             }
 
-            /// As `bind`, on a path or an abstract name.
+            /// Like `bind`, on a path or an abstract name.
             ///
             /// # Errors
             ///
-            /// What `bind(2)` says; `InvalidInput` for an address without a name.
+            /// Any error of `bind(2)`; `InvalidInput` for an address without a name.
             pub fn bind_addr(address: &SocketAddr) -> io::Result<$type> {
                 let socket = listening($kind, address)?;
                 Ok($type { acceptor: Acceptor::new(socket.into(), true)? })
             }
 
-            /// Accepts a connection (`accept4(2)`) and says where it comes from: mostly from a
+            /// Accepts a connection (`accept4(2)`) and returns where it comes from: mostly from a
             /// socket without a name.
             ///
             /// Cancel safe: dropped before it is ready, it has taken no connection.
             ///
             /// # Errors
             ///
-            /// What `accept(2)` says of the listener; being out of descriptors is no error.
+            /// Any error of `accept(2)` that concerns the listener; being out of descriptors is no
+            /// error.
             pub async fn accept(&self) -> io::Result<($stream, SocketAddr)> {
                 let (socket, address) = self.acceptor.accept().await?;
                 Ok(($stream::nonblocking(socket.into()), address::to_std(&address)?))
             }
 
-            /// As `accept`, for what implements `Future` by hand. Without descriptors and with the
-            /// reserve lost to another thread it fails with `EMFILE` or `ENFILE`: call it again, but
-            /// not at once.
+            /// Like `accept`, for futures written by hand. Without descriptors and with the reserve
+            /// lost to another thread it fails with `EMFILE` or `ENFILE`: call it again, but not at
+            /// once.
             ///
             /// # Errors
             ///
-            /// What `accept(2)` says.
+            /// Any error of `accept(2)`.
             pub fn poll_accept(
                 &self,
                 cx: &mut Context<'_>,
@@ -90,16 +92,16 @@ macro_rules! listener {
                 Poll::Ready(Ok(($stream::nonblocking(socket.into()), address)))
             }
 
-            /// How many connections were accepted only to be closed, for lack of descriptors.
+            /// Returns the number of connections that were closed unserved for lack of descriptors.
             pub fn shed(&self) -> u64 {
                 self.acceptor.shed()
             }
 
-            /// The address it listens on.
+            /// Returns the address that it listens on.
             ///
             /// # Errors
             ///
-            /// What `getsockname(2)` says.
+            /// Any error of `getsockname(2)`.
             pub fn local_addr(&self) -> io::Result<SocketAddr> {
                 address::to_std(&SockRef::from(&self.acceptor.listener).local_addr()?)
             }
@@ -113,24 +115,24 @@ listener!(UnixListener, UnixStream, Type::STREAM);
 listener!(UnixSeqpacketListener, UnixSeqpacket, Type::SEQPACKET);
 
 impl UnixListener {
-    /// Takes a listener from elsewhere and makes it non-blocking.
+    /// Adopts an existing listener and makes it non-blocking.
     ///
     /// # Errors
     ///
-    /// What `fcntl(2)` says, or opening `/dev/null` for the reserve.
+    /// Any error of `fcntl(2)`, or opening `/dev/null` for the reserve.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
         sys::descriptor::set_nonblocking(&listener)?;
         Ok(UnixListener { acceptor: Acceptor::new(listener, true)? })
     }
 
-    /// Gives the listener back, open and non-blocking. Connections that were accepted for a
+    /// Returns the listener, open and non-blocking. Connections that were accepted for a
     /// [completion](crate::completion::accept) that was given up are closed:
     /// [`into_parts`](UnixListener::into_parts) gives them out.
     pub fn into_std(self) -> std::os::unix::net::UnixListener {
         self.acceptor.listener.into_inner()
     }
 
-    /// Gives the listener back, with the connections that were accepted for a
+    /// Returns the listener, with the connections that were accepted for a
     /// [completion](crate::completion::accept) that was given up; none, as a rule.
     pub fn into_parts(
         self,

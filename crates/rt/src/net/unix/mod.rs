@@ -1,19 +1,20 @@
-//! Sockets of the Unix domain (`unix(7)`): streams, datagrams, and sequenced packets, which keep the
-//! boundaries of messages on a connection.
+//! Sockets of the Unix domain (`unix(7)`): streams, datagrams, and sequenced packets, which keep
+//! the boundaries of messages on a connection.
 //!
 //! An address is a path, whose file is made by binding and stays after closing, or a name in the
-//! abstract namespace of Linux ([`std::os::linux::net::SocketAddrExt`]), which vanishes with its socket.
+//! abstract namespace of Linux ([`std::os::linux::net::SocketAddrExt`]), which vanishes with its
+//! socket.
 //!
 //! # Passing descriptors
 //!
 //! Every type sends and receives descriptors along with bytes (`SCM_RIGHTS`). The receiver owns
-//! duplicates, which are closed on exec. At most 253 travel with one message. On a stream they travel
-//! with the first byte of what is sent, and a read ends behind the bytes they came with, so that they are
-//! never taken for those of a later message.
+//! duplicates, which are closed on exec. At most 253 travel with one message. On a stream they
+//! travel with the first byte of the bytes sent. A read ends behind the bytes that they came with,
+//! so that they are never taken for the descriptors of a later message.
 //!
-//! Who receives says how many it expects. More than that is an error, and so is a process that has no
-//! room for them: what did arrive is closed, and the bytes of the message are lost. An operation that
-//! expects none discards them and says nothing.
+//! A receiver states how many descriptors it expects. More than that is an error, and so is a
+//! process that has no room for them: the descriptors that did arrive are closed, and the bytes of
+//! the message are lost. An operation that expects none discards them silently.
 
 mod address;
 mod datagram;

@@ -1,4 +1,4 @@
-//! Descriptors that travel, and who is at the other end.
+//! Passing descriptors, and the credentials of the peer.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use crate::link::After;
 use crate::sources::Direction;
 use crate::sys::message;
 
-/// What was received together.
+/// The outcome of one receive.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
@@ -21,11 +21,11 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
 }
 
-/// Who was at the other end when the connection, or the pair, was made.
+/// The process that was at the other end when the connection, or the pair, was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct PeerCredentials {
-    /// The process; 0 if it is of a namespace that cannot be seen from here.
+    /// The process; 0 if it is in a namespace that cannot be seen from here.
     pub pid: i32,
     /// Its effective user.
     pub uid: u32,
@@ -63,8 +63,8 @@ pub(super) async fn send<T: AsFd>(
         .await
 }
 
-/// Receives bytes and at most `limit` descriptors. `drains` if it is a stream, of which a short count
-/// says that it is drained unless descriptors came along.
+/// Receives bytes and at most `limit` descriptors. `drains` says that the socket is a stream: there
+/// a short count means that the stream is drained, unless descriptors came along.
 pub(super) async fn receive<T: AsFd>(
     socket: &AsyncFd<T>,
     buffer: &mut [u8],
@@ -116,8 +116,8 @@ macro_rules! passing {
         ///
         /// # Errors
         ///
-        /// `InvalidInput` for more than 253 descriptors, `ETOOMANYREFS` when more of them are under way
-        /// than the limit of open files, or what `sendmsg(2)` says.
+        /// `InvalidInput` for more than 253 descriptors, `ETOOMANYREFS` when more of them are under
+        /// way than the limit of open files, or any error of `sendmsg(2)`.
         pub async fn send_with_fds(
             &self,
             bytes: &[u8],
@@ -138,8 +138,9 @@ macro_rules! passing {
         ///
         /// # Errors
         ///
-        /// `InvalidInput` for a limit of more than 253. `InvalidData` if more came, or the process has
-        /// no room for them: all are closed then, and the bytes are lost. Else what `recvmsg(2)` says.
+        /// `InvalidInput` for a limit of more than 253. `InvalidData` if more came, or the process
+        /// has no room for them: all are closed then, and the bytes are lost. Otherwise any error
+        /// of `recvmsg(2)`.
         pub async fn recv_with_fds(
             &self,
             buffer: &mut [u8],

@@ -18,12 +18,12 @@ use crate::peers;
 use crate::sources::Direction;
 use crate::sys;
 
-/// A connection of the Unix domain that keeps the boundaries of messages (`SOCK_SEQPACKET`, Linux 2.6.4).
-/// It passes [descriptors](super#passing-descriptors).
+/// A connection of the Unix domain that keeps the boundaries of messages (`SOCK_SEQPACKET`, Linux
+/// 2.6.4). It passes [descriptors](super#passing-descriptors).
 ///
-/// A message is sent whole or not at all. What does not fit into the buffer of a receiver is lost; only
-/// [`recv_with_fds`](UnixSeqpacket::recv_with_fds) tells. The end of the connection looks like an empty
-/// message: send none, if that matters.
+/// A message is sent whole or not at all. Bytes that do not fit into the buffer of a receiver are
+/// lost; only [`recv_with_fds`](UnixSeqpacket::recv_with_fds) reports that. The end of the
+/// connection looks like an empty message: if that matters, send no empty messages.
 pub struct UnixSeqpacket {
     fd: AsyncFd<Socket>,
 }
@@ -33,13 +33,14 @@ impl UnixSeqpacket {
         UnixSeqpacket { fd: AsyncFd::nonblocking(socket) }
     }
 
-    /// Two ends of a connection (`socketpair(2)`). While both are awaited on the same engine, a task that
-    /// waits at one end is woken by what is done at the other without a look at the kernel.
+    /// Returns the two ends of a connection (`socketpair(2)`). While both are awaited on the same
+    /// engine, an operation at one end wakes a task that waits at the other end without asking the
+    /// kernel.
     ///
     /// # Errors
     ///
-    /// What `socketpair(2)` says; at the [limit of descriptors](crate::net#the-limit-of-descriptors), how many
-    /// there may be.
+    /// Any error of `socketpair(2)`; at the [limit of
+    /// descriptors](crate::net#the-limit-of-descriptors), the error says how many there may be.
     pub fn pair() -> io::Result<(UnixSeqpacket, UnixSeqpacket)> {
         let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET.nonblocking(), None)
             .map_err(|error| {
@@ -58,29 +59,31 @@ impl UnixSeqpacket {
     ///
     /// # Errors
     ///
-    /// What `connect(2)` says: `NotFound` without a file, `ConnectionRefused` if nobody listens.
+    /// Any error of `connect(2)`, such as `NotFound` if the file does not exist, or
+    /// `ConnectionRefused` if no socket listens.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixSeqpacket> {
         let address = SocketAddr::from_pathname(path)?;
         UnixSeqpacket::connect_addr(&address).await
     }
 
-    /// As [`connect`](UnixSeqpacket::connect), to a path or an abstract name.
+    /// Like [`connect`](UnixSeqpacket::connect), to a path or an abstract name.
     ///
     /// Cancel safe: an attempt that is under way is given up.
     ///
     /// # Errors
     ///
-    /// As [`connect`](UnixSeqpacket::connect); `InvalidInput` for an address without a name.
+    /// The same errors as [`connect`](UnixSeqpacket::connect); `InvalidInput` for an address
+    /// without a name.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<UnixSeqpacket> {
         let socket = address::connected(Type::SEQPACKET, address).await?;
         Ok(UnixSeqpacket::nonblocking(socket))
     }
 
-    /// Takes a connected socket of this kind from elsewhere and makes it non-blocking.
+    /// Adopts an existing connected socket of this kind and makes it non-blocking.
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` or `fcntl(2)` says; `InvalidInput` for a socket of another kind.
+    /// Any error of `getsockopt(2)` or `fcntl(2)`; `InvalidInput` for a socket of another kind.
     pub fn from_fd(fd: OwnedFd) -> io::Result<UnixSeqpacket> {
         let socket = Socket::from(fd);
         if socket.r#type()? != Type::SEQPACKET || socket.domain()? != Domain::UNIX {
@@ -92,7 +95,7 @@ impl UnixSeqpacket {
         Ok(UnixSeqpacket::nonblocking(socket))
     }
 
-    /// Gives the descriptor back, open and non-blocking.
+    /// Returns the descriptor, open and non-blocking.
     pub fn into_fd(self) -> OwnedFd {
         self.fd.into_inner().into()
     }
@@ -103,7 +106,8 @@ impl UnixSeqpacket {
     ///
     /// # Errors
     ///
-    /// What `send(2)` says: `BrokenPipe` if the peer is gone, `EMSGSIZE` for a message that is too long.
+    /// Any error of `send(2)`, such as `BrokenPipe` if the peer is gone, or `EMSGSIZE` for a
+    /// message that is too long.
     pub async fn send(&self, message: &[u8]) -> io::Result<usize> {
         self.fd
             .perform(Direction::Write, |socket| {
@@ -112,13 +116,14 @@ impl UnixSeqpacket {
             .await
     }
 
-    /// Receives a message; what does not fit is lost. Zero bytes are an empty message or the end.
+    /// Receives a message; bytes that do not fit are lost. Zero bytes are an empty message or the
+    /// end.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///
     /// # Errors
     ///
-    /// What `recvmsg(2)` says.
+    /// Any error of `recvmsg(2)`.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.fd
             .perform(Direction::Read, |socket| {
@@ -130,29 +135,29 @@ impl UnixSeqpacket {
 
     passing!(drains: false, "a message");
 
-    /// The own address.
+    /// Returns the socket's own address.
     ///
     /// # Errors
     ///
-    /// What `getsockname(2)` says.
+    /// Any error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         address::to_std(&self.fd.get_ref().local_addr()?)
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     ///
-    /// What `getpeername(2)` says.
+    /// Any error of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         address::to_std(&self.fd.get_ref().peer_addr()?)
     }
 
-    /// Who was at the other end when the connection was made (`SO_PEERCRED`).
+    /// Returns the process that was at the other end when the connection was made (`SO_PEERCRED`).
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// Any error of `getsockopt(2)`.
     pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
         passing::credentials(&self.fd)
     }
@@ -161,7 +166,7 @@ impl UnixSeqpacket {
     ///
     /// # Errors
     ///
-    /// What `shutdown(2)` says.
+    /// Any error of `shutdown(2)`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.fd.get_ref().shutdown(how)
     }

@@ -1,8 +1,9 @@
 //! Unix stream sockets.
 //!
-//! Bytes are read with `recvmsg(2)`, which costs the same as `read(2)` and tells when descriptors came
-//! along that nobody asked for. The kernel ends a read there, and the short count says nothing about
-//! what comes behind: taken for a drained stream, the reader would wait for an edge that is past.
+//! The stream reads bytes with `recvmsg(2)`, which costs the same as `read(2)` and tells when
+//! unexpected descriptors came along. The kernel ends a read there, and the short count says
+//! nothing about the bytes behind. A reader that took it for a drained stream would wait for an
+//! edge that is past.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -36,7 +37,7 @@ pub struct UnixStream {
     fd: AsyncFd<Inner>,
 }
 
-/// What a read says of the stream.
+/// Reads, and returns the number of bytes and the state in which this leaves the stream.
 fn read(
     stream: &Inner,
     buffers: &mut [IoSliceMut<'_>],
@@ -56,13 +57,14 @@ impl UnixStream {
         UnixStream { fd: AsyncFd::stream(stream) }
     }
 
-    /// Two ends of a connection (`socketpair(2)`). While both are awaited on the same engine, a task that
-    /// waits at one end is woken by what is done at the other without a look at the kernel.
+    /// Returns the two ends of a connection (`socketpair(2)`). While both are awaited on the same
+    /// engine, an operation at one end wakes a task that waits at the other end without asking the
+    /// kernel.
     ///
     /// # Errors
     ///
-    /// What `socketpair(2)` says; at the [limit of descriptors](crate::net#the-limit-of-descriptors), how many
-    /// there may be.
+    /// Any error of `socketpair(2)`; at the [limit of
+    /// descriptors](crate::net#the-limit-of-descriptors), the error says how many there may be.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking(), None)
             .map_err(|error| error::limit("making a pair of Unix streams", error))?;
@@ -79,71 +81,74 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What `connect(2)` says: `NotFound` without a file, `ConnectionRefused` if nobody listens.
+    /// Any error of `connect(2)`, such as `NotFound` if the file does not exist, or
+    /// `ConnectionRefused` if no socket listens.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         let address = SocketAddr::from_pathname(path)?;
         UnixStream::connect_addr(&address).await
     }
 
-    /// As [`connect`](UnixStream::connect), to a path or an abstract name.
+    /// Like [`connect`](UnixStream::connect), to a path or an abstract name.
     ///
     /// Cancel safe: an attempt that is under way is given up.
     ///
     /// # Errors
     ///
-    /// As [`connect`](UnixStream::connect); `InvalidInput` for an address without a name.
+    /// The same errors as [`connect`](UnixStream::connect); `InvalidInput` for an address without a
+    /// name.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let socket = address::connected(Type::STREAM, address).await?;
         Ok(UnixStream::nonblocking(socket.into()))
     }
 
-    /// Takes a connected socket from elsewhere and makes it non-blocking.
+    /// Adopts an existing connected socket and makes it non-blocking.
     ///
     /// # Errors
     ///
-    /// What `fcntl(2)` says.
+    /// Any error of `fcntl(2)`.
     pub fn from_std(stream: Inner) -> io::Result<UnixStream> {
         sys::descriptor::set_nonblocking(&stream)?;
         Ok(UnixStream::nonblocking(stream))
     }
 
-    /// Gives the socket back, open and non-blocking. Bytes that came for a
+    /// Returns the socket, open and non-blocking. Bytes that came for a
     /// [completion](crate::completion::recv) that was given up are lost:
     /// [`into_parts`](UnixStream::into_parts) gives them out.
     pub fn into_std(self) -> Inner {
         self.fd.into_inner()
     }
 
-    /// Gives the socket back, with the bytes that came for a [completion](crate::completion::recv) that was
-    /// given up; none, as a rule. They come before all that can be read from the socket.
+    /// Returns the socket, with the bytes that came for a [completion](crate::completion::recv)
+    /// that was given up; as a rule there are none. They come before all that can be read from the
+    /// socket.
     pub fn into_parts(self) -> (Inner, Vec<u8>) {
         let rest = self.fd.link().take_fetched();
         (self.fd.into_inner(), rest)
     }
 
-    /// The own address.
+    /// Returns the socket's own address.
     ///
     /// # Errors
     ///
-    /// What `getsockname(2)` says.
+    /// Any error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.fd.get_ref().local_addr()
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     ///
-    /// What `getpeername(2)` says.
+    /// Any error of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.fd.get_ref().peer_addr()
     }
 
-    /// Who was at the other end when the connection was made (`SO_PEERCRED`).
+    /// Returns the process that was at the other end when the connection was made (`SO_PEERCRED`).
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// Any error of `getsockopt(2)`.
     pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
         passing::credentials(&self.fd)
     }
@@ -152,13 +157,13 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What `shutdown(2)` says.
+    /// Any error of `shutdown(2)`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.fd.get_ref().shutdown(how)
     }
 
-    /// Waits until there is something to read, or the end of the stream, most likely: use
-    /// [`try_read`](UnixStream::try_read), which may still say `WouldBlock`.
+    /// Waits until there is probably something to read, or the end of the stream: use
+    /// [`try_read`](UnixStream::try_read), which may still return `WouldBlock`.
     ///
     /// Cancel safe: it holds nothing.
     ///
@@ -169,22 +174,22 @@ impl UnixStream {
         self.fd.readable().await.map(drop)
     }
 
-    /// Waits until there is room to write, most likely: use [`try_write`](UnixStream::try_write).
+    /// Waits until there is probably room to write: use [`try_write`](UnixStream::try_write).
     ///
     /// Cancel safe: it holds nothing.
     ///
     /// # Errors
     ///
-    /// As [`readable`](UnixStream::readable).
+    /// The same errors as [`readable`](UnixStream::readable).
     pub async fn writable(&self) -> io::Result<()> {
         self.fd.writable().await.map(drop)
     }
 
-    /// Reads what there is, without waiting.
+    /// Reads the bytes that are there, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is nothing, or what `recvmsg(2)` says.
+    /// `WouldBlock` if there is nothing, or any error of `recvmsg(2)`.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(outcome) = self.give(buffer) {
             return outcome;
@@ -195,11 +200,11 @@ impl UnixStream {
         })
     }
 
-    /// Writes what there is room for, without waiting.
+    /// Writes as many bytes as there is room for, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room, or what `send(2)` says.
+    /// `WouldBlock` if there is no room, or any error of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.fd
             .link()
@@ -208,13 +213,13 @@ impl UnixStream {
 
     passing!(drains: true, "bytes, perhaps only a part,");
 
-    /// Its two directions, borrowed.
+    /// Splits it into its two directions, borrowed.
     pub fn split(&mut self) -> (ReadHalf<'_, UnixStream>, WriteHalf<'_, UnixStream>) {
         split::borrowed(self)
     }
 
-    /// Its two directions, for two tasks of this engine (see [`split`](crate::net::split)). Dropping the
-    /// writing half ends the writing direction.
+    /// Splits it into its two directions, for two tasks of this engine (see
+    /// [`split`](crate::net::split)). Dropping the writing half ends the writing direction.
     pub fn into_split(self) -> (OwnedReadHalf<UnixStream>, OwnedWriteHalf<UnixStream>) {
         split::owned(self)
     }
