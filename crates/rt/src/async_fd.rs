@@ -14,17 +14,18 @@ use crate::sys;
 
 /// A descriptor whose readiness can be awaited: any that `poll(2)` can watch.
 ///
-/// Nothing is registered until an operation would block, and what is known to be ready is not asked
-/// of the kernel. The engine on which it was last awaited watches it; it may be sent to another, but
-/// not be used from two threads at a time, and not be registered twice on one engine (a second wait
-/// for the same descriptor number is refused).
+/// Nothing is registered until an operation would block, and the kernel is not asked about
+/// readiness that is already known. The engine on which the descriptor was last awaited watches it.
+/// You may send it to another engine. You may not use it from two threads at a time, or register it
+/// twice on one engine (a second wait for the same descriptor number is refused).
 ///
-/// The descriptor is `T`'s to keep open. If its number is closed all the same, operations say so (`EBADF`), and
-/// so does a wait that begins afterwards. One that has begun fails where the back-end is an array (`select`,
-/// `poll`); epoll forgets the descriptor without a word, and the wait is one for ever.
+/// `T` keeps the descriptor open. If its number is closed all the same, operations fail with
+/// `EBADF`, and so does a wait that begins afterwards. A wait that has already begun fails where
+/// the back-end is an array (`select`, `poll`); epoll silently forgets the descriptor, and the wait
+/// never ends.
 ///
-/// Several tasks of an engine may wait for the same direction: all are woken, and one gets there
-/// first.
+/// Several tasks of an engine may wait for the same direction: all are woken, and one of them gets
+/// there first.
 pub struct AsyncFd<T: AsFd> {
     // Fields are dropped in this order: the engine forgets the descriptor before it is closed.
     link: Link,
@@ -32,7 +33,7 @@ pub struct AsyncFd<T: AsFd> {
 }
 
 impl<T: AsFd> AsyncFd<T> {
-    /// Takes a descriptor and makes it non-blocking, which concerns all its duplicates.
+    /// Takes a descriptor and makes it non-blocking, which affects all its duplicates.
     ///
     /// # Errors
     ///
@@ -42,8 +43,8 @@ impl<T: AsFd> AsyncFd<T> {
         Ok(AsyncFd::nonblocking(io))
     }
 
-    /// Takes a descriptor that is non-blocking already. With one that blocks, operations block the
-    /// whole engine.
+    /// Takes a descriptor that is non-blocking already. Operations on a blocking descriptor block
+    /// the whole engine.
     pub fn nonblocking(io: T) -> AsyncFd<T> {
         AsyncFd { link: Link::default(), io }
     }
@@ -53,21 +54,22 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFd { link: Link::default().stream(), io }
     }
 
-    /// Like [`nonblocking`](AsyncFd::nonblocking), for a TCP socket of which [`has_all`](AsyncFd::has_all) is going to
-    /// be asked.
+    /// Like [`nonblocking`](AsyncFd::nonblocking), for a TCP socket on which
+    /// [`has_all`](AsyncFd::has_all) will be called.
     pub fn telling_all(io: T) -> AsyncFd<T> {
         let mut link = Link::default();
         link.tell_all();
         AsyncFd { link, io }
     }
 
-    /// Whether the poller has reported that the peer has ended the stream, in good order, and that nothing urgent is
-    /// among what is left. All that will ever be read is there then, and a read which gives less than there is room
-    /// for has come to the end: the one that gives nothing need not be made. This holds for TCP, and for reads that
-    /// begin after this was asked.
+    /// Returns whether the poller has reported that the peer has ended the stream in good order,
+    /// and that no urgent byte is among the rest. Then all bytes that will ever be read are there,
+    /// and a read that gives less than there is room for has reached the end: the read that would
+    /// give nothing is unnecessary. This holds for TCP, and for reads that begin after this call.
     ///
-    /// Where it is not known it is false: in what was not [made for it](AsyncFd::telling_all), what has not been
-    /// waited for, and on `select`, which does not tell.
+    /// Returns false where the answer is not known: for a descriptor that was not [made for
+    /// it](AsyncFd::telling_all) or has not been waited for, and on `select`, which does not report
+    /// it.
     pub fn has_all(&self) -> bool {
         self.link.has_all()
     }
@@ -76,31 +78,32 @@ impl<T: AsFd> AsyncFd<T> {
         AsyncFd { link, io }
     }
 
-    /// Ends the registration; the next wait makes another. Others that wait are woken to do so.
+    /// Ends the registration; the next wait makes another. Other waiters are woken to do so.
     pub(crate) fn leave(&self) {
         self.link.leave();
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub fn get_ref(&self) -> &T {
         &self.io
     }
 
-    /// The descriptor, to change. It must stay the same open file.
+    /// Returns the descriptor, to change it. It must stay the same open file.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }
 
-    /// Ends the registration, if there is one, and gives the descriptor back, open and non-blocking.
+    /// Ends the registration, if there is one, and returns the descriptor, open and non-blocking.
     pub fn into_inner(self) -> T {
         let AsyncFd { link, io } = self;
         link.untie();
         io
     }
 
-    /// Closes two descriptors at once, as dropping both does, but with one call (`close_range(2)`) where their
-    /// numbers are neighbours: the lowest free numbers are given out first, so those of a connection that was
-    /// accepted and of one that was opened for it are, as a rule. Returns whether they were.
+    /// Closes two descriptors at once, as dropping both does, but with one call (`close_range(2)`)
+    /// where their numbers are neighbours. The kernel gives out the lowest free numbers first, so
+    /// the numbers of an accepted connection and of the connection opened for it usually are.
+    /// Returns whether they were.
     pub fn close_both<U>(self, other: AsyncFd<U>) -> bool
     where
         T: Into<OwnedFd>,
@@ -112,7 +115,7 @@ impl<T: AsFd> AsyncFd<T> {
         sys::descriptor::close_both(io.into(), other.into())
     }
 
-    /// Waits until it is thought to be readable. See [`ReadyGuard`] for what to do then.
+    /// Waits until the descriptor is thought to be readable. See [`ReadyGuard`] for the next step.
     ///
     /// Cancel safe: it holds nothing.
     ///
@@ -123,7 +126,7 @@ impl<T: AsFd> AsyncFd<T> {
         self.ready(Direction::Read).await
     }
 
-    /// Waits until it is thought to be writable, see [`readable`](AsyncFd::readable).
+    /// Waits until the descriptor is thought to be writable, see [`readable`](AsyncFd::readable).
     ///
     /// Cancel safe: it holds nothing.
     ///
@@ -145,7 +148,7 @@ impl<T: AsFd> AsyncFd<T> {
         self.wait(direction, |cx| self.poll_ready(cx, direction)).await
     }
 
-    /// Like [`ready`](AsyncFd::ready), for what implements `Future` by hand.
+    /// Like [`ready`](AsyncFd::ready), for futures written by hand.
     ///
     /// # Errors
     ///
@@ -159,14 +162,14 @@ impl<T: AsFd> AsyncFd<T> {
         Poll::Ready(Ok(ReadyGuard { fd: self, direction, tick }))
     }
 
-    /// Carries out an operation as soon as it does not block: `operation` is called again after
-    /// each wait as long as it fails with `WouldBlock`.
+    /// Carries out an operation as soon as it does not block: calls `operation` again after each
+    /// wait as long as it fails with `WouldBlock`.
     ///
     /// Cancel safe: dropped before it is ready, it has done nothing that `operation` did not do.
     ///
     /// # Errors
     ///
-    /// What `operation` says, or as [`readable`](AsyncFd::readable).
+    /// Any error of `operation`, or the same errors as [`readable`](AsyncFd::readable).
     pub async fn perform<R>(
         &self,
         direction: Direction,
@@ -175,7 +178,7 @@ impl<T: AsFd> AsyncFd<T> {
         self.wait(direction, |cx| self.poll_perform(cx, direction, &mut operation)).await
     }
 
-    /// Like [`perform`](AsyncFd::perform), for what implements `Future` by hand.
+    /// Like [`perform`](AsyncFd::perform), for futures written by hand.
     ///
     /// # Errors
     ///
@@ -193,7 +196,8 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Errors
     ///
-    /// What `operation` says; `WouldBlock` clears the readiness, so that the next wait is one.
+    /// Any error of `operation`; `WouldBlock` clears the readiness, so that the next wait does
+    /// wait.
     pub fn try_perform<R>(
         &self,
         direction: Direction,
@@ -208,9 +212,9 @@ impl<T: AsFd> AsyncFd<T> {
         &self.link
     }
 
-    /// Polls something that waits for a direction, for an async function. Who is dropped before it is
-    /// ready does not wait any more: its waker is taken back, or tasks that come and go would pile up
-    /// in a descriptor on which nothing happens.
+    /// Polls something that waits for a direction, for an async function. A future that is dropped
+    /// before it is ready stops waiting: its waker is taken back. Otherwise the wakers of
+    /// short-lived tasks would pile up in a descriptor on which nothing happens.
     pub(crate) async fn wait<R>(
         &self,
         direction: Direction,
@@ -219,7 +223,8 @@ impl<T: AsFd> AsyncFd<T> {
         wait(&self.link, direction, poll).await
     }
 
-    /// Like [`poll_perform`](AsyncFd::poll_perform), with what the operation says of the stream.
+    /// Like [`poll_perform`](AsyncFd::poll_perform), where the operation also returns the state in
+    /// which it leaves the stream.
     #[inline]
     pub(crate) fn poll_with<R>(
         &self,
@@ -256,7 +261,7 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
     }
 }
 
-/// Like [`AsyncFd::wait`], for what has the link.
+/// Like [`AsyncFd::wait`], for a caller that has the link.
 pub(crate) async fn wait<R>(
     link: &Link,
     direction: Direction,
@@ -266,7 +271,7 @@ pub(crate) async fn wait<R>(
     poll_fn(|cx| waiting.poll(|| poll(cx))).await
 }
 
-/// A place among those that wait for a direction.
+/// A place among the waiters for a direction.
 struct Waiting<'a> {
     link: &'a Link,
     direction: Direction,
@@ -280,7 +285,8 @@ impl Waiting<'_> {
             self.name = engine::with(Engine::name_wait).unwrap_or(NOBODY);
         }
         self.link.set_waiter(self.name);
-        // Taken back also if the operation panics: whoever polls by hand afterwards has no name.
+        // The name is taken back also if the operation panics: code that polls by hand afterwards
+        // has no name.
         let named = Named(self.link);
         let polled = poll();
         drop(named);
@@ -289,7 +295,7 @@ impl Waiting<'_> {
     }
 }
 
-/// For as long as this lives, what polls the link waits under a name.
+/// While this value lives, polls of the link wait under a name.
 struct Named<'a>(&'a Link);
 
 impl Drop for Named<'_> {
@@ -306,9 +312,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A direction of a descriptor that is thought to be ready. It stays so until an operation has said
-/// `WouldBlock`: use [`try_io`](ReadyGuard::try_io), or [`clear`](ReadyGuard::clear), else the next
-/// wait is over at once. A report that arrives in between is not lost.
+/// A direction of a descriptor that is thought to be ready. It stays ready until an operation
+/// returns `WouldBlock`. Use [`try_io`](ReadyGuard::try_io) or [`clear`](ReadyGuard::clear), or the
+/// next wait is over at once. A report that arrives in between is not lost.
 pub struct ReadyGuard<'a, T: AsFd> {
     fd: &'a AsyncFd<T>,
     direction: Direction,
@@ -320,16 +326,16 @@ pub struct ReadyGuard<'a, T: AsFd> {
 pub struct NotReady;
 
 impl<T: AsFd> ReadyGuard<'_, T> {
-    /// Says that an operation would have blocked.
+    /// Notes that an operation would have blocked.
     pub fn clear(self) {
         self.fd.link.clear(self.direction, self.tick);
     }
 
-    /// Tries an operation, and clears the readiness if it says `WouldBlock`.
+    /// Tries an operation, and clears the readiness if it returns `WouldBlock`.
     ///
     /// # Errors
     ///
-    /// [`NotReady`] if it would have blocked; inside, what the operation says.
+    /// [`NotReady`] if it would have blocked; inside, any error of the operation.
     pub fn try_io<R>(
         self,
         operation: impl FnOnce(&T) -> io::Result<R>,

@@ -1,12 +1,12 @@
 //! Calls that block, on threads of their own.
 //!
-//! The threads are the `blocking` crate's: one pool for the whole process, which grows with what is
-//! queued up to 500 threads (`BLOCKING_MAX_THREADS` in the environment, 1 to 10,000), and whose idle
-//! threads end after half a second. The queue has no limit. The pool belongs to no runtime: what runs
-//! there when a runtime ends, runs on.
+//! The threads are the `blocking` crate's. The whole process has one pool, which grows with the
+//! queue up to 500 threads (`BLOCKING_MAX_THREADS` in the environment, 1 to 10,000), and whose idle
+//! threads end after half a second. The queue has no limit. The pool belongs to no runtime: a call
+//! that is running when a runtime ends runs on.
 //!
-//! Files belong here, as the kernel has no readiness for them. What a call says of a full disk is its result, as on
-//! any thread.
+//! Files belong here, as the kernel has no readiness for them. A call that meets a full disk
+//! returns that error as its result, as on any thread.
 
 use std::fmt;
 use std::future::Future;
@@ -19,15 +19,15 @@ use crate::task::{JoinError, TaskPanic};
 
 /// The result of a call on the pool, to be awaited on any thread.
 ///
-/// Dropping it cancels the call if no thread has begun with it; one that runs cannot be stopped, and
-/// its result is dropped. [`detach`](Blocking::detach) lets it run in any case.
+/// Dropping it cancels the call if no thread has begun it. A call that has begun cannot be stopped,
+/// and its result is dropped. [`detach`](Blocking::detach) lets it run in any case.
 ///
 /// Cancel safe as long as it is kept and awaited again.
 #[must_use = "dropping it cancels a call that has not begun; `detach` it if nobody waits"]
 pub struct Blocking<T>(::blocking::Task<Result<T, JoinError>>);
 
 impl<T> Blocking<T> {
-    /// Lets the call run though nobody waits for it.
+    /// Lets the call run although no task waits for it.
     pub fn detach(self) {
         self.0.detach();
     }
@@ -52,8 +52,8 @@ impl From<JoinError> for io::Error {
     }
 }
 
-/// Calls a function that blocks on a thread of the pool. It is queued at once, not when it is first
-/// awaited.
+/// Calls a function that blocks on a thread of the pool. The call is queued at once, not when it is
+/// first awaited.
 ///
 /// The result is [`JoinError::Panicked`] if the function panics; the pool's thread survives that.
 ///

@@ -1,36 +1,37 @@
 //! The system calls that sockets make, by name.
 //!
-//! What waits and watches is the poller's, which counts for itself; what is done to the sockets is counted here, where
-//! it is called. An engine has its thread to itself while it runs, so each thread counts with plain additions, and an
-//! engine tells what its thread has counted.
+//! The poller counts its own calls, those that wait and watch. This module counts the calls on the
+//! sockets, where they are made. An engine has its thread to itself while it runs, so each thread
+//! counts with plain additions, and an engine reports the counts of its thread.
 
 use std::cell::Cell;
 use std::mem;
 
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident $call:ident,)*) => {
-        /// System calls that an engine's thread has made on the TCP sockets and listeners of [`net`](crate::net), by
-        /// name, and to read and write as a stream what an [`AsyncFd`](crate::AsyncFd) has. What the kernel reads,
-        /// writes or accepts for an engine is not among them, nor are the waits and the registrations: these are the
-        /// poller's ([`Stats::poller`](crate::Stats::poller)).
+        /// System calls that an engine's thread has made on the TCP sockets and listeners of
+        /// [`net`](crate::net), by name, and those that read and write an
+        /// [`AsyncFd`](crate::AsyncFd) as a stream. Bytes that the kernel reads or writes for an
+        /// engine, and connections that it accepts, are not among them. Nor are the waits and the
+        /// registrations: the poller counts these ([`Stats::poller`](crate::Stats::poller)).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Calls { $($(#[$doc])* pub $name: u64,)* }
 
         impl Calls {
-            /// Each call's name and count, in a fixed order.
+            /// Returns each call's name and count, in a fixed order.
             pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
 
-            /// Those of this thread so far.
+            /// Returns the counts of this thread so far.
             pub(crate) fn here() -> Calls {
                 let of = |call: Call| HERE.with(|calls| calls[call as usize].get());
                 Calls { $($name: of(Call::$call),)* }
             }
         }
 
-        /// One of them.
+        /// One of the counted calls.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Call { $($call,)* }
 
@@ -39,11 +40,11 @@ macro_rules! calls {
 }
 
 calls! {
-    /// `accept4(2)`, those that found nobody included.
+    /// `accept4(2)`, including calls that found no connection.
     accept4 Accept,
     /// `socket(2)`.
     socket Socket,
-    /// `connect(2)`, those included that ask how an earlier one has ended.
+    /// `connect(2)`, including calls that ask for the outcome of an earlier one.
     connect Connect,
     /// `read(2)`.
     read Read,
@@ -68,7 +69,7 @@ calls! {
 }
 
 impl Calls {
-    /// All of them.
+    /// All counted calls.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_name().map(|(_, count)| count).sum()
@@ -79,7 +80,7 @@ thread_local! {
     static HERE: [Cell<u64>; NAMES] = const { [const { Cell::new(0) }; NAMES] };
 }
 
-/// Counts one.
+/// Counts one call.
 #[inline(always)]
 pub(crate) fn count(call: Call) {
     HERE.with(|calls| {
@@ -88,7 +89,7 @@ pub(crate) fn count(call: Call) {
     });
 }
 
-/// Counts a `close(2)` when it is dropped, as the socket behind it in the same type is.
+/// Counts a `close(2)` when it is dropped, as is the socket that follows it in the same type.
 #[derive(Debug)]
 pub(crate) struct Closing;
 
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn each_thread_counts_for_itself() {
-        // Threads of its own: the test's may have been another's.
+        // On a thread of its own: the test's thread may have run another test.
         let counted = std::thread::spawn(|| {
             for _ in 0..3 {
                 count(Call::Send);

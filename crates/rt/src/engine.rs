@@ -1,13 +1,13 @@
 //! The engine: one thread's poller, tasks and timers, and the loop that turns them.
 //!
 //! A turn runs the tasks that are due, up to a limit, and asks the poller once: without blocking if
-//! there is more to run, else until the next timer. What a task does to the poller in its turn (begin
-//! to wait, stop, close) is told to the kernel together, right before that call; what it took back in the
-//! same turn costs nothing.
+//! there is more to run, otherwise until the next timer. Right before that call the poller passes
+//! all changes of the turn (beginning to wait, stopping, closing) to the kernel together. A change
+//! that was taken back in the same turn costs nothing.
 //!
-//! Everything here belongs to one thread and is borrowed for a few lines at a time, never while a task
-//! runs or a waker is called, cloned or dropped ([`foreign`] says why). Other threads reach an engine
-//! through its [`Remote`] only.
+//! Everything here belongs to one thread and is borrowed for a few lines at a time, never while a
+//! task runs or a waker is called, cloned or dropped ([`foreign`] says why). Other threads reach an
+//! engine only through its [`Remote`].
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -42,35 +42,36 @@ mod slack;
 
 use slack::Slack;
 
-/// What an engine is told at its start.
+/// The settings of an engine at its start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// The longest look before a sleep; zero for none.
+    /// The longest spin before a sleep; zero for none.
     pub spin: Duration,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
 }
 
-/// How many tasks run before the poller is asked again.
+/// The number of tasks that run before the poller is asked again.
 const TASKS_PER_TURN: usize = 128;
 
-/// How many operations a task may complete before it has to let others run.
+/// The number of operations that a task may complete before it has to let other tasks run.
 const BUDGET: u32 = 128;
 
-/// How many operations all tasks of a turn may complete, but for what the last of them has begun.
+/// The number of operations that all tasks of a turn may complete, except those that the last task
+/// has begun.
 const BUDGET_PER_TURN: u32 = 256;
 
-/// Fewer reads than this are left to their tasks, for which a call each costs less.
+/// Fewer reads than this are left to their tasks, for which one call each costs less.
 const FETCHED_AT_LEAST: usize = 4;
 
-/// How many reads are made for tasks with one wait. What they have brought, and the sockets in the kernel, are
-/// still in the processor's caches when the tasks run.
+/// The largest number of reads that one wait makes for tasks. The bytes that they bring, and the
+/// sockets in the kernel, are still in the processor's caches when the tasks run.
 const FETCHED_AT_MOST: usize = 64;
 
-/// Memory that is kept for later reads at most, in pieces of that size.
+/// The most memory that is kept for later reads, in pieces that serve one read each.
 const POOLED: usize = 256;
 
-/// How many events the poller may deliver at once.
+/// The number of events that the poller may deliver at once.
 const EVENTS_PER_TURN: usize = 1024;
 
 /// Whether the engine with this number runs on this thread.
@@ -85,9 +86,9 @@ pub(crate) struct Engine {
     events: RefCell<Events>,
     sources: RefCell<Sources>,
     queue: RefCell<RunQueue>,
-    /// A waker for each task that lives, to end it when the engine ends.
+    /// A waker for each living task, to end the task when the engine ends.
     tasks: RefCell<Slab<Waker>>,
-    /// Operations that the task which runs may still complete.
+    /// The number of operations that the running task may still complete.
     budget: Cell<u32>,
     /// The last name given to a wait.
     named: Cell<u32>,
@@ -96,22 +97,22 @@ pub(crate) struct Engine {
     timers: RefCell<Wheel>,
     late: RefCell<Late>,
     slack: Slack,
-    /// Reads made for tasks until the last look for slack.
+    /// The number of reads made for tasks by the time of the last check for slack.
     looked: Cell<u64>,
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
-    /// Also those that are to be called as soon as all that a wait has brought is noted.
+    /// Also the wakers that are called as soon as all results of a wait are noted.
     due: Cell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
     fetches: bool,
-    /// How it is known what a short read means.
+    /// How the engine finds out what a short read means.
     pub short_reads: ShortReads,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
-    /// Whose bytes can be read before they are woken, and memory for that.
+    /// The sources whose bytes can be read before their tasks are woken, and memory for that.
     fetchable: RefCell<VecDeque<Key>>,
     pool: RefCell<Vec<Vec<u8>>>,
-    /// What is under way for tasks.
+    /// The operations that are under way for tasks.
     pub operations: Operations,
 }
 
@@ -152,7 +153,7 @@ impl Engine {
         })
     }
 
-    /// Makes this the thread's engine for as long as a function runs; `None` if there is one already.
+    /// Makes this the thread's engine while a function runs; `None` if there is one already.
     pub fn enter<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> Option<R> {
         (!current::is_any()).then(|| current::during(self, f))
     }
@@ -179,7 +180,7 @@ impl Engine {
         self.note_place(number);
     }
 
-    /// Takes one from the budget of the running task; false if it is spent.
+    /// Takes one operation from the budget of the running task; false if the budget is spent.
     #[inline]
     pub fn spend(&self) -> bool {
         let left = self.budget.get();
@@ -192,7 +193,7 @@ impl Engine {
         self.budget.set(BUDGET);
     }
 
-    /// Runs what is due, up to the limits of a turn.
+    /// Runs the tasks that are due, up to the limits of a turn.
     #[inline(always)]
     fn run_tasks(&self) {
         let mut operations = 0;
@@ -214,7 +215,7 @@ impl Engine {
         !self.queue.borrow().is_empty()
     }
 
-    /// Takes what other threads have sent.
+    /// Takes the messages that other threads have sent.
     #[inline]
     fn take_messages(&self) {
         if self.remote.inbox.is_pending() {
@@ -252,8 +253,8 @@ impl Engine {
 
     // Descriptors.
 
-    /// Registers a descriptor that has to be waited for, with its first interest, which may be none. It is told to
-    /// the poller before its next wait.
+    /// Registers a descriptor that has to be waited for, with its first interest, which may be
+    /// none. The poller learns of the interest before its next wait.
     pub fn register(
         &self,
         fd: BorrowedFd<'_>,
@@ -269,7 +270,7 @@ impl Engine {
         Ok(key)
     }
 
-    /// A name for a wait, which no other of this engine's has; they come round after four thousand
+    /// Returns a name for a wait, unique within this engine; names repeat after four thousand
     /// million.
     pub fn name_wait(&self) -> u32 {
         let name = self.named.get().wrapping_add(1).max(1);
@@ -277,13 +278,13 @@ impl Engine {
         name
     }
 
-    /// What an operation needs of its source; `None` if the registration is gone.
+    /// Returns what an operation needs from its source; `None` if the registration is gone.
     #[inline]
     pub fn source<R>(&self, key: Key, f: impl FnOnce(&mut Source) -> R) -> Option<R> {
         self.sources.borrow_mut().get(key).map(f)
     }
 
-    /// The timers, for a few lines.
+    /// Lends the timers, for a few lines.
     pub fn timers<R>(&self, f: impl FnOnce(&mut Wheel) -> R) -> R {
         f(&mut self.timers.borrow_mut())
     }
@@ -295,7 +296,7 @@ impl Engine {
     /// Ends a registration; `closing` if the descriptor is closed right after.
     pub fn deregister(&self, key: Key, closing: bool) {
         let mut poller = self.poller.borrow_mut();
-        // A stale key is what was wanted: refused by the kernel, it has ended already.
+        // A stale key is fine: the kernel refuses it because the registration has ended already.
         let _ = if closing { poller.deregister_closing(key) } else { poller.deregister(key) };
         drop(poller);
         self.forget(key);
@@ -307,8 +308,8 @@ impl Engine {
         self.note_place(key.index() as usize);
     }
 
-    /// Asks the poller, for at most `timeout`, and wakes who waits for what it reports. Returns how
-    /// much there was.
+    /// Asks the poller, for at most `timeout`, and wakes the waiters for the events that it
+    /// reports. Returns the number of events.
     #[inline(always)]
     fn poll(&self, timeout: Option<Duration>) -> superpoll::Result<usize> {
         let mut events = self.events.borrow_mut();
@@ -322,8 +323,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Notes what the poller has reported, and wakes who waits for it, or notes for whom something can be read
-    /// first.
+    /// Notes the events that the poller has reported, and wakes their waiters, or queues the
+    /// sources whose bytes can be read first.
     #[inline(always)]
     fn hear(&self, events: &mut Events) {
         // Before the events, some of which may be newer.
@@ -356,7 +357,7 @@ impl Engine {
         }
     }
 
-    /// Has the next wait read for those who wait for bytes that are there.
+    /// Makes the next wait read for the tasks that wait for bytes that are there.
     fn queue_reads(&self) {
         let mut due = self.due.take();
         for _ in 0..FETCHED_AT_MOST {
@@ -368,20 +369,20 @@ impl Engine {
                     let mut poller = self.poller.borrow_mut();
                     let queued = poller.queue(key, action, self.memory(), key.to_bits());
                     if queued.is_err() {
-                        // The registration has ended, and nobody waits.
+                        // The registration has ended, and has no waiters.
                         self.source(key, Source::end_read);
                     }
                 }
                 outcome => outcome.and_then(Result::err).unwrap_or_default().move_to(&mut due),
             }
         }
-        // They are called when these reads have been made, by a wait that does not block.
+        // These wakers are called when these reads have been made, by a wait that does not block.
         self.due.set(due);
     }
 
-    /// Notes what was read for tasks and what operations have brought, and wakes those for whom it is. All is noted
-    /// before anybody is woken: a waker may give up another operation, or take a stream apart whose bytes have left the
-    /// socket.
+    /// Notes the bytes that were read for tasks and the results of operations, and wakes the tasks
+    /// that they are for. All of it is noted before any task is woken: a waker may give up another
+    /// operation, or take a stream apart whose bytes have left the socket.
     #[inline]
     fn hear_completed(&self, events: &mut Events) {
         let mut due = self.due.take();
@@ -397,7 +398,8 @@ impl Engine {
         self.due.set(due);
     }
 
-    /// Wakes those who wait for bytes that are there, if they are so few that they had better read themselves.
+    /// Wakes the tasks that wait for bytes that are there, if they are so few that it is cheaper
+    /// when they read themselves.
     fn leave_few_reads(&self) {
         let few = 1..FETCHED_AT_LEAST;
         while few.contains(&self.fetchable.borrow().len()) {
@@ -407,23 +409,23 @@ impl Engine {
         }
     }
 
-    /// Whether reads are made for tasks before they are woken.
+    /// Returns whether reads are made for tasks before they are woken.
     #[inline]
     pub fn fetches(&self) -> bool {
         self.fetches
     }
 
-    /// Whether operations can be under way for tasks.
+    /// Returns whether operations can be under way for tasks.
     pub fn completes(&self) -> bool {
         self.fetches
     }
 
-    /// The poller, for a few lines that run nobody else's code.
+    /// Lends the poller, for a few lines that run no foreign code.
     pub fn poller(&self) -> RefMut<'_, Poller> {
         self.poller.borrow_mut()
     }
 
-    /// Memory for what is read, to be given back.
+    /// Returns memory for a read; give it back with `recycle`.
     pub fn memory(&self) -> Vec<u8> {
         let pooled = self.pool.borrow_mut().pop();
         pooled.unwrap_or_else(|| Vec::with_capacity(AT_MOST))
@@ -441,7 +443,8 @@ impl Engine {
 
     // The loop.
 
-    /// How long the poller may block: not at all if there is work, else until the next timer.
+    /// Returns how long the poller may block: not at all if there is work, otherwise until the next
+    /// timer.
     fn timeout(&self) -> Option<Duration> {
         if self.has_news() {
             return Some(Duration::ZERO);
@@ -453,7 +456,8 @@ impl Engine {
         next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// Fires the timers that are due. After a pause, what has arrived goes first; see [`late`](crate::late).
+    /// Fires the timers that are due. After a pause, bytes and events that have arrived go first;
+    /// see [`late`](crate::late).
     fn fire_timers(&self) {
         let next = self.timers.borrow().next();
         let Some(next) = next.filter(|next| !time::is_far(*next)) else { return };
@@ -483,7 +487,7 @@ impl Engine {
         })
     }
 
-    /// A turn: messages, tasks, the poller, timers.
+    /// Runs a turn: messages, tasks, the poller, timers.
     #[inline(always)]
     pub fn turn(&self) -> superpoll::Result<()> {
         self.take_messages();
@@ -505,12 +509,12 @@ impl Engine {
         outcome
     }
 
-    /// Whether it was told to stop.
+    /// Returns whether the engine was told to stop.
     pub fn is_stopped(&self) -> bool {
         self.stopped.get()
     }
 
-    /// Looks for as long as that has proved useful, and sleeps then.
+    /// Spins for as long as that has proved useful, and then sleeps.
     fn look_and_sleep(&self, timeout: Option<Duration>) -> superpoll::Result<()> {
         let start = Instant::now();
         let window = self.spin.borrow().window();
@@ -531,7 +535,7 @@ impl Engine {
         outcome.map(drop)
     }
 
-    /// Whether there is anything to do that the poller does not know of.
+    /// Returns whether there is anything to do that the poller does not know of.
     fn has_news(&self) -> bool {
         self.has_work()
             || self.stopped.get()
@@ -540,12 +544,14 @@ impl Engine {
             || self.remote.inbox.is_pending()
     }
 
-    /// Ends all tasks and drops what they own, and wakes everything else that waits here, which goes on where it is
-    /// polled next. An engine that is current on this thread steps back until that is done.
+    /// Ends all tasks and drops everything that they own. Wakes all other waiters of this engine,
+    /// which go on where they are polled next. An engine that is current on this thread steps back
+    /// until that is done.
     ///
-    /// Tasks are dropped with the inbox open first, because other threads may wake them as long as they live. Then it
-    /// is closed, and what was sent until then is done: calls are made, and the tasks that arrived are dropped. Those
-    /// that are spawned here from now on never run, so there is nothing by which another thread could wake them.
+    /// Tasks are dropped with the inbox open first, because other threads may wake them as long as
+    /// they live. Then the inbox is closed, and the messages sent until then are handled: calls are
+    /// made, and the tasks that arrived are dropped. Tasks that are spawned here from now on never
+    /// run, so there is nothing by which another thread could wake them.
     pub fn end(self: &Rc<Engine>) {
         current::during(self, || {
             self.drop_tasks();
@@ -583,7 +589,7 @@ impl Engine {
         }
     }
 
-    /// The back-end's name.
+    /// Returns the back-end's name.
     pub fn backend(&self) -> &'static str {
         self.poller.borrow().backend()
     }

@@ -1,9 +1,9 @@
-//! What can go wrong with a runtime itself. Operations on descriptors fail with [`std::io::Error`].
+//! Errors of a runtime itself. Operations on descriptors fail with [`std::io::Error`].
 
 use std::fmt;
 use std::io;
 
-/// Why a runtime could not do something.
+/// The reason why a runtime could not do something.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,7 +15,7 @@ pub enum Error {
     NoSuchEngine {
         /// The number asked for.
         engine: usize,
-        /// How many there are, numbered from zero.
+        /// The number of engines, numbered from zero.
         engines: usize,
     },
     /// The runtime has ended.
@@ -63,8 +63,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// Says of a call that found no descriptor left (`EMFILE`, `ENFILE`) what needed one and how many there may
-/// be. Any other failure stays as the kernel put it.
+/// Adds to the error of a call that found no descriptor left (`EMFILE`, `ENFILE`) which operation
+/// needed one and how many there may be. Any other failure stays as the kernel put it.
 #[cold]
 pub(crate) fn limit(doing: &'static str, error: io::Error) -> io::Error {
     if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
@@ -72,7 +72,7 @@ pub(crate) fn limit(doing: &'static str, error: io::Error) -> io::Error {
     }
     let (soft, hard) = superpoll::limits::descriptors();
     let kind = error.kind();
-    // The text with the way out rather than the number alone, which is its source.
+    // The error has the text with the way out rather than the number alone, which is its source.
     io::Error::new(kind, superpoll::Error::DescriptorLimit { doing, soft, hard, source: error })
 }
 
@@ -86,8 +86,8 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         match error {
             Error::Thread(source) => source,
-            // What keeps a runtime from starting is read by people: the text with the way out, and the
-            // kernel's error as its source.
+            // People read the error that keeps a runtime from starting: it has the text with the
+            // way out, and the kernel's error as its source.
             Error::Poller(
                 error @ (superpoll::Error::DescriptorLimit { .. }
                 | superpoll::Error::BackendUnavailable { .. }),

@@ -1,20 +1,22 @@
 //! Bytes that an engine has read for a task before the task runs.
 //!
-//! Where the poller carries out reads together ([`superpoll::operation`]), an engine that finds many connections
-//! readable does not wake their tasks to read one after the other. It reads for those that wait in a read, some
-//! dozens with the call that looks for what comes next, at most as much as each has asked for, and wakes them
-//! then. The bytes lie here until the task polls its read again. Not more at a time: by the time that the last task
-//! runs, its bytes and its socket in the kernel would be out of the processor's caches.
+//! Where the poller carries out reads together ([`superpoll::operation`]), an engine that finds
+//! many connections readable does not wake their tasks to read one after the other. Instead it
+//! reads for the tasks that wait in a read, and then wakes them. The call that looks for the next
+//! events also makes some dozens of these reads, and each reads at most as much as its task has
+//! asked for. The bytes lie here until the task polls its read again. The engine does not make more
+//! reads at a time: by the time that the last task runs, its bytes and its socket in the kernel
+//! would be out of the processor's caches.
 //!
-//! A read that was given up meanwhile has taken nothing from the stream: the bytes are the next read's,
-//! whichever it is and on whatever thread, because this belongs to the stream and not to the engine. So everything
-//! that reads a stream looks here first. Memory comes from the engine's pool and is held only as long as there are
-//! bytes in it.
+//! A read that was given up meanwhile has taken nothing from the stream. The bytes go to the next
+//! read, of whatever kind and on whatever thread, because this buffer belongs to the stream and not
+//! to the engine. So everything that reads a stream looks here first. Memory comes from the
+//! engine's pool and is held only as long as there are bytes in it.
 //!
-//! An engine may read ahead only while nothing else takes bytes from the stream. Tasks of the engine run between its
-//! reads, never during one. An operation that the kernel carries out for a task, and a stream that goes to another
-//! thread, end the permission first: [`Fetched`] says which engine has it, and leaving an engine waits for a read of
-//! that engine that has begun.
+//! An engine may read ahead only while nothing else takes bytes from the stream. Tasks of the
+//! engine run between its reads, never during one. An operation that the kernel carries out for a
+//! task, and a stream that goes to another thread, end the permission first: [`Fetched`] holds the
+//! engine that has it, and leaving an engine waits for a read that this engine has begun.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,36 +25,38 @@ use std::thread;
 
 use crate::engine;
 
-/// The most that is read for a task at a time, and the memory for it.
+/// The most bytes that are read for a task at a time, and the size of the memory for them.
 pub(crate) const AT_MOST: usize = 4096;
 const _: () = assert!(AT_MOST <= u16::MAX as usize);
 
-/// What was read for a stream, if anything.
+/// Bytes that were read for a stream, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
     full: AtomicBool,
-    /// The engine that may read ahead, by its number; zero for none. With [`READS`] it does just now.
+    /// The engine that may read ahead, by its number; zero for none. With [`READS`] set, a read of
+    /// that engine is under way.
     reader: AtomicU32,
     first: Mutex<Option<Box<Taken>>>,
 }
 
-/// In `reader`: a read has begun, and what it takes is not here yet. Engines are not so many.
+/// Set in `reader`: a read has begun, and its bytes are not here yet. Engine numbers never get that
+/// large.
 const READS: u32 = 1 << 31;
 
 /// The outcome of one read.
 #[derive(Debug)]
 struct Taken {
     buffer: Vec<u8>,
-    /// How much of it has been given out.
+    /// The number of bytes that have been given out.
     given: usize,
-    /// It is told when the bytes are given out.
+    /// The failure, returned when the bytes have been given out.
     error: Option<io::Error>,
-    /// As a rule there is no other.
+    /// Further outcomes; as a rule there are none.
     next: Option<Box<Taken>>,
 }
 
 impl Fetched {
-    /// Whether there is anything; then nothing may be read from the descriptor.
+    /// Returns whether there is anything; then nothing may be read from the descriptor.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
@@ -72,8 +76,9 @@ impl Fetched {
         self.reader.compare_exchange(engine, reads, taken, not).is_ok()
     }
 
-    /// Ends the read that its engine has begun and whose outcome, if any, was put down. Another read needs another
-    /// permission, unless the same wait goes on and nothing has forbidden it meanwhile.
+    /// Ends the read that its engine has begun and whose outcome, if any, was put down. Another
+    /// read needs another permission, unless the same wait goes on and no call has forbidden it
+    /// meanwhile.
     #[inline]
     pub fn end(&self, goes_on: bool) {
         let reads = self.reader.load(Ordering::Relaxed);
@@ -84,8 +89,8 @@ impl Fetched {
         }
     }
 
-    /// Takes the permission back, and waits for a read that has begun on another thread, which is one system call.
-    /// What it has taken is here then.
+    /// Takes the permission back, and waits for a read that has begun on another thread, which is
+    /// one system call. The bytes that it has taken are here then.
     pub fn forbid(&self) {
         loop {
             let reader = self.reader.load(Ordering::Acquire);
@@ -101,11 +106,11 @@ impl Fetched {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<Taken>>> {
-        // Nobody panics while it is locked.
+        // No code panics while it is locked.
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts down what a read has brought: bytes, or a failure.
+    /// Puts down the outcome of a read: bytes, or a failure.
     pub fn put(&self, outcome: Result<Vec<u8>, io::Error>) {
         let (buffer, error) = match outcome {
             Ok(buffer) => (buffer, None),
@@ -120,7 +125,7 @@ impl Fetched {
         self.full.store(true, Ordering::Release);
     }
 
-    /// Puts bytes down that come before all others.
+    /// Puts down bytes that come before all other bytes.
     pub fn put_first(&self, buffer: Vec<u8>) {
         let mut first = self.lock();
         let next = first.take();
@@ -128,8 +133,8 @@ impl Fetched {
         self.full.store(true, Ordering::Release);
     }
 
-    /// Gives out what comes first, as a read of so many bytes would; `None` if there is nothing. With it comes
-    /// memory that is not needed any more.
+    /// Gives out the first bytes, as a read into `room` would; `None` if there are none. Returns
+    /// memory along with them that is not needed any more.
     pub fn give(&self, room: &mut [u8]) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
         self.give_to(|left| {
             let count = left.len().min(room.len());
@@ -138,7 +143,7 @@ impl Fetched {
         })
     }
 
-    /// The same, to something that takes as much as it can.
+    /// The same, for a taker that takes as much as it can.
     pub fn give_to(
         &self,
         take: impl FnOnce(&[u8]) -> io::Result<usize>,
@@ -152,14 +157,14 @@ impl Fetched {
         if taken.given < taken.buffer.len() {
             return Some((outcome, None));
         }
-        // The place of a failure is empty from the start.
+        // The entry of a failure is empty from the start.
         let Taken { buffer, next, .. } = *first.take()?;
         *first = next;
         self.full.store(first.is_some(), Ordering::Release);
         Some((outcome, Some(buffer)))
     }
 
-    /// Copies what comes first and leaves it; `None` if that is not bytes.
+    /// Copies the first bytes and leaves them; `None` if the first entry holds no bytes.
     pub fn peek(&self, room: &mut [u8]) -> Option<usize> {
         let first = self.lock();
         let taken = first.as_ref().filter(|taken| taken.error.is_none())?;
@@ -169,7 +174,7 @@ impl Fetched {
         Some(count)
     }
 
-    /// What comes first, whole; `None` if there is nothing.
+    /// Takes the whole first entry; `None` if there is none.
     pub fn take_first(&self) -> Option<io::Result<Vec<u8>>> {
         let mut first = self.lock();
         let Taken { mut buffer, given, error, next } = *first.take()?;
@@ -179,7 +184,7 @@ impl Fetched {
         Some(error.map_or(Ok(buffer), Err))
     }
 
-    /// All bytes that are left.
+    /// Takes all bytes that are left.
     pub fn take_all(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut first = self.lock();

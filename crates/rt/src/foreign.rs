@@ -1,13 +1,14 @@
-//! Code that the engine calls and does not know: wakers above all.
+//! Code that the engine calls without knowing it: wakers above all.
 //!
-//! A waker is arbitrary code, and so are its clones and its end. It may begin and end waits, spawn, drop the last
-//! owner of a descriptor or of another runtime, and it may panic. Two rules follow. Nothing of the engine is borrowed
-//! or locked while a waker is cloned, called or dropped: what takes one out of a list returns it. And a panic of one
-//! waker is no reason to leave others asleep whose events, timers or messages the engine has already taken: it is
-//! caught here and counted, as a task's is ([`Stats::panicked`](crate::Stats::panicked)).
+//! A waker is arbitrary code, and so are its clones and its destructor. It may begin and end waits,
+//! spawn, drop the last owner of a descriptor or of another runtime, and it may panic. Two rules
+//! follow. The engine borrows and locks nothing of its own while it clones, calls or drops a waker:
+//! a function that takes a waker out of a list returns it. And a panic of one waker is no reason to
+//! leave other tasks asleep whose events, timers or messages the engine has already taken: it is
+//! caught here and counted, like a task's panic ([`Stats::panicked`](crate::Stats::panicked)).
 //!
-//! The exceptions are not ours: a waker that panics while a [`JoinHandle`](crate::JoinHandle) calls, clones or drops it
-//! aborts the process, because `async-task` cannot go on then.
+//! The exceptions are not ours: a waker that panics while a [`JoinHandle`](crate::JoinHandle)
+//! calls, clones or drops it aborts the process, because `async-task` cannot go on then.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,7 @@ use crate::trace;
 #[inline]
 pub(crate) fn call(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        // Its destructor is as foreign.
+        // Its destructor is foreign code too.
         mem::forget(payload);
         note_panic();
     }

@@ -15,8 +15,8 @@ use crate::turns::TurnWatch;
 #[derive(Debug)]
 pub(crate) struct Engines(pub Vec<Arc<Remote>>);
 
-/// Spawns on a runtime, from any thread, inside it or outside. Cloning is cheap. It does not keep the
-/// runtime alive.
+/// Spawns on a runtime, from any thread, inside it or outside. Cloning is cheap. It does not keep
+/// the runtime alive.
 #[derive(Clone)]
 pub struct Handle(Arc<Engines>);
 
@@ -29,35 +29,36 @@ impl Handle {
         &self.0.0
     }
 
-    /// The runtime whose engine runs on this thread.
+    /// Returns the runtime whose engine runs on this thread.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRuntime`] outside of one, [`Error::Ended`] while its last tasks are dropped.
+    /// [`Error::NoRuntime`] outside of a runtime, [`Error::Ended`] while its last tasks are
+    /// dropped.
     pub fn current() -> Result<Handle> {
         let engines = engine::with(|engine| engine.remote.runtime()).ok_or(Error::NoRuntime)?;
         engines.map(Handle).ok_or(Error::Ended)
     }
 
-    /// How many engines there are.
+    /// Returns the number of engines.
     pub fn engines(&self) -> usize {
         self.0.0.len()
     }
 
-    /// The number of the engine that runs on this thread, if it is one of this runtime's.
+    /// Returns the number of the engine that runs on this thread, if it belongs to this runtime.
     pub fn engine(&self) -> Option<usize> {
         let id = engine::with(|engine| engine.remote.id)?;
         self.0.0.iter().position(|remote| remote.id == id)
     }
 
-    /// Spawns a task on the engine that has the fewest, where it stays. On a runtime that has ended it
-    /// is cancelled at once.
+    /// Spawns a task on the engine that has the fewest tasks, where it stays. On a runtime that has
+    /// ended the task is cancelled at once.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        // Of equals the own engine, which needs no message.
+        // Of equals it prefers the own engine, which needs no message.
         let own = engine::with(|engine| engine.remote.id);
         let fewest =
             self.0.0.iter().min_by_key(|remote| {
@@ -66,8 +67,8 @@ impl Handle {
         task::spawn_anywhere(fewest.expect("a runtime has an engine"), future)
     }
 
-    /// Spawns a task on a given engine, numbered from zero; that of the thread which blocks on the
-    /// runtime is zero.
+    /// Spawns a task on a given engine. Engines are numbered from zero; zero is the engine of the
+    /// thread that blocks on the runtime.
     ///
     /// # Errors
     ///
@@ -80,9 +81,10 @@ impl Handle {
         Ok(task::spawn_anywhere(self.remote(engine)?, future))
     }
 
-    /// Calls a function on an engine's thread, where it can [`spawn`](crate::spawn) what is not `Send`.
-    /// It is called between two tasks and must not block. A panic in it is counted as a task's. One that was accepted
-    /// is called in any case, if not before then while the engine ends: what it spawns is cancelled then.
+    /// Calls a function on an engine's thread, where it can [`spawn`](crate::spawn) futures that
+    /// are not `Send`. It is called between two tasks and must not block. A panic in it is counted
+    /// like a task's panic. An accepted call is made in any case, at the latest while the engine
+    /// ends: tasks that it spawns then are cancelled.
     ///
     /// # Errors
     ///
@@ -92,8 +94,8 @@ impl Handle {
         remote.send(Message::Call(Box::new(call))).map_err(|_| Error::Ended)
     }
 
-    /// Has all engines measure their turns with the precise clock for as long as what this returns lives. See
-    /// [`Stats::slowest`](crate::Stats::slowest).
+    /// Makes all engines measure their turns with the precise clock while the returned value lives.
+    /// See [`Stats::slowest`](crate::Stats::slowest).
     pub fn watch_turns(&self) -> TurnWatch {
         TurnWatch::new(self.clone())
     }

@@ -1,16 +1,18 @@
 //! The inbox of an engine: messages from other threads.
 //!
-//! A message goes in under a lock, and a flag says that there is one; the engine looks at the flag once
-//! per turn, which costs a load. Only the message that raises the flag has to wake the engine, and the
-//! poller's waker makes a system call only if the engine sleeps. The flag is lowered under the lock,
-//! before the messages are taken: one that comes later raises it again, and wakes again.
+//! A message goes in under a lock, and a flag says that there is one; the engine checks the flag
+//! once per turn, which costs a load. Only the message that raises the flag has to wake the engine,
+//! and the poller's waker makes a system call only if the engine sleeps. The engine lowers the flag
+//! under the lock, before it takes the messages: a message that comes later raises the flag again,
+//! and wakes again.
 //!
-//! An engine that ends closes its inbox under the lock and takes what is in it. A message is therefore
-//! either in that last batch, or given back to its sender. A flag beside the lock would not do: a sender
-//! that had read it in time could add its message after the engine's last look, and a task that stays in
-//! an inbox is neither run nor dropped, so that whoever joins it waits indefinitely.
+//! An engine that ends closes its inbox under the lock and takes the messages in it. A message is
+//! therefore either in that last batch, or given back to its sender. A flag next to the lock would
+//! not do: a sender that had read it in time could add its message after the engine's last check. A
+//! task that stays in an inbox is neither run nor dropped, so a caller that joins it would wait
+//! indefinitely.
 //!
-//! `model` below has loom try every order, of the end as well.
+//! In the `model` module below, loom tries every order, including the orders of the end.
 
 use std::sync::PoisonError;
 
@@ -28,7 +30,7 @@ use std::sync::{
 #[derive(Debug)]
 struct Queue<M> {
     messages: Vec<M>,
-    /// The engine has taken the last of them.
+    /// The engine has taken the last messages.
     is_closed: bool,
 }
 
@@ -46,11 +48,11 @@ impl<M> Inbox<M> {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<M>> {
-        // A push or a swap leaves the list whole, whatever panicked.
+        // A push or a swap leaves the list whole, wherever a panic happened.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a message; true if the engine has to be woken for it.
+    /// Adds a message; returns true if the engine has to be woken for it.
     ///
     /// # Errors
     ///
@@ -64,7 +66,7 @@ impl<M> Inbox<M> {
         Ok(!self.pending.swap(true, Ordering::AcqRel))
     }
 
-    /// How many messages there are, and for how many there is room.
+    /// Returns the number of messages, and of messages that there is room for.
     pub fn room(&self) -> (usize, usize) {
         let queue = self.queue();
         (queue.messages.len(), queue.messages.capacity())
@@ -75,7 +77,7 @@ impl<M> Inbox<M> {
         self.queue().messages.shrink_to_fit();
     }
 
-    /// Whether there are messages.
+    /// Returns whether there are messages.
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Acquire)
@@ -103,9 +105,10 @@ mod model {
     use loom::sync::{Arc, Notify};
     use loom::thread;
 
-    /// One thread sends two messages, another one; the engine sleeps whenever there is none. A `Notify`
-    /// stands for the poller's waker: a message that is left behind is a sleep that nobody ends, which
-    /// loom reports as a deadlock. All orders with at most three preemptions are tried.
+    /// One thread sends two messages, another thread one; the engine sleeps whenever there is none.
+    /// A `Notify` stands for the poller's waker. If a message is left behind, the engine sleeps and
+    /// is never woken, which loom reports as a deadlock. All orders with at most three preemptions
+    /// are tried.
     #[test]
     fn model_no_message_is_left_behind() {
         let mut model = loom::model::Builder::new();
@@ -142,8 +145,9 @@ mod model {
         });
     }
 
-    /// The same senders while the engine looks once and then ends. Each message is the engine's or goes back to its
-    /// sender, once; none stays in the inbox, and what was accepted from a sender came before what was refused.
+    /// The same senders while the engine checks once and then ends. Each message goes to the engine
+    /// or back to its sender, once. No message stays in the inbox, and from each sender the
+    /// accepted messages came before the refused ones.
     #[test]
     fn model_no_message_outlives_the_end() {
         let mut model = loom::model::Builder::new();

@@ -1,12 +1,13 @@
 //! Reading and writing as streams: `futures-io` for every descriptor that `std` can read and write.
 //!
-//! A stream that gave less than was asked for is drained, and one that took less than was offered is
-//! full. The next operation in that direction then waits without having been tried, which saves the
-//! refused call that it would be in a request-reply protocol. That is right for pipes and stream sockets
-//! (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read of a socket ends at an urgent byte,
-//! and a pipe whose writer has `O_DIRECT` gives one packet at a time. The engine knows of both
-//! ([`ShortReads`](crate::link::ShortReads)). It is not right for terminals, message sockets and files, where a
-//! short count says nothing, so it is a property of the type.
+//! A stream that gave less than was asked for is drained, and one that took less than was offered
+//! is full. The next operation in that direction then waits without having been tried, which saves
+//! the refused call that it would be in a request-reply protocol. That is right for pipes and
+//! stream sockets (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read of a
+//! socket ends at an urgent byte, and a pipe whose writer has `O_DIRECT` gives one packet at a
+//! time. The engine knows of both ([`ShortReads`](crate::link::ShortReads)). It is not right for
+//! terminals, message sockets and files, where a short count says nothing, so it is a property of
+//! the type.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
@@ -26,12 +27,13 @@ pub trait Drains {
     /// Whether a short read or write means that the next one would block.
     const SHORT_MEANS_BLOCKED: bool;
 
-    /// Whether what is read may be packets (a pipe with `O_DIRECT`), so that a short read may mean only the end of
-    /// one. Then the next one waits without having been tried only where what is left is reported again.
+    /// Whether what is read may be packets (a pipe with `O_DIRECT`), so that a short read may mean
+    /// only the end of one. Then the next one waits without having been tried only where what is
+    /// left is reported again.
     const MAY_BE_PACKETS: bool = false;
 
-    /// Reads with a system call in line, if that is all that the type's `Read` does; `None` if it does
-    /// more. [`superpoll::call`] says what that saves.
+    /// Reads with a system call in line, if that is all that the type's `Read` does; `None` if it
+    /// does more. [`superpoll::call`] says what that saves.
     fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let _ = buffer;
         None
@@ -161,8 +163,8 @@ where
         self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
     }
 
-    /// Like [`poll_read`](AsyncFd::poll_read), of a stream socket whose every read looks for what the engine has
-    /// read.
+    /// Like [`poll_read`](AsyncFd::poll_read), of a stream socket whose every read looks for what
+    /// the engine has read.
     #[inline]
     pub(crate) fn poll_fetched_read(
         &self,

@@ -1,14 +1,16 @@
 //! Timers that are late after a pause.
 //!
-//! A thread can be stopped at any moment: by `SIGSTOP`, with its virtual machine, or because a task has computed for
-//! long. When it runs again, timers are due *and* bytes have come that those timers were to limit the wait for. Firing
-//! the timers first would throw away what has arrived: a wait that was interrupted has reported nothing, a wait
-//! reports only so many events, and what a task has read may still have to pass through other tasks.
+//! A thread can be stopped at any moment: by `SIGSTOP`, with its virtual machine, or because a task
+//! has computed for long. When it runs again, timers are due *and* bytes have come that those
+//! timers were to limit the wait for. Firing the timers first would throw away what has arrived: a
+//! wait that was interrupted has reported nothing, a wait reports only so many events, and what a
+//! task has read may still have to pass through other tasks.
 //!
-//! So a timer that is late is held back until the loop has caught up: until a wait which began after that was noticed
-//! has reported all that is ready, and the tasks that were due then have run. That is done twice, for tasks that are
-//! woken by tasks. Everything here is bounded, so that a loop that never comes to rest fires its timers too: the number
-//! of waits by the number of descriptors, and the tasks by how many were due.
+//! So a timer that is late is held back until the loop has caught up: until a wait which began
+//! after that was noticed has reported all that is ready, and the tasks that were due then have
+//! run. That is done twice, for tasks that are woken by tasks. Everything here is bounded, so that
+//! a loop that never comes to rest fires its timers too: the number of waits by the number of
+//! descriptors, and the tasks by how many were due.
 
 use std::time::Duration;
 
@@ -59,7 +61,8 @@ pub(crate) struct Late {
 }
 
 impl Late {
-    /// Returns whether timers that are late may fire now, after a turn's wait. Ask in each turn, as long as any are.
+    /// Returns whether timers that are late may fire now, after a turn's wait. Ask in each turn, as
+    /// long as any are.
     pub fn may_fire(&mut self, look: Look) -> bool {
         let goes_on = look.turn == self.turn + 1 && !matches!(self.step, Step::Fire);
         self.turn = look.turn;

@@ -1,11 +1,12 @@
 //! Operations that an engine's poller has under way for its tasks.
 //!
-//! The poller owns what the kernel may write to; the engine owns what has come of it until the task takes it. Both
-//! know an operation by its place in a list, which is free again after its last progress. The futures that wait for
-//! one stay on the thread of the engine, because they borrow a descriptor that cannot be shared between threads. So
-//! one that is dropped can always end its operation itself, with a call that waits until the kernel is done with it:
-//! whatever was received, accepted or sent until then is known at that moment, and what comes next on the
-//! same descriptor cannot overtake it.
+//! The poller owns what the kernel may write to; the engine owns what has come of it until the task
+//! takes it. Both know an operation by its place in a list, which is free again after its last
+//! progress. The futures that wait for one stay on the thread of the engine, because they borrow a
+//! descriptor that cannot be shared between threads. So one that is dropped can always end its
+//! operation itself, with a call that waits until the kernel is done with it: whatever was
+//! received, accepted or sent until then is known at that moment, and what comes next on the same
+//! descriptor cannot overtake it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -167,8 +168,8 @@ impl Operations {
     }
 }
 
-/// An operation that somebody waits for. Who drops it before it is over ends it first, and takes what is
-/// left.
+/// An operation that somebody waits for. Who drops it before it is over ends it first, and takes
+/// what is left.
 pub(crate) struct UnderWay {
     engine: Weak<Engine>,
     pending: Rc<Pending>,
@@ -177,7 +178,8 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    /// Starts one on this thread's engine; gives it back if the engine has none, or none of this descriptor.
+    /// Starts one on this thread's engine; gives it back if the engine has none, or none of this
+    /// descriptor.
     pub fn start(tie: Tie<'_>, operation: Operation) -> Result<UnderWay, Operation> {
         let Some(engine) = engine::current().filter(|engine| engine.completes()) else {
             return Err(operation);
@@ -244,8 +246,8 @@ fn takes_bytes(operation: &Operation) -> bool {
     matches!(operation, Operation::Read(_) | Operation::Receive(_) | Operation::ReceiveMany)
 }
 
-/// Whether an operation has to be repeated in another way: it was ended with its engine, or the kernel would not
-/// wait.
+/// Whether an operation has to be repeated in another way: it was ended with its engine, or the
+/// kernel would not wait.
 pub(crate) fn is_to_be_repeated(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

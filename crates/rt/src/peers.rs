@@ -1,11 +1,11 @@
 //! Two ends that know of each other: what one does, the other need not ask the kernel about.
 //!
-//! Who writes into a pipe whose reader waits in the same engine knows that the reader can go on, and who
-//! reads from a full one knows it of the writer. So the task at the other end is woken at once and tries
-//! its operation, without a wait in between. It is a guess that costs one refused call when it is wrong
-//! (somebody else holds a duplicate and was faster). The poller watches both ends all the same, so nothing
-//! depends on the guess, and a task that was woken so waits for its turn behind all others: the loop still
-//! asks the poller after as many tasks as in any other turn.
+//! Who writes into a pipe whose reader waits in the same engine knows that the reader can go on,
+//! and who reads from a full one knows it of the writer. So the task at the other end is woken at
+//! once and tries its operation, without a wait in between. It is a guess that costs one refused
+//! call when it is wrong (somebody else holds a duplicate and was faster). The poller watches both
+//! ends all the same, so nothing depends on the guess, and a task that was woken so waits for its
+//! turn behind all others: the loop still asks the poller after as many tasks as in any other turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use crate::engine;
 use crate::sources::Direction;
 use crate::stats::count;
 
-/// Where an end is registered. Another thread may read it while the end moves there: then the guess is
-/// wrong, or is not made.
+/// Where an end is registered. Another thread may read it while the end moves there: then the guess
+/// is wrong, or is not made.
 #[derive(Debug, Default)]
 struct Place {
     engine: AtomicU32,
@@ -45,7 +45,8 @@ impl End {
         place.engine.store(engine, Ordering::Release);
     }
 
-    /// An operation in this direction was done here, which lets the other end go on in the opposite one.
+    /// An operation in this direction was done here, which lets the other end go on in the opposite
+    /// one.
     #[inline]
     pub fn tell_other(&self, done: Direction) {
         let place = &self.places[1 - self.own];

@@ -9,8 +9,8 @@ use crate::link::Link;
 use crate::peers;
 use crate::sys;
 
-/// The reading end of a pipe. At the end of the stream, when all writers are gone, a read gives zero
-/// bytes.
+/// The reading end of a pipe. At the end of the stream, when all writers are gone, a read gives
+/// zero bytes.
 ///
 /// Reading is cancel safe: what has not returned bytes has taken none.
 pub type PipeReader = AsyncFd<std::io::PipeReader>;
@@ -20,9 +20,9 @@ pub type PipeReader = AsyncFd<std::io::PipeReader>;
 /// A single write is cancel safe; `write_all` is not: it may have written a part.
 pub type PipeWriter = AsyncFd<std::io::PipeWriter>;
 
-/// A pipe (`pipe2(2)`). As long as both ends are awaited on the same engine, a task that waits at one
-/// end is woken by what is done at the other without a look at the kernel. Ends that are duplicated or
-/// passed on work as well.
+/// A pipe (`pipe2(2)`). As long as both ends are awaited on the same engine, a task that waits at
+/// one end is woken by what is done at the other without a look at the kernel. Ends that are
+/// duplicated or passed on work as well.
 ///
 /// # Errors
 ///

@@ -1,13 +1,13 @@
 //! Child processes, awaited.
 //!
-//! A child is watched through a descriptor of its own (`pidfd_open(2)`, Linux 5.3), as any other: no
-//! `SIGCHLD` handler, no thread, and no other child is disturbed.
+//! A child is watched through a descriptor of its own (`pidfd_open(2)`, Linux 5.3), as any other:
+//! no `SIGCHLD` handler, no thread, and no other child is disturbed.
 //!
-//! A process that has ended stays in the table (a zombie) until its parent takes the result. One whose
-//! [`Child`] is dropped before that is taken at once if it has ended; if not, it runs on, and a thread of
-//! the process (`superpoll-reaper`) takes its result when it ends. That thread exists only while there are
-//! such children, and watches all of them with one poller. It belongs to no runtime, so a child that runs
-//! for long neither delays a shutdown nor is lost by it.
+//! A process that has ended stays in the table (a zombie) until its parent takes the result. One
+//! whose [`Child`] is dropped before that is taken at once if it has ended; if not, it runs on, and
+//! a thread of the process (`superpoll-reaper`) takes its result when it ends. That thread exists
+//! only while there are such children, and watches all of them with one poller. It belongs to no
+//! runtime, so a child that runs for long neither delays a shutdown nor is lost by it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,8 +31,8 @@ use crate::sys;
 
 /// A child process.
 ///
-/// Dropping it leaves the process running, unless [`kill_on_drop`](Child::kill_on_drop) says otherwise;
-/// it never becomes a zombie for longer than this process needs to notice.
+/// Dropping it leaves the process running, unless [`kill_on_drop`](Child::kill_on_drop) says
+/// otherwise; it never becomes a zombie for longer than this process needs to notice.
 pub struct Child {
     /// Writes to the child's standard input, if that was [`Stdio::piped`].
     pub stdin: Option<PipeWriter>,
@@ -48,7 +48,8 @@ pub struct Child {
 
 /// A process whose result has not been taken.
 struct Process {
-    // The engine forgets the descriptor before it is closed, and it is closed before the number is free.
+    // The engine forgets the descriptor before it is closed, and it is closed before the number is
+    // free.
     pidfd: AsyncFd<OwnedFd>,
     child: std::process::Child,
 }
@@ -59,8 +60,8 @@ struct Process {
 ///
 /// # Errors
 ///
-/// What starting it says: `NotFound` without such a program. If the child cannot be watched (`EMFILE`, or
-/// `ENOSYS` before Linux 5.3), it is killed again.
+/// What starting it says: `NotFound` without such a program. If the child cannot be watched
+/// (`EMFILE`, or `ENOSYS` before Linux 5.3), it is killed again.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut child =
         command.spawn().map_err(|error| error::limit("starting a child process", error))?;
@@ -96,11 +97,11 @@ fn attach(child: &mut std::process::Child) -> io::Result<Attached> {
     Ok((pidfd, stdin, stdout, stderr))
 }
 
-/// Starts a process with its standard output and error captured, and waits for it. Its standard input is
-/// what the command says.
+/// Starts a process with its standard output and error captured, and waits for it. Its standard
+/// input is what the command says.
 ///
-/// Cancel safety: dropped before it is ready, it leaves the process running and what was read is lost; a
-/// write of the process to its output then fails.
+/// Cancel safety: dropped before it is ready, it leaves the process running and what was read is
+/// lost; a write of the process to its output then fails.
 ///
 /// # Errors
 ///
@@ -122,8 +123,8 @@ impl Child {
         self
     }
 
-    /// Kills the process (`SIGKILL`). It still has to be waited for, or dropped. One that has ended is
-    /// left as it is.
+    /// Kills the process (`SIGKILL`). It still has to be waited for, or dropped. One that has ended
+    /// is left as it is.
     ///
     /// # Errors
     ///
@@ -150,8 +151,8 @@ impl Child {
         Ok(status)
     }
 
-    /// Waits until the process ends. Its standard input is closed first, if it is still here, so that a
-    /// process that reads to the end does end.
+    /// Waits until the process ends. Its standard input is closed first, if it is still here, so
+    /// that a process that reads to the end does end.
     ///
     /// Cancel safe: it can be called again, also after it is ready.
     ///
@@ -176,8 +177,8 @@ impl Child {
         Ok(self.status.expect("a process that is not there any more has left a result"))
     }
 
-    /// Waits until the process ends and reads its standard output and error to their ends meanwhile, as
-    /// far as they are piped and still here.
+    /// Waits until the process ends and reads its standard output and error to their ends
+    /// meanwhile, as far as they are piped and still here.
     ///
     /// Cancel safety: dropped before it is ready, it drops the child and what was read.
     ///
@@ -284,8 +285,8 @@ fn leave(pidfd: OwnedFd, child: std::process::Child) {
         None => reaper.thread = start(),
     }
     if reaper.thread.is_none() {
-        // Without a thread, or descriptors for it, those are taken that have ended meanwhile; the others
-        // wait for the next child that is left.
+        // Without a thread, or descriptors for it, those are taken that have ended meanwhile; the
+        // others wait for the next child that is left.
         reaper.left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
     }
 }

@@ -1,5 +1,5 @@
-//! The part of an engine that other threads reach: its inbox, the poller's waker, and how many tasks it
-//! has, by which work is spread.
+//! The part of an engine that other threads reach: its inbox, the poller's waker, and how many
+//! tasks it has, by which work is spread.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

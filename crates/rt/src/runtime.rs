@@ -21,8 +21,8 @@ use crate::worker::Worker;
 /// Chooses the I/O manager, the number of engines and the rest before the start.
 ///
 /// The back-end is, in this order: what [`backend`](Builder::backend) says, what the environment
-/// variable `SUPERPOLL_BACKEND` says, `adaptive`. [`BackendKind::Auto`] uses io_uring where it is allowed and
-/// cheaper.
+/// variable `SUPERPOLL_BACKEND` says, `adaptive`. [`BackendKind::Auto`] uses io_uring where it is
+/// allowed and cheaper.
 #[derive(Clone, Debug)]
 pub struct Builder {
     backend: Option<BackendKind>,
@@ -63,10 +63,11 @@ impl Builder {
         self
     }
 
-    /// Whether an operation is tried before its descriptor is watched (the default), which spares the wait and often
-    /// the registration where there is something to be done at once. If not, each direction of a descriptor is watched
-    /// before it is used for the first time, as by an event loop that knows nothing but its poller: for comparison.
-    /// Readiness that was reported is remembered either way.
+    /// Whether an operation is tried before its descriptor is watched (the default), which spares
+    /// the wait and often the registration where there is something to be done at once. If not,
+    /// each direction of a descriptor is watched before it is used for the first time, as by an
+    /// event loop that knows nothing but its poller: for comparison. Readiness that was reported is
+    /// remembered either way.
     #[must_use]
     pub fn speculative(mut self, speculative: bool) -> Builder {
         self.settings.waits_first = !speculative;
@@ -84,8 +85,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Poller`] if the back-end is unknown or cannot be had, [`Error::Thread`] if a worker's
-    /// thread cannot be started.
+    /// [`Error::Poller`] if the back-end is unknown or cannot be had, [`Error::Thread`] if a
+    /// worker's thread cannot be started.
     pub fn build(self) -> Result<Runtime> {
         let engine = Rc::new(Engine::new(self.poller()?, &self.settings)?);
         let mut workers = Vec::new();
@@ -143,8 +144,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that is to
-    /// do the work. [`Error::Poller`] if waiting fails.
+    /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that is
+    /// to do the work. [`Error::Poller`] if waiting fails.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
         self.engine.enter(|| self.drive(future)).ok_or(Error::Nested)?
     }
@@ -165,22 +166,22 @@ impl Runtime {
         }
     }
 
-    /// The counters of each engine, this thread's first. Another thread's are as of its last turn but
-    /// one at most, asked for and waited for; an engine that does not answer within a second is left
-    /// out.
+    /// The counters of each engine, this thread's first. Another thread's are as of its last turn
+    /// but one at most, asked for and waited for; an engine that does not answer within a second is
+    /// left out.
     pub fn stats(&self) -> Vec<Stats> {
         let others = self.workers.iter().filter_map(Worker::stats);
         std::iter::once(self.engine.stats()).chain(others).collect()
     }
 
     /// Ends in order: lets the tasks of all engines finish, for at most `patience`, then ends those
-    /// that are left and waits for the threads, whatever that takes a future that does not give way.
-    /// Returns how many tasks had to be ended.
+    /// that are left and waits for the threads, whatever that takes a future that does not give
+    /// way. Returns how many tasks had to be ended.
     ///
     /// # Errors
     ///
-    /// The same errors as [`block_on`](Runtime::block_on), or what made a worker's engine end before its time. The
-    /// runtime has ended all the same.
+    /// The same errors as [`block_on`](Runtime::block_on), or what made a worker's engine end
+    /// before its time. The runtime has ended all the same.
     pub fn shutdown(mut self, patience: Duration) -> Result<usize> {
         let end = Instant::now() + patience;
         let remotes = self.handle.remotes().to_vec();

@@ -1,9 +1,9 @@
 //! Signals, awaited.
 //!
-//! Each [`Signal`] has a counter in the kernel (`eventfd(2)`) that the handler adds to. However many
-//! signals arrive before somebody looks, they are one number: a storm costs no memory, and whoever waits
-//! is woken at least once after the last of them. The handler itself is the `signal-hook-registry`
-//! crate's, and calls what was installed before it.
+//! Each [`Signal`] has a counter in the kernel (`eventfd(2)`) that the handler adds to. However
+//! many signals arrive before somebody looks, they are one number: a storm costs no memory, and
+//! whoever waits is woken at least once after the last of them. The handler itself is the
+//! `signal-hook-registry` crate's, and calls what was installed before it.
 
 use std::fmt;
 use std::io;
@@ -85,8 +85,8 @@ impl SignalKind {
 
 /// Arrivals of one signal, from the moment it was made. Several of the same kind each get all.
 ///
-/// After the last of a kind is dropped, the signal is still caught, and ignored: its default action does
-/// not come back.
+/// After the last of a kind is dropped, the signal is still caught, and ignored: its default action
+/// does not come back.
 pub struct Signal {
     counter: AsyncFd<Arc<OwnedFd>>,
     kind: SignalKind,
@@ -97,9 +97,9 @@ pub struct Signal {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a signal that cannot be caught (`SIGKILL`, `SIGSTOP`), for one that means that
-/// the program is broken (`SIGILL`, `SIGFPE`, `SIGSEGV`), from whose handler nothing sensible can be
-/// done, and for a number that is no signal. Else what `eventfd(2)` or `sigaction(2)` says.
+/// `InvalidInput` for a signal that cannot be caught (`SIGKILL`, `SIGSTOP`), for one that means
+/// that the program is broken (`SIGILL`, `SIGFPE`, `SIGSEGV`), from whose handler nothing sensible
+/// can be done, and for a number that is no signal. Else what `eventfd(2)` or `sigaction(2)` says.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     let refuse = |why: &str| {
         let text = format!("catching signal {}: {why}", kind.0);
@@ -123,8 +123,8 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 }
 
 impl Signal {
-    /// Waits until the signal has arrived since this was last asked, or since the start. Many arrivals
-    /// may be reported as one.
+    /// Waits until the signal has arrived since this was last asked, or since the start. Many
+    /// arrivals may be reported as one.
     ///
     /// Cancel safe: dropped before it is ready, it has taken no arrival.
     ///
@@ -156,8 +156,8 @@ impl fmt::Debug for Signal {
 /// Waits for Ctrl-C (`SIGINT`), from the first poll on. Afterwards the signal no longer ends the
 /// process: a program that wants a second one to do so makes a [`Signal`] and counts.
 ///
-/// Cancel safe, though a signal that arrives between two calls is not seen: keep a [`Signal`] where that
-/// matters.
+/// Cancel safe, though a signal that arrives between two calls is not seen: keep a [`Signal`] where
+/// that matters.
 ///
 /// # Errors
 ///

@@ -1,13 +1,14 @@
 //! Looking again for a short while before sleeping.
 //!
-//! A thread that sleeps takes tens of microseconds to run again. If what it waits for tends to come within
-//! that time, looking again and again is faster, and not much dearer; if not, it is pure waste. Nobody
-//! knows which it is beforehand, so the length of the look follows what happened: a sleep that turned out
-//! shorter than the longest allowed look doubles the next look, a longer one halves it and soon ends it.
-//! Linux tunes the polling of an idle virtual processor in the same way (`halt_poll_ns`).
+//! A thread that sleeps takes tens of microseconds to run again. If what it waits for tends to come
+//! within that time, looking again and again is faster, and not much dearer; if not, it is pure
+//! waste. Nobody knows which it is beforehand, so the length of the look follows what happened: a
+//! sleep that turned out shorter than the longest allowed look doubles the next look, a longer one
+//! halves it and soon ends it. Linux tunes the polling of an idle virtual processor in the same way
+//! (`halt_poll_ns`).
 //!
-//! The cost is bounded twice: a single look by the limit that the user sets, and all of them together
-//! because an engine whose sleeps are long does not look at all.
+//! The cost is bounded twice: a single look by the limit that the user sets, and all of them
+//! together because an engine whose sleeps are long does not look at all.
 
 use std::time::Duration;
 

@@ -30,7 +30,8 @@ pub struct Stats {
     pub tasks: usize,
     /// Tasks that were ever spawned.
     pub spawned: u64,
-    /// Tasks that ended with a panic, and calls ([`Handle::call_on`](crate::Handle::call_on)) and wakers that panicked.
+    /// Tasks that ended with a panic, and calls ([`Handle::call_on`](crate::Handle::call_on)) and
+    /// wakers that panicked.
     pub panicked: u64,
     /// Times a task was run.
     pub polls: u64,
@@ -60,14 +61,16 @@ pub struct Stats {
     pub fetched: u64,
     /// Times an operation was put off because its task had used up its budget.
     pub budget_spent: u64,
-    /// Times the poller was asked again instead of sleeping, see [`Builder::spin`](crate::Builder::spin).
+    /// Times the poller was asked again instead of sleeping, see
+    /// [`Builder::spin`](crate::Builder::spin).
     pub looks: u64,
     /// How many of those found something.
     pub looks_found: u64,
-    /// What the poller takes watching to cost, as corrected so far; none on back-ends that have no use for it.
+    /// What the poller takes watching to cost, as corrected so far; none on back-ends that have no
+    /// use for it.
     pub costs: Option<superpoll::costs::Costs>,
-    /// What the poller's policy goes by now, for [each kind of descriptor](superpoll::costs::Kind::MEASURED); none
-    /// where there is no such policy.
+    /// What the poller's policy goes by now, for [each kind of
+    /// descriptor](superpoll::costs::Kind::MEASURED); none where there is no such policy.
     pub thresholds: [Option<Thresholds>; Kind::MEASURED.len()],
     /// Descriptors that were found ready a thousand times in a row while nobody read, wrote or
     /// cleared them: a task that waits for what it does not handle. At most sixteen are named.

@@ -1,9 +1,9 @@
 //! Tasks: spawning, joining, giving way.
 //!
-//! A task lives on the engine it was spawned on and is run by no other thread, so its future need not be
-//! `Send`. The task's memory, its state and its waker are those of the `async-task` crate. Around the
-//! future stands a guard that catches a panic, which then concerns only who joins, and that removes the
-//! task from the engine's list when the future is dropped, however it ends.
+//! A task lives on the engine it was spawned on and is run by no other thread, so its future need
+//! not be `Send`. The task's memory, its state and its waker are those of the `async-task` crate.
+//! Around the future stands a guard that catches a panic, which then concerns only who joins, and
+//! that removes the task from the engine's list when the future is dropped, however it ends.
 
 use std::any::Any;
 use std::fmt;
@@ -259,12 +259,13 @@ where
     JoinHandle(Some(task.fallible()))
 }
 
-/// Spawns a task on the engine of this thread, where it stays. It first runs in the engine's next turn.
-/// While the runtime shuts down the task is cancelled at once.
+/// Spawns a task on the engine of this thread, where it stays. It first runs in the engine's next
+/// turn. While the runtime shuts down the task is cancelled at once.
 ///
 /// # Panics
 ///
-/// If no runtime runs on this thread; [`Handle::current`](crate::Handle::current) tells without a panic.
+/// If no runtime runs on this thread; [`Handle::current`](crate::Handle::current) tells without a
+/// panic.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,

@@ -1,5 +1,5 @@
-//! What the runtime says of itself through `tracing`, if the feature of that name is on. Without it all of
-//! this is empty.
+//! What the runtime says of itself through `tracing`, if the feature of that name is on. Without it
+//! all of this is empty.
 
 use std::os::fd::RawFd;
 use std::time::Duration;

@@ -1,9 +1,10 @@
-//! Moving bytes from descriptor to descriptor within the kernel, without a copy through the program.
+//! Moving bytes from descriptor to descriptor within the kernel, without a copy through the
+//! program.
 //!
-//! `splice(2)` says `EAGAIN` without saying which side it means: the source is empty, or the target is
-//! full. Taking the one for the other would be a wait for ever, because a source that still holds bytes is
-//! not reported again. So the refused call is followed by one look at both (`poll(2)`), and only what is
-//! not ready is waited for.
+//! `splice(2)` says `EAGAIN` without saying which side it means: the source is empty, or the target
+//! is full. Taking the one for the other would be a wait for ever, because a source that still
+//! holds bytes is not reported again. So the refused call is followed by one look at both
+//! (`poll(2)`), and only what is not ready is waited for.
 
 use std::fs::File;
 use std::future::poll_fn;
@@ -29,20 +30,21 @@ pub trait Endpoint: Tied {}
 impl<T: Tied> Endpoint for T {}
 
 /// Moves up to `length` bytes from one descriptor to another, at least one of which is a pipe
-/// (`splice(2)`, Linux 2.6.17), and says how many: what there is, and what there is room for. Zero is
-/// the end of the source, or a `length` of zero.
+/// (`splice(2)`, Linux 2.6.17), and says how many: what there is, and what there is room for. Zero
+/// is the end of the source, or a `length` of zero.
 ///
 /// Cancel safe: while it is pending, nothing was moved.
 ///
 /// # Errors
 ///
-/// On an error nothing was moved: what was in the source still is. A target that has no room on its disk takes
-/// what it can, which is a smaller number, and fails the next time (`StorageFull`, or `FileTooLarge` at the
-/// process's limit, where `SIGXFSZ` ends a program that does not catch or ignore it).
+/// On an error nothing was moved: what was in the source still is. A target that has no room on its
+/// disk takes what it can, which is a smaller number, and fails the next time (`StorageFull`, or
+/// `FileTooLarge` at the process's limit, where `SIGXFSZ` ends a program that does not catch or
+/// ignore it).
 ///
-/// `InvalidInput` (`EINVAL`) if neither is a pipe or one cannot be spliced, `BrokenPipe` if nobody reads
-/// the target, and what else `splice(2)` says. A socket as a target that its peer has closed raises
-/// `SIGPIPE`, which programs in Rust ignore from their start.
+/// `InvalidInput` (`EINVAL`) if neither is a pipe or one cannot be spliced, `BrokenPipe` if nobody
+/// reads the target, and what else `splice(2)` says. A socket as a target that its peer has closed
+/// raises `SIGPIPE`, which programs in Rust ignore from their start.
 pub async fn splice(from: &impl Endpoint, to: &impl Endpoint, length: usize) -> io::Result<usize> {
     poll_fn(|cx| poll_splice(cx, from, to, length)).await
 }
@@ -107,8 +109,8 @@ pub fn poll_splice(
     Poll::Pending
 }
 
-/// `splice(2)` does not pass an urgent byte of TCP, though what is behind it is reported: a read leaves that byte out,
-/// and what it takes of the stream comes first from then on.
+/// `splice(2)` does not pass an urgent byte of TCP, though what is behind it is reported: a read
+/// leaves that byte out, and what it takes of the stream comes first from then on.
 #[cold]
 fn read_over_mark(source: BorrowedFd<'_>, link: &Link, length: usize) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(length.clamp(1, AT_MOST));
@@ -123,20 +125,22 @@ fn read_over_mark(source: BorrowedFd<'_>, link: &Link, length: usize) -> io::Res
     }
 }
 
-/// Sends up to `length` bytes of a file from an offset (`sendfile(2)`) and says how many: what there is
-/// room for. Zero is the end of the file, or a `length` of zero. The file's position stays as it is.
+/// Sends up to `length` bytes of a file from an offset (`sendfile(2)`) and says how many: what
+/// there is room for. Zero is the end of the file, or a `length` of zero. The file's position stays
+/// as it is.
 ///
-/// Reading the file blocks the engine if its pages are not in memory; where that matters, read ahead on
-/// the [blocking](crate::blocking) pool (`posix_fadvise(2)`).
+/// Reading the file blocks the engine if its pages are not in memory; where that matters, read
+/// ahead on the [blocking](crate::blocking) pool (`posix_fadvise(2)`).
 ///
 /// Cancel safe: while it is pending, nothing was sent.
 ///
 /// # Errors
 ///
-/// On an error nothing was sent. A file as a target is filled up before it fails, as with [`splice`].
+/// On an error nothing was sent. A file as a target is filled up before it fails, as with
+/// [`splice`].
 ///
-/// `InvalidInput` for what cannot be mapped into memory, such as a pipe, or for an offset beyond what a
-/// file can have; what else `sendfile(2)` says.
+/// `InvalidInput` for what cannot be mapped into memory, such as a pipe, or for an offset beyond
+/// what a file can have; what else `sendfile(2)` says.
 pub async fn sendfile(
     file: &File,
     offset: u64,

@@ -1,13 +1,13 @@
 //! How long turns of the loop take, and what the slowest of them had to do.
 //!
-//! A turn is the time from the end of one wait to the beginning of the next, in which no descriptor is looked at. It is
-//! measured always, with the kernel's coarse clock, which costs next to nothing and moves in steps of a few
-//! milliseconds: a turn of a microsecond in which it moves seems to have taken a whole step. Turns are therefore noted
-//! only if the clock has moved twice. While somebody [watches](TurnWatch) the precise clock is read in its place, and
-//! every turn counts.
+//! A turn is the time from the end of one wait to the beginning of the next, in which no descriptor
+//! is looked at. It is measured always, with the kernel's coarse clock, which costs next to nothing
+//! and moves in steps of a few milliseconds: a turn of a microsecond in which it moves seems to
+//! have taken a whole step. Turns are therefore noted only if the clock has moved twice. While
+//! somebody [watches](TurnWatch) the precise clock is read in its place, and every turn counts.
 //!
-//! Eight turns are kept since the start, and eight for each window of ten seconds, the present one and the one before.
-//! A turn that is not among the slowest costs two comparisons.
+//! Eight turns are kept since the start, and eight for each window of ten seconds, the present one
+//! and the one before. A turn that is not among the slowest costs two comparisons.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -41,8 +41,9 @@ pub struct SlowTurn {
     pub timers: u64,
 }
 
-/// As long as one of these lives, the engines of a runtime measure their turns with the precise clock, which is read twice
-/// a turn at about four times the price of the coarse one. See [`Handle::watch_turns`].
+/// As long as one of these lives, the engines of a runtime measure their turns with the precise
+/// clock, which is read twice a turn at about four times the price of the coarse one. See
+/// [`Handle::watch_turns`].
 #[derive(Debug)]
 #[must_use = "turns are measured precisely only as long as this lives"]
 pub struct TurnWatch(Handle);
@@ -96,8 +97,8 @@ struct Kept {
     before: Slowest,
 }
 
-/// The slowest turns of a period, the slowest first. `ago` is the time at which they began. In place, as a loop that has
-/// warmed up allocates nothing, however slow a turn of it is.
+/// The slowest turns of a period, the slowest first. `ago` is the time at which they began. In
+/// place, as a loop that has warmed up allocates nothing, however slow a turn of it is.
 #[derive(Debug, Default)]
 struct Slowest {
     turns: [SlowTurn; KEPT],

@@ -88,7 +88,8 @@ fn run(
     engine.0.enter(turn).unwrap_or(Ok(()))
 }
 
-/// An engine that ends with this, whatever happens: whoever joins its tasks would wait indefinitely otherwise.
+/// An engine that ends with this, whatever happens: whoever joins its tasks would wait indefinitely
+/// otherwise.
 struct Ending(Rc<Engine>);
 
 impl Drop for Ending {

@@ -1,11 +1,12 @@
 //! hyper's servers and clients on this runtime (feature `hyper`).
 //!
-//! Streams of this crate implement [`hyper::rt::Read`] and [`hyper::rt::Write`], so they are given to
-//! hyper as they are. [`FuturesIo`] does it for everything else that is read and written through
-//! futures-io. HTTP/2 needs an executor: [`EngineExecutor`]. Time limits need a timer: [`EngineTimer`].
+//! Streams of this crate implement [`hyper::rt::Read`] and [`hyper::rt::Write`], so hyper takes
+//! them without a wrapper. [`FuturesIo`] wraps everything else that is read and written through
+//! futures-io. HTTP/2 needs an executor: [`EngineExecutor`]. Time limits need a timer:
+//! [`EngineTimer`].
 //!
-//! Connections live on the engine that serves them: neither a service nor its futures nor its bodies
-//! need be `Send`.
+//! Connections live on the engine that serves them: neither a service nor its futures nor its
+//! bodies need be `Send`.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -64,18 +65,18 @@ use crate::sources::Direction;
 use crate::sys;
 use crate::time::{self, Sleep};
 
-/// Most bytes that a wrapped reader is asked for at a time. They are cleared first, and hyper lends up to
-/// 400 KiB, of which a TLS record fills 16 KiB.
+/// The largest number of bytes to ask a wrapped reader for at a time. They are cleared first, and
+/// hyper lends up to 400 KiB, where a TLS record fills 16 KiB.
 const CLEARED: usize = 32 * 1024;
 
 pin_project! {
-    /// hyper's I/O traits for what has those of futures-io, and the reverse.
+    /// Implements hyper's I/O traits for a stream that has those of futures-io, and the reverse.
     ///
     /// The reverse is of use after an upgrade: hyper's `Upgraded`, wrapped, is a futures-io stream.
     ///
-    /// Vectored writes are passed on. A stream that has none of its own writes the first buffer only;
-    /// for such a stream [`without_vectored_writes`](FuturesIo::without_vectored_writes) has hyper join
-    /// small buffers before it writes.
+    /// Vectored writes are passed on. A stream that has none of its own writes the first buffer
+    /// only; for such a stream [`without_vectored_writes`](FuturesIo::without_vectored_writes)
+    /// makes hyper join small buffers before it writes.
     #[derive(Clone, Copy, Debug)]
     pub struct FuturesIo<T> {
         #[pin]
@@ -97,17 +98,17 @@ impl<T> FuturesIo<T> {
         self
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub const fn get_ref(&self) -> &T {
         &self.io
     }
 
-    /// The stream, to change.
+    /// Returns the stream, to change it.
     pub const fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }
 
-    /// Gives the stream back. Nothing is buffered here.
+    /// Returns the stream. Nothing is buffered here.
     pub fn into_inner(self) -> T {
         self.io
     }
@@ -272,7 +273,7 @@ read_straight! {
     AsyncFd<TcpStream>: |stream| stream,
 }
 
-// What a short read of these means is for their own reading to say: descriptors may come along.
+// Only these streams' own reading can tell what a short read means: descriptors may come along.
 read_cleared!(net::unix::UnixStream, AsyncFd<UnixStream>);
 
 write_through!(net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>);
@@ -281,7 +282,7 @@ write_through!(net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncF
 ///
 /// # Panics
 ///
-/// Outside of a runtime, as [`spawn`](crate::spawn).
+/// Outside of a runtime, like [`spawn`](crate::spawn).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct EngineExecutor;
 

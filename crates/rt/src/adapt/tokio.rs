@@ -1,9 +1,10 @@
 //! tokio's I/O traits (feature `tokio`), without tokio's runtime.
 //!
-//! Streams of this crate implement [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`]. [`Compat`]
-//! does it for everything else that is read and written through futures-io, and the reverse for what
-//! has tokio's traits only. What a library builds on the traits alone works then: codecs, framed
-//! protocols, `tokio::io::copy`. What asks for tokio's reactor, timer or `tokio::spawn` does not.
+//! Streams of this crate implement [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`].
+//! [`Compat`] does it for everything else that is read and written through futures-io, and the
+//! reverse for streams that have tokio's traits only. Code that a library builds on the traits
+//! alone works then: codecs, framed protocols, `tokio::io::copy`. Code that asks for tokio's
+//! reactor, timer or `tokio::spawn` does not.
 //!
 //! ```
 //! use superpoll_rt::{AsyncFd, Runtime};
@@ -38,11 +39,12 @@ use crate::net;
 use crate::sources::Direction;
 use crate::sys;
 
-/// Most bytes that a wrapped reader is asked for at a time, because they are cleared first.
+/// The largest number of bytes to ask a wrapped reader for at a time, because they are cleared
+/// first.
 const CLEARED: usize = 32 * 1024;
 
 pin_project! {
-    /// tokio's I/O traits for what has those of futures-io, and the reverse.
+    /// Implements tokio's I/O traits for a stream that has those of futures-io, and the reverse.
     #[derive(Clone, Copy, Debug)]
     pub struct Compat<T> {
         #[pin]
@@ -57,24 +59,24 @@ impl<T> Compat<T> {
         Compat { io, vectored: true }
     }
 
-    /// Tells who writes that vectored writes do not pay: the stream has none of its own.
+    /// Tells writers that vectored writes do not pay: the stream has none of its own.
     #[must_use]
     pub fn without_vectored_writes(mut self) -> Compat<T> {
         self.vectored = false;
         self
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub const fn get_ref(&self) -> &T {
         &self.io
     }
 
-    /// The stream, to change.
+    /// Returns the stream, to change it.
     pub const fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }
 
-    /// Gives the stream back. Nothing is buffered here.
+    /// Returns the stream. Nothing is buffered here.
     pub fn into_inner(self) -> T {
         self.io
     }
@@ -243,7 +245,7 @@ read_straight! {
     AsyncFd<TcpStream>: |stream| stream,
 }
 
-// What a short read of these means is for their own reading to say: descriptors may come along.
+// Only these streams' own reading can tell what a short read means: descriptors may come along.
 read_cleared!(net::unix::UnixStream, AsyncFd<UnixStream>);
 
 write_through!(net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>);

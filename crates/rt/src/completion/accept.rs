@@ -23,30 +23,30 @@ mod sealed {
 
     use crate::net::accept::Acceptor;
 
-    /// A listener, seen from inside.
+    /// A listener, as this module sees it.
     pub trait Accepts {
-        /// What listens.
+        /// The socket that listens.
         type Inner: AsFd;
         /// A connection.
         type Stream;
-        /// Where it comes from.
+        /// The address that a connection comes from.
         type Address;
-        /// What accepts.
+        /// Returns the acceptor.
         fn acceptor(&self) -> &Acceptor<Self::Inner>;
-        /// A connection, and where it comes from.
+        /// Makes a connection, with the address that it comes from.
         fn accepted(
             &self,
             socket: Socket,
             address: &SockAddr,
         ) -> io::Result<(Self::Stream, Self::Address)>;
-        /// A connection alone.
+        /// Makes a connection alone.
         fn stream(&self, socket: Socket) -> Self::Stream;
     }
 }
 
 pub(super) use sealed::Accepts;
 
-/// What connections are accepted from: [`TcpListener`] or [`UnixListener`].
+/// A source of connections: [`TcpListener`] or [`UnixListener`].
 pub trait Listener: Accepts {}
 
 impl Accepts for TcpListener {
@@ -86,16 +86,16 @@ impl Accepts for UnixListener {
 impl Listener for TcpListener {}
 impl Listener for UnixListener {}
 
-/// Accepts a connection (`accept4(2)`; on `uring` `IORING_OP_ACCEPT`) and says where it comes from. One that was lost
-/// while it waited in the queue is passed over, and without descriptors load is
-/// [shed](TcpListener#out-of-descriptors), as by the listener's own `accept`.
+/// Accepts a connection (`accept4(2)`; on `uring` `IORING_OP_ACCEPT`) and returns where it comes
+/// from. A connection that was lost while it waited in the queue is passed over, and without
+/// descriptors load is [shed](TcpListener#out-of-descriptors), as the listener's own `accept` does.
 ///
-/// Cancel safe: a connection that has been accepted for one that is dropped comes with the next accept of the same
-/// listener, whichever it is.
+/// Cancel safe: if this is dropped after a connection has been accepted for it, any next accept of
+/// the same listener returns that connection.
 ///
 /// # Errors
 ///
-/// Any error of `accept(2)` of the listener; being out of descriptors is no error.
+/// Any error of `accept(2)` that concerns the listener; being out of descriptors is no error.
 pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Address)> {
     let acceptor = listener.acceptor();
     loop {
@@ -118,7 +118,7 @@ pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Addr
                 }
             }
             Some(Err(error)) if is_lost(&error) => {}
-            // Whatever it is, accepting by readiness says the same, sheds load, or waits.
+            // Whatever the error is, accepting by readiness returns the same, sheds load, or waits.
             _ => break,
         }
     }
@@ -126,7 +126,7 @@ pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Addr
     listener.accepted(socket, &address)
 }
 
-/// An accept under way. What it has brought when it is given up is the listener's.
+/// An accept under way. A connection that it has brought when it is given up goes to the listener.
 struct Accepting<'a, L: AsFd> {
     acceptor: &'a Acceptor<L>,
     under_way: UnderWay,
@@ -138,7 +138,7 @@ impl<L: AsFd> Drop for Accepting<'_, L> {
     }
 }
 
-/// Gives connections to the listener that nobody has taken.
+/// Gives connections that no caller has taken to the listener.
 pub(super) fn keep<L: AsFd>(acceptor: &Acceptor<L>, rest: impl IntoIterator<Item = Progress>) {
     for progress in rest {
         if let Ok(Gain::Socket(socket, address)) = progress.outcome {

@@ -20,18 +20,22 @@ use crate::operations::{is_to_be_repeated, poll_turn};
 use crate::sources::Direction;
 use crate::sys::buffer;
 
-/// The bytes of a stream socket as they arrive, in chunks of at most 4096 (`recv(2)`; on `uring` one `IORING_OP_RECV` for
-/// all of them, multishot, into buffers registered with `IORING_REGISTER_PBUF_RING`, Linux 6.0).
+/// The bytes of a stream socket as they arrive, in chunks of at most 4096 (`recv(2)`; on `uring`
+/// one `IORING_OP_RECV` for all of them, multishot, into buffers registered with
+/// `IORING_REGISTER_PBUF_RING`, Linux 6.0).
 ///
-/// A stream on which nothing arrives owns no buffer: the kernel, or the engine, takes one when there is something to
-/// put into it. It is a stream of chunks, and an [`AsyncBufRead`] that lends them without a copy. An engine has at
-/// most 1024 buffers on `uring`: whoever keeps chunks copies what it keeps, for when all are in use nothing is received
-/// by anybody until one is dropped; it waits in the sockets.
+/// A stream on which nothing arrives owns no buffer: the kernel, or the engine, takes one when
+/// there is something to put into it. It is a stream of chunks, and an [`AsyncBufRead`] that lends
+/// them without a copy. An engine has at most 1024 buffers on `uring`. Copy the bytes that you
+/// keep: while all buffers are in use, no stream of the engine receives anything until a chunk is
+/// dropped, and the bytes wait in the sockets.
 ///
-/// On `uring` the kernel receives ahead of who takes the chunks, at most some dozens, while this lives.
+/// On `uring` the kernel receives ahead of the task that takes the chunks, at most some dozens,
+/// while this lives.
 ///
-/// Cancel safe: bytes that nobody has taken when it is dropped are the next read's of the same stream, whichever
-/// it is. The same goes for [`next`](Chunks::next) and for reading through the traits.
+/// Cancel safe: bytes that no task has taken when it is dropped go to the next read of the same
+/// stream, of whatever kind. The same goes for [`next`](Chunks::next) and for reading through the
+/// traits.
 ///
 /// ```
 /// use superpoll_rt::completion::{Chunks, send};
@@ -54,13 +58,13 @@ use crate::sys::buffer;
 pub struct Chunks<'a, S: Socket> {
     socket: &'a S,
     many: Many,
-    /// Lent through `AsyncBufRead`, with bytes in it.
+    /// The chunk lent through `AsyncBufRead`, with bytes in it.
     current: Option<Chunk>,
     ended: bool,
 }
 
-/// Some bytes of a stream, in a buffer that goes back to the kernel, or to the engine, when this is dropped. It
-/// stays on its thread.
+/// Some bytes of a stream, in a buffer that goes back to the kernel, or to the engine, when this is
+/// dropped. It stays on its thread.
 pub struct Chunk {
     bytes: Bytes,
     taken: usize,
@@ -77,7 +81,7 @@ impl Chunk {
         Chunk { bytes, taken: 0, stays: PhantomData }
     }
 
-    /// Takes so many bytes off its front, or all there are.
+    /// Takes `count` bytes off its front, or all if there are fewer.
     pub fn advance(&mut self, count: usize) {
         self.taken += count.min(self.len());
     }
@@ -116,12 +120,12 @@ impl Drop for Chunk {
 }
 
 impl<'a, S: Socket> Chunks<'a, S> {
-    /// Those of this stream.
+    /// Receives the chunks of this stream.
     pub fn new(socket: &'a S) -> Chunks<'a, S> {
         Chunks { socket, many: Many::default(), current: None, ended: false }
     }
 
-    /// The next chunk, which is not empty; `None` at the end of the stream.
+    /// Returns the next chunk, which is not empty; `None` at the end of the stream.
     ///
     /// Cancel safe: see the type.
     ///
@@ -132,7 +136,7 @@ impl<'a, S: Socket> Chunks<'a, S> {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// Like [`next`](Chunks::next), for what implements `Future` by hand.
+    /// Like [`next`](Chunks::next), for futures written by hand.
     ///
     /// # Errors
     ///
@@ -230,7 +234,8 @@ impl<S: Socket> Drop for Chunks<'_, S> {
         for progress in rest {
             match progress.outcome {
                 Ok(Gain::Bytes(bytes)) => link.put_back(Ok(bytes.to_vec())),
-                // The next read finds the end by itself, but not a failure, which is told once.
+                // The next read finds the end by itself, but not a failure, which the kernel
+                // reports once.
                 Err(error) if !is_to_be_repeated(&error) => link.put_back(Err(error)),
                 _ => {}
             }

@@ -11,13 +11,15 @@ use crate::net::TcpStream;
 use crate::operations::{UnderWay, is_to_be_repeated};
 use crate::tie::Tied;
 
-/// Connects to an address (`connect(2)`; on `uring` `IORING_OP_CONNECT`), as [`TcpStream::connect_addr`] does.
+/// Connects to an address (`connect(2)`; on `uring` `IORING_OP_CONNECT`), as
+/// [`TcpStream::connect_addr`] does.
 ///
 /// Cancel safe: an attempt that is under way is given up, and its socket closed.
 ///
 /// # Errors
 ///
-/// Any error of `socket(2)` and `connect(2)`: `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`.
+/// Any error of `socket(2)` and `connect(2)`, such as `ConnectionRefused`, `TimedOut` or
+/// `NetworkUnreachable`.
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::unconnected(address)?;
     turn().await;

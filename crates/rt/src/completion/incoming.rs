@@ -14,14 +14,15 @@ use crate::net::accept::is_lost;
 use crate::operations::poll_turn;
 use crate::tie::Tied;
 
-/// The connections of a listener, without their addresses (`accept4(2)`; on `uring` one `IORING_OP_ACCEPT` for all of them,
-/// multishot, Linux 5.19). It is a stream that never ends.
+/// The connections of a listener, without their addresses (`accept4(2)`; on `uring` one
+/// `IORING_OP_ACCEPT` for all of them, multishot, Linux 5.19). It is a stream that never ends.
 ///
-/// On `uring` the kernel accepts ahead of who takes them, at most some dozens, while this lives. Without descriptors
-/// load is [shed](crate::net::TcpListener#out-of-descriptors).
+/// On `uring` the kernel accepts ahead of the task that takes the connections, at most some dozens,
+/// while this lives. Without descriptors load is
+/// [shed](crate::net::TcpListener#out-of-descriptors).
 ///
-/// Cancel safe: connections that nobody has taken when it is dropped come with the next accept of the same
-/// listener, whichever it is. The same goes for [`next`](Incoming::next).
+/// Cancel safe: connections that no task has taken when it is dropped come with the next accept of
+/// the same listener, of whatever kind. The same goes for [`next`](Incoming::next).
 ///
 /// ```
 /// use superpoll_rt::completion::{Incoming, recv, send};
@@ -43,30 +44,32 @@ use crate::tie::Tied;
 pub struct Incoming<'a, L: Listener> {
     listener: &'a L,
     many: Many,
-    /// Until something comes of it.
+    /// Stays set until a connection or an error comes.
     by_readiness: bool,
 }
 
 impl<'a, L: Listener> Incoming<'a, L> {
-    /// Those of this listener.
+    /// Accepts the connections of this listener.
     pub fn new(listener: &'a L) -> Incoming<'a, L> {
         Incoming { listener, many: Many::default(), by_readiness: false }
     }
 
-    /// The next connection. One that was lost while it waited in the queue is passed over.
+    /// Returns the next connection. A connection that was lost while it waited in the queue is
+    /// passed over.
     ///
     /// Cancel safe: see the type.
     ///
     /// # Errors
     ///
-    /// Any error of `accept(2)` of the listener; being out of descriptors is no error.
+    /// Any error of `accept(2)` that concerns the listener; being out of descriptors is no error.
     pub async fn next(&mut self) -> io::Result<L::Stream> {
         let listener = self.listener;
         listener.acceptor().accept_with(|cx| self.poll_accept(cx)).await
     }
 
-    /// Like [`next`](Incoming::next), for what implements `Future` by hand. Without descriptors and with the reserve lost
-    /// to another thread it fails with `EMFILE` or `ENFILE`: call it again, but not at once.
+    /// Like [`next`](Incoming::next), for futures written by hand. Without descriptors and with the
+    /// reserve lost to another thread it fails with `EMFILE` or `ENFILE`: call it again, but not at
+    /// once.
     ///
     /// # Errors
     ///
@@ -90,7 +93,7 @@ impl<'a, L: Listener> Incoming<'a, L> {
                 }
                 Next::Gain(_) => {}
                 Next::Failed(error) if is_lost(&error) => {}
-                // Accepting by readiness says the same, sheds load, or waits.
+                // Accepting by readiness returns the same error, sheds load, or waits.
                 Next::Failed(_) | Next::ByReadiness => self.by_readiness = true,
             }
         }

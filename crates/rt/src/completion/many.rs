@@ -1,4 +1,4 @@
-//! What is done again and again with one operation.
+//! Work that one operation does repeatedly.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,20 +9,20 @@ use superpoll::operation::{Gain, Operation, Progress};
 use crate::operations::{UnderWay, is_to_be_repeated};
 use crate::tie::Tie;
 
-/// An operation that is started when somebody first waits for it, and again after it had to stop: because nobody took
-/// what it brought, or because its engine has ended.
+/// An operation that is started when a task first waits for it, and again after it had to stop,
+/// either because no task took its results or because its engine has ended.
 #[derive(Default)]
 pub(super) struct Many {
     under_way: Option<UnderWay>,
-    /// The kernel does not know it.
+    /// The kernel does not know this operation.
     refused: bool,
 }
 
-/// What is next.
+/// The next step.
 pub(super) enum Next {
     Gain(Gain),
     Failed(io::Error),
-    /// It has to be done in another way here.
+    /// The work has to be done in another way here.
     ByReadiness,
 }
 
@@ -54,7 +54,7 @@ impl Many {
             match outcome {
                 Ok(gain) => return Poll::Ready(Next::Gain(gain)),
                 Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => {}
-                // Before Linux 6.0 a receive is done once.
+                // Before Linux 6.0 a receive completes only once.
                 Err(error)
                     if error.raw_os_error() == Some(libc::EINVAL) || is_to_be_repeated(&error) =>
                 {
@@ -65,7 +65,7 @@ impl Many {
         }
     }
 
-    /// Ends it and takes what it has brought and nobody has taken.
+    /// Ends the operation and takes the results that no task has taken.
     pub fn take_rest(&mut self) -> VecDeque<Progress> {
         self.under_way.take().map(|under_way| under_way.take_rest()).unwrap_or_default()
     }

@@ -1,10 +1,11 @@
-//! Operations that are done when they come back, instead of tried until they are.
+//! Operations that are done when they come back, instead of being tried until they are done.
 //!
-//! An async read elsewhere in this crate waits until a descriptor is ready and reads then. The functions here hand
-//! the whole operation over, with its memory, and take it back when it is done. On `uring` the kernel carries it
-//! out: many are begun and many are fetched with one call of the engine, and none takes a call of its own. On every
-//! other back-end, where io_uring is refused and where the kernel does not know an operation, the same is done by
-//! readiness: with the same results, in the same order, with the same errors.
+//! An async read elsewhere in this crate waits until a descriptor is ready and reads then. The
+//! functions here hand the whole operation over, with its memory, and take it back when it is done.
+//! On `uring` the kernel carries it out: one call of the engine begins many operations and fetches
+//! many results, and no operation takes a call of its own. Every other back-end does the same by
+//! readiness, and so does `uring` where io_uring is refused or the kernel does not know an
+//! operation: with the same results, in the same order, with the same errors.
 //!
 //! ```
 //! use superpoll_rt::completion::{recv, send_all};
@@ -25,31 +26,34 @@
 //!
 //! # Memory
 //!
-//! A buffer goes along as a `Vec<u8>` and comes back with the result, because the kernel may use it at any time in
-//! between. A future that is dropped has the kernel end the operation and waits for that, which is one system call;
-//! until then the buffer is the engine's. So nothing is ever written to memory that was given back.
+//! A buffer goes along as a `Vec<u8>` and comes back with the result, because the kernel may use it
+//! at any time in between. A future that is dropped makes the kernel end the operation and waits
+//! for that, which is one system call; until then the engine owns the buffer. So nothing is ever
+//! written to memory that was given back.
 //!
 //! # Giving up
 //!
-//! Each function says what becomes of an operation whose future is dropped. In short: nothing that has arrived is
-//! lost. Bytes that were received already are the stream's, and come first in the next read, whichever it
-//! is. A connection that was accepted already is the listener's, and comes with its next accept. What was sent
-//! cannot be taken back: a send that is given up may have been made, in part or to the end.
+//! Each function documents the fate of an operation whose future is dropped. In short: nothing that
+//! has arrived is lost. Bytes that were received already belong to the stream, and come first in
+//! its next read, of whatever kind. A connection that was accepted already belongs to the listener,
+//! and comes with its next accept. Bytes that were sent cannot be taken back: a send that is given
+//! up may have been made, in part or completely.
 //!
-//! One receive of a stream at a time: of two, each gets a part of the bytes, and which of them came first cannot be
-//! said afterwards.
+//! Make only one receive of a stream at a time. Of two, each gets a part of the bytes, and their
+//! order cannot be determined afterwards.
 //!
 //! # Engines
 //!
-//! An operation belongs to the engine on which it was first polled. A future that is polled on another one, or whose
-//! engine has ended, goes on where it is polled.
+//! An operation belongs to the engine on which it was first polled. A future that is polled on
+//! another engine, or whose engine has ended, goes on where it is polled.
 //!
-//! # What is left to readiness
+//! # Operations left to readiness
 //!
-//! There is no [`splice`](crate::transfer::splice) here: the kernel gives each one that comes through a ring to a worker
-//! thread, where it does not wait for descriptors that are non-blocking, as all of this crate are. Listeners that
-//! [wait exclusively](crate::net::ListenOptions::exclusive) accept by readiness, because taking turns is a matter
-//! of waiting. A [`UnixStream`] connects at once or not at all.
+//! There is no [`splice`](crate::transfer::splice) here. The kernel gives each splice that comes
+//! through a ring to a worker thread, which does not wait for non-blocking descriptors, and all of
+//! this crate's are. Listeners that [wait exclusively](crate::net::ListenOptions::exclusive) accept
+//! by readiness, because taking turns is a matter of waiting. A [`UnixStream`] connects at once or
+//! not at all.
 
 use std::future::poll_fn;
 use std::io;
@@ -78,9 +82,9 @@ pub use send::{send, send_all, send_all_and_shutdown, write};
 
 mod sealed {
     pub trait Sealed {
-        /// Whether it is a socket, of which bytes are received and not read.
+        /// Whether this is a socket, from which bytes are received and not read.
         const SOCKET: bool;
-        /// Whether a short count says that there is no more.
+        /// Whether a short count means that there is no more.
         const SHORT_MEANS_BLOCKED: bool;
     }
 }
@@ -90,10 +94,10 @@ use sealed::Sealed;
 /// A stream socket: [`TcpStream`] or [`UnixStream`].
 pub trait Socket: Source + Sink + StreamSocket {}
 
-/// What bytes are read from: a stream socket, or the reading end of a pipe.
+/// A source of bytes: a stream socket, or the reading end of a pipe.
 pub trait Source: Tied + Sealed {}
 
-/// What bytes are written to: a stream socket, or the writing end of a pipe.
+/// A sink of bytes: a stream socket, or the writing end of a pipe.
 pub trait Sink: Tied + Sealed {}
 
 macro_rules! ends {
@@ -108,7 +112,7 @@ macro_rules! ends {
 
 ends! {
     TcpStream: true, true, Socket Source Sink;
-    // A read ends where descriptors came along, whatever is behind them.
+    // A read ends where descriptors came along, whether or not bytes are behind them.
     UnixStream: true, false, Socket Source Sink;
     AsyncFd<io::PipeReader>: false, true, Source;
     AsyncFd<std::process::ChildStdout>: false, true, Source;
@@ -117,7 +121,7 @@ ends! {
     AsyncFd<std::process::ChildStdin>: false, true, Sink;
 }
 
-/// What a read says of its source.
+/// Returns the state in which a read leaves its source.
 fn after_read<S: Sealed>(done: usize, asked: usize) -> After {
     match (S::SHORT_MEANS_BLOCKED, S::SOCKET) {
         (false, _) => After::Ready,

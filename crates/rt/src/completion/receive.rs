@@ -1,4 +1,4 @@
-//! Receiving into memory that goes along.
+//! Receiving into memory that goes along with the operation.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,7 +14,8 @@ use crate::sources::Direction;
 use crate::sys::buffer;
 use crate::tie::Tie;
 
-/// Receives what there is, at least a byte (`recv(2)`; on `uring` `IORING_OP_RECV`), as [`read`] does.
+/// Receives the bytes that are there, at least one (`recv(2)`; on `uring` `IORING_OP_RECV`), as
+/// [`read`] does.
 ///
 /// # Errors
 ///
@@ -23,13 +24,16 @@ pub async fn recv(socket: &impl Socket, buffer: Vec<u8>) -> (io::Result<usize>, 
     read(socket, buffer).await
 }
 
-/// Reads what there is, at least a byte (`read(2)`; on `uring` `IORING_OP_READ`, of sockets `IORING_OP_RECV`).
+/// Reads the bytes that are there, at least one (`read(2)`; on `uring` `IORING_OP_READ`, for
+/// sockets `IORING_OP_RECV`).
 ///
-/// The buffer's *capacity* is filled from its front, whatever was in it, and it comes back with the bytes that were
-/// read and no others. Zero bytes are the end of the stream, or a buffer without capacity.
+/// The read fills the buffer's *capacity* from its front, whatever was in it. The buffer comes back
+/// with exactly the bytes that were read. Zero bytes are the end of the stream, or a buffer without
+/// capacity.
 ///
-/// Cancel safe: bytes that have been read for one that is dropped are the next read's of the same stream,
-/// whichever it is. They come before all that can be read from the descriptor itself.
+/// Cancel safe: if this is dropped after bytes have been read for it, they go to the next read of
+/// the same stream, of whatever kind. They come before all that can be read from the descriptor
+/// itself.
 ///
 /// # Errors
 ///
@@ -95,7 +99,7 @@ async fn by_readiness<S: Source>(tie: Tie<'_>, buffer: &mut Vec<u8>) -> io::Resu
     .await
 }
 
-/// A receive under way. What it has brought when it is given up is the stream's.
+/// A receive under way. Bytes that it has brought when it is given up go to the stream.
 struct Receiving<'a> {
     link: &'a Link,
     under_way: UnderWay,
@@ -106,7 +110,8 @@ impl Drop for Receiving<'_> {
         for progress in self.under_way.take_rest() {
             match (progress.outcome, progress.memory) {
                 (Ok(Gain::Count(1..)), Some(bytes)) => self.link.put_back(Ok(bytes)),
-                // The next read finds the end by itself, but not a failure, which is told once.
+                // The next read finds the end by itself, but not a failure, which the kernel
+                // reports once.
                 (Err(error), _) if !is_to_be_repeated(&error) => self.link.put_back(Err(error)),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! Sending memory that goes along.
+//! Sending memory that goes along with the operation.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,10 +14,10 @@ use crate::operations::{UnderWay, is_to_be_repeated};
 use crate::sources::Direction;
 use crate::tie::Tie;
 
-/// Sends what is in the buffer, perhaps a part only (`send(2)` with `MSG_NOSIGNAL`; on `uring` `IORING_OP_SEND`), and
-/// says how much.
+/// Sends the bytes in the buffer, perhaps only a part (`send(2)` with `MSG_NOSIGNAL`; on `uring`
+/// `IORING_OP_SEND`), and returns how many.
 ///
-/// Not cancel safe: one that is dropped may have been made, and nobody learns of how much.
+/// Not cancel safe: a dropped send may have been made, and its count is lost.
 ///
 /// # Errors
 ///
@@ -26,14 +26,14 @@ pub async fn send(socket: &impl Socket, bytes: Vec<u8>) -> (io::Result<usize>, V
     write(socket, bytes).await
 }
 
-/// Writes what is in the buffer, perhaps a part only (`write(2)`; on `uring` `IORING_OP_WRITE`), and says how much. Of
-/// a socket it is [`send`].
+/// Writes the bytes in the buffer, perhaps only a part (`write(2)`; on `uring` `IORING_OP_WRITE`),
+/// and returns how many. On a socket it is [`send`].
 ///
-/// Not cancel safe: one that is dropped may have been made, and nobody learns of how much.
+/// Not cancel safe: a dropped write may have been made, and its count is lost.
 ///
 /// # Errors
 ///
-/// Any error of `write(2)`; `BrokenPipe` once nobody is left to read.
+/// Any error of `write(2)`; `BrokenPipe` once no reader is left.
 pub async fn write<S: Sink>(sink: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
     if bytes.is_empty() {
         return (Ok(0), bytes);
@@ -49,10 +49,10 @@ pub async fn write<S: Sink>(sink: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec
     }
 }
 
-/// Sends all that is in the buffer (`send(2)` with `MSG_NOSIGNAL`; on `uring` `IORING_OP_SEND` with `MSG_WAITALL`, which
-/// comes back when all is sent, Linux 5.19), and says how much that is.
+/// Sends all bytes in the buffer (`send(2)` with `MSG_NOSIGNAL`; on `uring` `IORING_OP_SEND` with
+/// `MSG_WAITALL`, which comes back when all is sent, Linux 5.19), and returns how many those are.
 ///
-/// Not cancel safe: one that is dropped may have sent all, a part or nothing.
+/// Not cancel safe: a dropped send may have sent all, a part or nothing.
 ///
 /// # Errors
 ///
@@ -61,13 +61,13 @@ pub async fn send_all<S: Socket>(socket: &S, bytes: Vec<u8>) -> (io::Result<usiz
     send_from(socket, bytes, 0).await
 }
 
-/// Sends all that is in the buffer and ends the writing direction (`send(2)` and `shutdown(2)`; on `uring`
-/// `IORING_OP_SEND` linked with `IORING_OP_SHUTDOWN`, which the kernel begins when all is sent and not before, without
-/// coming back in between). Nothing is ended if sending fails. A connection that is gone by then has no direction to
-/// end, which is no error.
+/// Sends all bytes in the buffer and ends the writing direction (`send(2)` and `shutdown(2)`; on
+/// `uring` `IORING_OP_SEND` linked with `IORING_OP_SHUTDOWN`, which the kernel begins when all is
+/// sent and not before, without coming back in between). Nothing is ended if sending fails. A
+/// connection that is gone by then has no direction to end, which is no error.
 ///
-/// Not cancel safe: one that is dropped may have sent all, a part or nothing. Only after all the
-/// direction may have ended.
+/// Not cancel safe: a dropped send may have sent all, a part or nothing. The direction may have
+/// ended only if all was sent.
 ///
 /// # Errors
 ///
@@ -93,7 +93,7 @@ pub async fn send_all_and_shutdown<S: Socket>(
     }
 }
 
-/// Sends all from a place on.
+/// Sends all bytes from an offset on.
 async fn send_from<S: Socket>(
     socket: &S,
     mut bytes: Vec<u8>,
@@ -124,10 +124,10 @@ async fn send_from<S: Socket>(
     (Ok(all), bytes)
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 enum Once {
     Done(io::Result<usize>, Vec<u8>),
-    /// Nothing was sent, and it is to be repeated in another way.
+    /// Nothing was sent, and the send has to be repeated in another way.
     Again(Vec<u8>),
 }
 
@@ -142,7 +142,7 @@ async fn once(tie: Tie<'_>, operation: Operation) -> Once {
         Some((Ok(Gain::Count(count)), Some(bytes))) => Once::Done(Ok(count), bytes),
         Some((Err(error), Some(bytes))) if is_to_be_repeated(&error) => Once::Again(bytes),
         Some((Err(error), bytes)) => Once::Done(Err(error), bytes.unwrap_or_default()),
-        // How far it came cannot be said, so it is not repeated.
+        // The number of sent bytes is unknown, so the send is not repeated.
         _ => Once::Done(lost(), Vec::new()),
     }
 }

@@ -1,15 +1,17 @@
 //! Giving memory back after a spike.
 //!
-//! The lists of an engine grow with the number of tasks, descriptors and timers. After a spike they would keep the size
-//! of that spike: a million timers took 43 MB for good. So the engine looks at them once a second as long as there is
-//! something to give back, and shortens a list that was at most a quarter full in three looks in a row. A list that
-//! fills and empties faster keeps its size, and one that is shortened too early costs one growth every few seconds.
+//! The lists of an engine grow with the number of tasks, descriptors and timers. After a spike they
+//! would keep the size of that spike: a million timers took 43 MB permanently. So the engine checks
+//! them once a second as long as there is memory to give back, and shortens a list that was at most
+//! a quarter full in three checks in a row. A list that fills and empties faster keeps its size,
+//! and a list that is shortened too early costs one growth every few seconds.
 //!
-//! An entry that is in use stays where it is, as keys name places. A list is therefore shortened to its last entry in
-//! use, and from then on free places are used from the front.
+//! An entry that is in use stays where it is, as keys name places. A list is therefore shortened to
+//! its last entry in use, and from then on free places are used from the front.
 //!
-//! The hot paths pay one comparison where a place is taken or freed: only places from [`SMALL`] on call for looks. An
-//! engine that sleeps is woken for a look, at most three times after a place was freed, and then sleeps on.
+//! The hot paths pay one comparison where a place is taken or freed: only places from [`SMALL`] on
+//! call for checks. An engine that sleeps is woken for a check, at most three times after a place
+//! was freed, and then sleeps on.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -19,13 +21,14 @@ use super::{AT_MOST, Engine, POOLED};
 /// A list with fewer places than this is never shortened.
 const SMALL: usize = 1024;
 
-/// The time between two looks.
+/// The time between two checks.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// In so many looks in a row a list has to be nearly empty.
+/// The number of checks in a row in which a list has to be nearly empty.
 const LOOKS: u8 = 3;
 
-/// As what a piece of memory for reads counts, where an entry of a list is taken to have 64 bytes.
+/// The number of places that a piece of memory for reads counts for, where an entry of a list is
+/// taken to have 64 bytes.
 pub(super) const PLACES: usize = AT_MOST / 64;
 
 /// The lists of an engine.
@@ -45,7 +48,7 @@ enum List {
 
 const LISTS: usize = List::Pool as usize + 1;
 
-/// When to look next, and in how many looks each list was nearly empty.
+/// When the next check is due, and in how many checks each list was nearly empty.
 #[derive(Debug, Default)]
 pub(super) struct Slack {
     next: Cell<Option<Instant>>,
@@ -53,7 +56,7 @@ pub(super) struct Slack {
 }
 
 impl Slack {
-    /// A place far behind was taken or freed.
+    /// Notes that a place far behind was taken or freed.
     #[cold]
     fn note(&self) {
         if self.next.get().is_none() {
@@ -61,18 +64,20 @@ impl Slack {
         }
     }
 
-    /// When to look, if there is a reason to.
+    /// Returns when to check next, if there is a reason to.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
         self.next.get()
     }
 
-    /// Begins a look. It is the last one unless [`is_spare`](Slack::is_spare) finds a list to watch.
+    /// Begins a check. It is the last check unless [`is_spare`](Slack::is_spare) finds a list to
+    /// watch.
     fn begin(&self) {
         self.next.set(None);
     }
 
-    /// Whether a list has to be shortened now, that has so many places, of which so many are used.
+    /// Returns whether a list with `places` places has to be shortened now, when `used` of them are
+    /// in use.
     fn is_spare(&self, list: List, used: usize, places: usize, now: Instant) -> bool {
         let low = &self.low[list as usize];
         if places <= SMALL || used > places / 4 {
@@ -89,7 +94,7 @@ impl Slack {
     }
 }
 
-/// Gives an emptied list's memory back, if it is to be.
+/// Gives an emptied list's memory back, if `is_spare` says so.
 fn shorten<T>(list: &Cell<Vec<T>>, is_spare: impl FnOnce(usize) -> bool) {
     let taken = list.take();
     list.set(if is_spare(taken.capacity()) { Vec::new() } else { taken });
@@ -104,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// Looks for lists that have been nearly empty for some seconds, and shortens them.
+    /// Checks for lists that have been nearly empty for some seconds, and shortens them.
     #[cold]
     pub(super) fn look_for_slack(&self) {
         let now = Instant::now();
@@ -155,7 +160,7 @@ impl Engine {
             pool.truncate(lately);
             pool.shrink_to_fit();
         } else if pool.len() * PLACES > SMALL {
-            // Nothing tells that it is used less from now on.
+            // No later event tells that the pool is used less, so that is noted here.
             self.slack.note();
         }
     }

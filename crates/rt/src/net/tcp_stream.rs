@@ -315,12 +315,12 @@ impl TcpStream {
         self.fd.try_write(buffer)
     }
 
-    /// Splits it into its two directions, borrowed.
+    /// Borrows the two directions of the stream.
     pub fn split(&mut self) -> (ReadHalf<'_, TcpStream>, WriteHalf<'_, TcpStream>) {
         split::borrowed(self)
     }
 
-    /// Splits it into its two directions, for two tasks of this engine (see
+    /// Splits the stream into its two directions, for two tasks of this engine (see
     /// [`split`](super::split)). Dropping the writing half ends the writing direction.
     pub fn into_split(self) -> (OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
         split::owned(self)

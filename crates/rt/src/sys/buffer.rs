@@ -21,8 +21,8 @@ pub(crate) fn read_to_cursor(
     Ok(done)
 }
 
-/// Has `read` fill the front of what hyper lends, at most `limit` bytes, which are initialised first.
-/// `read` returns how many it has filled.
+/// Has `read` fill the front of what hyper lends, at most `limit` bytes, which are initialised
+/// first. `read` returns how many it has filled.
 #[cfg(feature = "hyper")]
 pub(crate) fn read_initialised(
     cursor: &mut hyper::rt::ReadBufCursor<'_>,

@@ -11,8 +11,9 @@ fn read(clock: libc::clockid_t) -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Monotonic time with the resolution of the kernel's tick (`CLOCK_MONOTONIC_COARSE`, Linux 2.6.32): a
-/// quarter of the price of the precise clock, for what is only interesting in milliseconds.
+/// Monotonic time with the resolution of the kernel's tick (`CLOCK_MONOTONIC_COARSE`, Linux
+/// 2.6.32): a quarter of the price of the precise clock, for what is only interesting in
+/// milliseconds.
 #[inline]
 pub(crate) fn coarse() -> Duration {
     read(libc::CLOCK_MONOTONIC_COARSE)

@@ -1,9 +1,10 @@
 //! The engine that runs on this thread.
 //!
-//! It is a plain pointer in a thread-local variable that has no destructor. So it can be read and set for as long as
-//! the thread runs any code, also by the destructors of other thread-local variables: one of them may own a runtime.
-//! Nothing is borrowed while a function is called with the engine, so that function may call code that asks for the
-//! engine again, or has another engine end.
+//! It is a plain pointer in a thread-local variable that has no destructor. So it can be read and
+//! set for as long as the thread runs any code, also by the destructors of other thread-local
+//! variables: one of them may own a runtime. Nothing is borrowed while a function is called with
+//! the engine, so that function may call code that asks for the engine again, or has another engine
+//! end.
 
 use std::cell::Cell;
 use std::ptr;
@@ -25,8 +26,8 @@ impl Drop for Before {
     }
 }
 
-/// Makes an engine this thread's for as long as a function runs. One that was the thread's before is again afterwards,
-/// also if the function panics.
+/// Makes an engine this thread's for as long as a function runs. One that was the thread's before
+/// is again afterwards, also if the function panics.
 pub(crate) fn during<R>(engine: &Rc<Engine>, f: impl FnOnce() -> R) -> R {
     let _before = Before(CURRENT.replace(Rc::as_ptr(engine)));
     f()
@@ -40,8 +41,8 @@ pub(crate) fn is_any() -> bool {
 /// Calls a function with the engine of this thread, if one is running here.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Engine) -> R) -> Option<R> {
-    // SAFETY: the pointer is null or that of the innermost `during` of this thread, which has borrowed the engine's
-    // `Rc` and returns after this.
+    // SAFETY: the pointer is null or that of the innermost `during` of this thread, which has
+    // borrowed the engine's `Rc` and returns after this.
     unsafe { CURRENT.get().as_ref() }.map(f)
 }
 
@@ -51,7 +52,8 @@ pub(crate) fn owned() -> Option<Rc<Engine>> {
     if engine.is_null() {
         return None;
     }
-    // SAFETY: the pointer is an `Rc`'s, which is alive as in `with`, and the count is raised for the one made of it.
+    // SAFETY: the pointer is an `Rc`'s, which is alive as in `with`, and the count is raised for
+    // the one made of it.
     unsafe {
         Rc::increment_strong_count(engine);
         Some(Rc::from_raw(engine))

@@ -5,10 +5,12 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set when the kernel does not have `close_range(2)` (before Linux 5.9), or a filter of system calls forbids it.
+/// Set when the kernel does not have `close_range(2)` (before Linux 5.9), or a filter of system
+/// calls forbids it.
 static NO_RANGES: AtomicBool = AtomicBool::new(false);
 
-/// Closes two descriptors. Returns whether one call was enough, which it is if their numbers are neighbours.
+/// Closes two descriptors. Returns whether one call was enough, which it is if their numbers are
+/// neighbours.
 pub(crate) fn close_both(one: OwnedFd, other: OwnedFd) -> bool {
     let (one_fd, other_fd) = (one.as_raw_fd(), other.as_raw_fd());
     if one_fd.abs_diff(other_fd) != 1 || NO_RANGES.load(Ordering::Relaxed) {
@@ -30,7 +32,8 @@ pub(crate) fn close_both(one: OwnedFd, other: OwnedFd) -> bool {
 /// Sets `O_NONBLOCK` on the open file, unless it is set.
 pub(crate) fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd().as_raw_fd();
-    // SAFETY: the caller keeps the descriptor open for the length of the call, and F_GETFL takes no argument.
+    // SAFETY: the caller keeps the descriptor open for the length of the call, and F_GETFL takes no
+    // argument.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     if flags < 0 {
         return Err(io::Error::last_os_error());

@@ -45,12 +45,13 @@ pub(crate) struct Received {
     /// There was control data for which there was no room (`MSG_CTRUNC`).
     pub control_truncated: bool,
     pub fds: Vec<OwnedFd>,
-    /// Something came along, be it descriptors or credentials: a read of a stream ends where that changes.
+    /// Something came along, be it descriptors or credentials: a read of a stream ends where that
+    /// changes.
     pub has_control: bool,
 }
 
-/// Reads from a stream; says whether there were descriptors with it, which are lost. At such a place
-/// the kernel ends a read, however much there is.
+/// Reads from a stream; says whether there were descriptors with it, which are lost. At such a
+/// place the kernel ends a read, however much there is.
 pub(crate) fn read(
     fd: BorrowedFd<'_>,
     buffers: &mut [IoSliceMut<'_>],
@@ -59,8 +60,8 @@ pub(crate) fn read(
     Ok((length, flags & libc::MSG_CTRUNC != 0))
 }
 
-/// Receives bytes and at most `limit` descriptors, which are closed on exec (`MSG_CMSG_CLOEXEC`, Linux
-/// 2.6.23).
+/// Receives bytes and at most `limit` descriptors, which are closed on exec (`MSG_CMSG_CLOEXEC`,
+/// Linux 2.6.23).
 pub(crate) fn receive(
     fd: BorrowedFd<'_>,
     buffers: &mut [IoSliceMut<'_>],
@@ -88,7 +89,8 @@ pub(crate) fn receive(
         if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
             for at in 0..(long - control_length(0)) / FD {
                 // SAFETY: the data that follows a header of SCM_RIGHTS is descriptors; it may be
-                // unaligned. The kernel has made each of them for this process, which nobody else knows.
+                // unaligned. The kernel has made each of them for this process, which nobody else
+                // knows.
                 let fd = unsafe {
                     let data = libc::CMSG_DATA(header).cast::<RawFd>();
                     OwnedFd::from_raw_fd(ptr::read_unaligned(data.add(at)))
@@ -123,8 +125,8 @@ pub(crate) fn send(
     if !fds.is_empty() {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = control_length(fds.len()) as _;
-        // SAFETY: there is room for a header and MOST descriptors, all of it initialized, and aligned for
-        // the header; a BorrowedFd is a descriptor in memory.
+        // SAFETY: there is room for a header and MOST descriptors, all of it initialized, and
+        // aligned for the header; a BorrowedFd is a descriptor in memory.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -137,8 +139,8 @@ pub(crate) fn send(
             );
         }
     }
-    // SAFETY: IoSlice is an iovec in memory, and each describes memory that may be read; the control data
-    // is as long as is said. Everything lives for the length of the call.
+    // SAFETY: IoSlice is an iovec in memory, and each describes memory that may be read; the
+    // control data is as long as is said. Everything lives for the length of the call.
     let result = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     outcome(result)
 }

@@ -1,5 +1,5 @@
-//! The system calls that neither `std` nor a library offers safely, and the only `unsafe` code of the
-//! crate.
+//! The system calls that neither `std` nor a library offers safely, and the only `unsafe` code of
+//! the crate.
 
 pub(crate) mod buffer;
 pub(crate) mod clock;

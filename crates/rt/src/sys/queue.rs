@@ -1,8 +1,9 @@
 //! The tasks that are due, in order.
 //!
-//! With hundreds of tasks, the next one's future has left the processor's caches since it last ran, and a task
-//! begins by waiting for it. So it is asked for while the task before it runs. For that the queue holds the tasks
-//! as what `async-task` makes of a [`Runnable`]: a pointer to the one allocation that has its state and its future.
+//! With hundreds of tasks, the next one's future has left the processor's caches since it last ran,
+//! and a task begins by waiting for it. So it is asked for while the task before it runs. For that
+//! the queue holds the tasks as what `async-task` makes of a [`Runnable`]: a pointer to the one
+//! allocation that has its state and its future.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -29,7 +30,8 @@ impl RunQueue {
         if let Some(next) = self.0.front() {
             fetch(next.as_ptr().cast());
         }
-        // SAFETY: it comes from `into_raw`, and is in the queue no more, so nobody else makes a task of it.
+        // SAFETY: it comes from `into_raw`, and is in the queue no more, so nobody else makes a
+        // task of it.
         Some(unsafe { Runnable::from_raw(first) })
     }
 
@@ -60,13 +62,15 @@ impl Drop for RunQueue {
     }
 }
 
-/// Says that this will be needed soon, from here on. That reads nothing, and may be said of any address.
+/// Says that this will be needed soon, from here on. That reads nothing, and may be said of any
+/// address.
 #[inline(always)]
 fn fetch(from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..LINES {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 has the instruction, and it faults for no address (Intel SDM, PREFETCHh).
+        // SAFETY: every x86-64 has the instruction, and it faults for no address (Intel SDM,
+        // PREFETCHh).
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(64 * line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

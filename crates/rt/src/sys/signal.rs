@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use signal_hook_registry::SigId;
 
-/// A counter that is readable while it is not zero (`eventfd(2)`, Linux 2.6.27), non-blocking and closed
-/// on exec.
+/// A counter that is readable while it is not zero (`eventfd(2)`, Linux 2.6.27), non-blocking and
+/// closed on exec.
 pub(crate) fn counter() -> io::Result<OwnedFd> {
     // SAFETY: eventfd takes two numbers and touches no memory.
     let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
@@ -22,8 +22,8 @@ pub(crate) fn counter() -> io::Result<OwnedFd> {
 pub(crate) fn count(signal: i32, counter: Arc<OwnedFd>) -> io::Result<SigId> {
     let action = move || {
         let one = 1u64;
-        // SAFETY: a handler saves the thread's errno, may call write(2) (signal-safety(7)), and the counter
-        // is open for as long as the action exists.
+        // SAFETY: a handler saves the thread's errno, may call write(2) (signal-safety(7)), and the
+        // counter is open for as long as the action exists.
         unsafe {
             let errno = libc::__errno_location();
             let saved = *errno;
@@ -32,8 +32,8 @@ pub(crate) fn count(signal: i32, counter: Arc<OwnedFd>) -> io::Result<SigId> {
             *errno = saved;
         }
     };
-    // SAFETY: the action only makes calls that a handler may make: it neither allocates nor locks, and it
-    // cannot panic.
+    // SAFETY: the action only makes calls that a handler may make: it neither allocates nor locks,
+    // and it cannot panic.
     unsafe { signal_hook_registry::register(signal, action) }
 }
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::after;
 use super::sleep::{Sleep, sleep_until};
 
-/// How late a tick may be taken and still count as on time. It is more than a scheduler's hiccup, and
-/// less than anybody who asks for [`MissedTickBehavior::Delay`] means.
+/// How late a tick may be taken and still count as on time. It is more than a scheduler's hiccup,
+/// and less than anybody who asks for [`MissedTickBehavior::Delay`] means.
 const TOLERANCE: Duration = Duration::from_millis(1);
 
-/// Ticks at once, and then each time the period is over. What happens to ticks that nobody takes in time
-/// is up to [`Interval::set_missed_tick_behavior`].
+/// Ticks at once, and then each time the period is over. What happens to ticks that nobody takes in
+/// time is up to [`Interval::set_missed_tick_behavior`].
 ///
 /// # Errors
 ///
@@ -72,9 +72,9 @@ pub enum MissedTickBehavior {
     /// They come one after the other without a wait, until the schedule is met again.
     #[default]
     Burst,
-    /// They are not made up for, and the schedule starts anew: the next tick comes a period after the
-    /// late one was taken. A tick counts as late after a millisecond, or after a period if that is
-    /// shorter.
+    /// They are not made up for, and the schedule starts anew: the next tick comes a period after
+    /// the late one was taken. A tick counts as late after a millisecond, or after a period if that
+    /// is shorter.
     Delay,
     /// They are left out: the next tick comes at the next time that the schedule has.
     Skip,
@@ -162,7 +162,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(10);
 
-    /// When the next tick is due, in microseconds after one that was due at 0 and taken after `late`.
+    /// When the next tick is due, in microseconds after one that was due at 0 and taken after
+    /// `late`.
     fn next(missed: MissedTickBehavior, late: u64, period: Duration) -> u128 {
         let scheduled = Instant::now();
         let next = missed.next(scheduled, scheduled + Duration::from_micros(late), period);

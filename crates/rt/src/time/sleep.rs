@@ -118,8 +118,8 @@ impl Sleep {
         Instant::now() >= self.deadline
     }
 
-    /// Has it end at another time, whether it has ended before or not. A task that waits for it does
-    /// not have to poll it again. In its engine this costs less than a new one.
+    /// Has it end at another time, whether it has ended before or not. A task that waits for it
+    /// does not have to poll it again. In its engine this costs less than a new one.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(timer) = &self.timer
@@ -129,8 +129,8 @@ impl Sleep {
         }
     }
 
-    /// Polls it. If it is `fair`, its end counts as an operation that the task completes, and has to
-    /// wait if the task has completed too many.
+    /// Polls it. If it is `fair`, its end counts as an operation that the task completes, and has
+    /// to wait if the task has completed too many.
     #[inline]
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>, fair: bool) -> Poll<()> {
         match engine::with(|engine| self.find(engine, cx.waker(), fair)) {

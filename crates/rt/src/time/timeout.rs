@@ -15,11 +15,11 @@ use super::sleep::{Sleep, sleep, sleep_until};
 /// Awaits a future, but for no longer than a duration, counted from this call. The future is always
 /// polled first: if it is ready and the time is over, its result counts.
 ///
-/// At the end of the time the future is no longer polled. It is dropped with the [`Timeout`], unless it
-/// is lent as `&mut` or taken out by [`Timeout::into_inner`].
+/// At the end of the time the future is no longer polled. It is dropped with the [`Timeout`],
+/// unless it is lent as `&mut` or taken out by [`Timeout::into_inner`].
 ///
-/// Cancel safety: the timer has none to lose; what is lost by dropping the future before its end, also
-/// because the time is over, is up to the future.
+/// Cancel safety: the timer has none to lose; what is lost by dropping the future before its end,
+/// also because the time is over, is up to the future.
 ///
 /// # Panics
 ///

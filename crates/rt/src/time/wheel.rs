@@ -1,26 +1,27 @@
-//! A hierarchical timing wheel (Varghese and Lauck 1987): timers in lists by when they are due, coarser
-//! the farther away that is.
+//! A hierarchical timing wheel (Varghese and Lauck 1987): timers in lists by when they are due,
+//! coarser the farther away that is.
 //!
-//! Time is counted in ticks of 8.2 microseconds since the wheel was made. A level has 64 slots, each a
-//! list of timers; a slot of level `n` spans 64^n ticks. Which one a timer belongs to follows from its
-//! tick and from `elapsed`, the tick up to which everything was done: the level is the highest base-64
-//! digit in which the two differ, the slot is the timer's digit there. All slots in use lie ahead of
-//! `elapsed` in their level, and everything in a level is due before anything in the next, so that the
-//! first bit of the first occupied level is what comes next. When time reaches a slot of a higher level,
-//! its timers are dealt out to the lower ones. Timers of the same tick share a slot always, and so keep
-//! the order in which they were inserted.
+//! Time is counted in ticks of 8.2 microseconds since the wheel was made. A level has 64 slots,
+//! each a list of timers; a slot of level `n` spans 64^n ticks. Which one a timer belongs to
+//! follows from its tick and from `elapsed`, the tick up to which everything was done: the level is
+//! the highest base-64 digit in which the two differ, the slot is the timer's digit there. All
+//! slots in use lie ahead of `elapsed` in their level, and everything in a level is due before
+//! anything in the next, so that the first bit of the first occupied level is what comes next. When
+//! time reaches a slot of a higher level, its timers are dealt out to the lower ones. Timers of the
+//! same tick share a slot always, and so keep the order in which they were inserted.
 //!
-//! Nothing fires early, because deadlines are rounded up to ticks and the present is rounded down. A slot
-//! keeps the earliest tick it was given, hence the wheel can say exactly when it is needed next, unless
-//! that very timer was cancelled: then it may ask for one turn too many. 11 levels hold 2^64 ticks,
-//! 4.8 million years; what is due later than that is kept aside, and never fires.
+//! Nothing fires early, because deadlines are rounded up to ticks and the present is rounded down.
+//! A slot keeps the earliest tick it was given, hence the wheel can say exactly when it is needed
+//! next, unless that very timer was cancelled: then it may ask for one turn too many. 11 levels
+//! hold 2^64 ticks, 4.8 million years; what is due later than that is kept aside, and never fires.
 //!
-//! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices: to insert
-//! or to cancel one allocates nothing and walks nothing. The vector keeps the size that it needed most until
-//! it is [shortened](Wheel::shorten). A key holds the generation of its entry, so that one which outlives its
-//! timer does no harm, also if the entry is gone: one that is made anew begins with a later generation.
-//! Entries are used again in the order in which they were freed, last first; after many were cancelled here
-//! and there that is a cache miss for each, so with no timer left the wheel begins from the front again.
+//! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices: to
+//! insert or to cancel one allocates nothing and walks nothing. The vector keeps the size that it
+//! needed most until it is [shortened](Wheel::shorten). A key holds the generation of its entry, so
+//! that one which outlives its timer does no harm, also if the entry is gone: one that is made anew
+//! begins with a later generation. Entries are used again in the order in which they were freed,
+//! last first; after many were cancelled here and there that is a cache miss for each, so with no
+//! timer left the wheel begins from the front again.
 
 use std::fmt;
 use std::mem;
@@ -76,8 +77,8 @@ struct Entry {
     /// Whom to wake; `None` if the entry is free.
     waker: Option<Waker>,
     tick: u64,
-    /// Neighbours in the slot's ring. The last is the first one's `prev`. Free entries are chained by
-    /// `next`.
+    /// Neighbours in the slot's ring. The last is the first one's `prev`. Free entries are chained
+    /// by `next`.
     next: u32,
     prev: u32,
     generation: u32,
@@ -139,7 +140,8 @@ impl Wheel {
         self.len
     }
 
-    /// Has a task woken as soon as the deadline is reached; by the next `advance` if it is in the past.
+    /// Has a task woken as soon as the deadline is reached; by the next `advance` if it is in the
+    /// past.
     #[inline]
     pub fn insert(&mut self, deadline: Instant, waker: Waker) -> TimerKey {
         let tick = self.tick_of_deadline(deadline);
@@ -184,8 +186,9 @@ impl Wheel {
         }
     }
 
-    /// Has the timer wake another task. Returns the waker that is not needed any more, to be dropped when nothing is
-    /// borrowed: the one before, or the new one if the timer has fired or was cancelled.
+    /// Has the timer wake another task. Returns the waker that is not needed any more, to be
+    /// dropped when nothing is borrowed: the one before, or the new one if the timer has fired or
+    /// was cancelled.
     pub fn replace(&mut self, key: TimerKey, waker: Waker) -> Waker {
         match self.entry(key).and_then(|entry| entry.waker.as_mut()) {
             Some(known) => mem::replace(known, waker),
@@ -193,7 +196,8 @@ impl Wheel {
         }
     }
 
-    /// Takes all timers out, at the end of the engine: their wakers, to be woken when nothing is borrowed.
+    /// Takes all timers out, at the end of the engine: their wakers, to be woken when nothing is
+    /// borrowed.
     pub fn take_all(&mut self) -> Vec<Waker> {
         let empty = Wheel::new(self.origin);
         let entries = mem::replace(self, empty).entries;
@@ -259,7 +263,8 @@ impl Wheel {
         self.entries.capacity()
     }
 
-    /// Gives the memory of all entries back that lie behind the last one in use, and has free ones used from the front.
+    /// Gives the memory of all entries back that lie behind the last one in use, and has free ones
+    /// used from the front.
     pub fn shorten(&mut self) {
         let end = self.entries.iter().rposition(|entry| entry.waker.is_some());
         let end = end.map_or(0, |last| last + 1);

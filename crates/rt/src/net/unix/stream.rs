@@ -213,12 +213,12 @@ impl UnixStream {
 
     passing!(drains: true, "bytes, perhaps only a part,");
 
-    /// Splits it into its two directions, borrowed.
+    /// Borrows the two directions of the stream.
     pub fn split(&mut self) -> (ReadHalf<'_, UnixStream>, WriteHalf<'_, UnixStream>) {
         split::borrowed(self)
     }
 
-    /// Splits it into its two directions, for two tasks of this engine (see
+    /// Splits the stream into its two directions, for two tasks of this engine (see
     /// [`split`](crate::net::split)). Dropping the writing half ends the writing direction.
     pub fn into_split(self) -> (OwnedReadHalf<UnixStream>, OwnedWriteHalf<UnixStream>) {
         split::owned(self)
