@@ -1,10 +1,10 @@
 //! Reading and writing as streams: `futures-io` for every descriptor that `std` can read and write.
 //!
-//! A stream that gave less than was asked for is drained, and one that took less than was offered
-//! is full. The next operation in that direction then waits without having been tried, which saves
-//! the refused call that it would be in a request-reply protocol. That is right for pipes and
-//! stream sockets (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read of a
-//! socket ends at an urgent byte, and a pipe whose writer has `O_DIRECT` gives one packet at a
+//! A stream that gave less than was asked for is drained, and a stream that took less than was
+//! offered is full. The next operation in that direction then waits without having been tried,
+//! which saves the refused call that a request-reply protocol would make. That is right for pipes
+//! and stream sockets (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read
+//! of a socket ends at an urgent byte, and a pipe whose writer has `O_DIRECT` gives one packet at a
 //! time. The engine knows of both ([`ShortReads`](crate::link::ShortReads)). It is not right for
 //! terminals, message sockets and files, where a short count says nothing, so it is a property of
 //! the type.
@@ -22,18 +22,18 @@ use crate::calls::{Call, count};
 use crate::link::{After, asked};
 use crate::sources::Direction;
 
-/// What a short count means for a type of descriptor.
+/// The meaning of a short count for a type of descriptor.
 pub trait Drains {
     /// Whether a short read or write means that the next one would block.
     const SHORT_MEANS_BLOCKED: bool;
 
-    /// Whether what is read may be packets (a pipe with `O_DIRECT`), so that a short read may mean
-    /// only the end of one. Then the next one waits without having been tried only where what is
-    /// left is reported again.
+    /// Whether the bytes read may be packets (a pipe with `O_DIRECT`), so that a short read may
+    /// mean only the end of a packet. Then the next read waits without having been tried only where
+    /// the poller reports the remaining bytes again.
     const MAY_BE_PACKETS: bool = false;
 
-    /// Reads with a system call in line, if that is all that the type's `Read` does; `None` if it
-    /// does more. [`superpoll::call`] says what that saves.
+    /// Reads with an inlined system call, if that is all that the type's `Read` does; `None` if it
+    /// does more. [`superpoll::call`] says how much that saves.
     fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let _ = buffer;
         None
@@ -85,7 +85,7 @@ drains! {
     std::io::PipeReader: true, true, write Write;
     std::io::PipeWriter: true, false, write Write;
     std::net::TcpStream: true, false, send Send;
-    // A read ends where descriptors came along, whatever is behind them.
+    // A read ends where descriptors came along, whether or not bytes are behind them.
     std::os::unix::net::UnixStream: false, false, send Send;
     std::fs::File: false, false, write Write;
     std::process::ChildStdin: true, false, write Write;
@@ -133,7 +133,7 @@ where
 }
 
 impl<T: AsFd> AsyncFd<T> {
-    /// Sends to a stream socket, with a call in line.
+    /// Sends to a stream socket, with an inlined call.
     pub(crate) fn poll_send_vectored(
         &self,
         cx: &mut Context<'_>,
@@ -163,8 +163,8 @@ where
         self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
     }
 
-    /// Like [`poll_read`](AsyncFd::poll_read), of a stream socket whose every read looks for what
-    /// the engine has read.
+    /// Like [`poll_read`](AsyncFd::poll_read), for a stream socket whose every read first takes the
+    /// bytes that the engine has read ahead.
     #[inline]
     pub(crate) fn poll_fetched_read(
         &self,
@@ -175,7 +175,7 @@ where
         self.link().poll_read(cx, io.as_fd(), buffer, |room| read_from(io, room))
     }
 
-    /// Bytes that came for a read that was given up, if there are any.
+    /// Takes bytes that came for a read that was given up, if there are any.
     #[inline]
     fn give(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
         let fetched = self.link().fetched()?;

@@ -2,25 +2,26 @@
 //!
 //! A thread can be stopped at any moment: by `SIGSTOP`, with its virtual machine, or because a task
 //! has computed for long. When it runs again, timers are due *and* bytes have come that those
-//! timers were to limit the wait for. Firing the timers first would throw away what has arrived: a
-//! wait that was interrupted has reported nothing, a wait reports only so many events, and what a
-//! task has read may still have to pass through other tasks.
+//! timers were set to limit the wait for. Firing the timers first would throw away the bytes that
+//! have arrived: an interrupted wait has reported nothing, a wait reports only a limited number of
+//! events, and the bytes that one task has read may still have to pass through other tasks.
 //!
-//! So a timer that is late is held back until the loop has caught up: until a wait which began
-//! after that was noticed has reported all that is ready, and the tasks that were due then have
+//! So a late timer is held back until the loop has caught up: until a wait that began after the
+//! loop noticed the lateness has reported all that is ready, and the tasks that were due then have
 //! run. That is done twice, for tasks that are woken by tasks. Everything here is bounded, so that
-//! a loop that never comes to rest fires its timers too: the number of waits by the number of
+//! a loop that is always busy fires its timers too: the number of waits by the number of
 //! descriptors, and the tasks by how many were due.
 
 use std::time::Duration;
 
-/// A timer that fires so long after its deadline is late. Less is usual on a machine that is busy.
+/// A timer that fires this long after its deadline is late. A busy machine usually stays below it.
 pub(crate) const LATE: Duration = Duration::from_millis(10);
 
-/// How many times the tasks that are due run before late timers fire.
+/// The number of times that the tasks that are due run before late timers fire.
 const PASSES: u8 = 2;
 
-/// How many waits may find as much as a wait can report, and one for so many descriptors.
+/// The number of waits that may find as much as a wait can report, plus one for this many
+/// descriptors.
 const LOOKS: usize = 64;
 const SOURCES_PER_LOOK: usize = 32;
 
@@ -31,13 +32,13 @@ pub(crate) struct Look {
     pub turn: u64,
     /// There may be more to report, or to read, than the wait has brought.
     pub has_more: bool,
-    /// How many times a task has been run so far.
+    /// The number of times that a task has been run so far.
     pub polls: u64,
-    /// How many tasks are due.
+    /// The number of tasks that are due.
     pub queued: usize,
-    /// The future that the thread blocks on is due. It runs before the next turn.
+    /// Whether the future that the thread blocks on is due. It runs before the next turn.
     pub is_root_due: bool,
-    /// How many descriptors are registered.
+    /// The number of registered descriptors.
     pub sources: usize,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Look {
 enum Step {
     /// Waits until a wait has reported everything.
     Look { left: usize },
-    /// Waits until tasks have been run so many times.
+    /// Waits until tasks have been run this many times.
     Run { until: u64 },
     #[default]
     Fire,
@@ -56,7 +57,7 @@ enum Step {
 pub(crate) struct Late {
     step: Step,
     passes: u8,
-    /// The turn of the last look.
+    /// The turn of the last call.
     turn: u64,
 }
 
@@ -67,7 +68,7 @@ impl Late {
         let goes_on = look.turn == self.turn + 1 && !matches!(self.step, Step::Fire);
         self.turn = look.turn;
         if !goes_on {
-            // The wait that has just ended may have done so before the pause.
+            // The wait that has just ended may have ended before the pause.
             self.step = Step::Look { left: LOOKS + look.sources / SOURCES_PER_LOOK };
             self.passes = PASSES;
             return false;
@@ -97,7 +98,7 @@ mod tests {
         Look { turn, has_more: false, polls: 0, queued: 0, is_root_due: false, sources: 0 }
     }
 
-    /// A loop that is asked in each of its turns. Returns how many turns it took.
+    /// A loop that asks in each of its turns. Returns the number of turns that it took.
     fn turns(late: &mut Late, from: u64, mut look: impl FnMut(u64, &mut Look)) -> u64 {
         for nth in 0.. {
             let mut now = Look { turn: from + nth, ..at_rest(from) };
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn tasks_run_that_a_wait_has_woken_and_those_that_they_wake() {
-        // 300 tasks at 128 a turn, each of which wakes another one.
+        // 300 tasks at 128 a turn, each of which wakes another task.
         let (mut polls, mut queued) = (0, 300);
         let took = turns(&mut Late::default(), 1, |nth, look| {
             if nth > 0 {

@@ -1,8 +1,8 @@
 //! An async runtime whose I/O back-end is chosen when the program starts.
 //!
 //! The [`superpoll`] poller below it watches descriptors with `select`, `poll`, `epoll` or the
-//! adaptive mixture of the two last; which one is a line in the builder or the environment variable
-//! `SUPERPOLL_BACKEND`, and no other line changes.
+//! adaptive mixture of the last two. A line in the builder or the environment variable
+//! `SUPERPOLL_BACKEND` chooses the back-end, and no other line changes.
 //!
 //! ```
 //! use futures_lite::{AsyncReadExt, AsyncWriteExt};
@@ -34,30 +34,31 @@
 //! # Engines
 //!
 //! An engine is a thread's poller, tasks and timers. A task lives on one engine and need not be
-//! `Send`; sockets are `Send`, go with the task that owns them, and are not shared between threads.
-//! A runtime has one engine, or [several](Builder::workers), and a task never changes engines: what
-//! is spread is new work, by [`Handle::spawn`] or by [`net::Listeners`]. There is no work stealing.
-//! A future that never gives way therefore stops its engine, and only that; [`Stats::longest_turn`]
-//! shows it, and [`blocking::unblock`] is where such work belongs. Nothing can end it: dropping the
-//! runtime waits for it. A panic concerns who joins the task, and nobody else; that of the future
-//! which is blocked on goes up to who blocks, and the tasks go on with the next
-//! [`block_on`](Runtime::block_on).
+//! `Send`. Sockets are `Send`, go with the task that owns them, and are not shared between threads.
+//! A runtime has one engine, or [several](Builder::workers), and a task never changes engines:
+//! [`Handle::spawn`] and [`net::Listeners`] spread new work only. There is no work stealing. A
+//! future that never gives way therefore stops its engine, and only that; [`Stats::longest_turn`]
+//! shows it, and [`blocking::unblock`] is the place for such work. No call can end such a future:
+//! dropping the runtime waits for it. A panic concerns only the caller that joins the task. A panic
+//! of the future that is blocked on goes up to the caller that blocks, and the tasks go on with the
+//! next [`block_on`](Runtime::block_on).
 //!
-//! # What the kernel is asked
+//! # System calls
 //!
 //! An operation is tried first, and its descriptor is registered when it would block
-//! ([`Builder::speculative`] says otherwise, for comparison). Readiness is remembered: a stream
-//! that gave less than was asked for is not read again before it is reported, and what is ready is
-//! not waited for. In steady state a reply costs one wait, one read and one write. Two ends of a
-//! [`pipe`](pipe::pipe) on one engine, or of a socket pair, wake each other without a wait.
+//! ([`Builder::speculative`] changes that, for comparison). Readiness is remembered: a stream that
+//! gave less than was asked for is not read again before the poller reports it, and an operation on
+//! a ready descriptor does not wait. In steady state a reply costs one wait, one read and one
+//! write. Two ends of a [`pipe`](pipe::pipe) on one engine, or of a socket pair, wake each other
+//! without a wait.
 //!
-//! Who hands over memory instead of lending it has operations [carried out](completion) by the
-//! kernel where it can do so, and by readiness elsewhere.
+//! If you hand over memory instead of lending it, the kernel [carries operations out](completion)
+//! where it can do so; elsewhere they go by readiness.
 //!
 //! # Features
 //!
 //! `hyper` has hyper's I/O traits, executor and timer; `tokio` has tokio's I/O traits; `tracing`
-//! tells what happens. The `futures-io` traits are always there.
+//! reports events. The `futures-io` traits are always there.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

@@ -1,12 +1,12 @@
 //! Operations that an engine's poller has under way for its tasks.
 //!
-//! The poller owns what the kernel may write to; the engine owns what has come of it until the task
-//! takes it. Both know an operation by its place in a list, which is free again after its last
-//! progress. The futures that wait for one stay on the thread of the engine, because they borrow a
-//! descriptor that cannot be shared between threads. So one that is dropped can always end its
-//! operation itself, with a call that waits until the kernel is done with it: whatever was
-//! received, accepted or sent until then is known at that moment, and what comes next on the same
-//! descriptor cannot overtake it.
+//! The poller owns the memory that the kernel may write to; the engine owns the results until the
+//! task takes them. Both know an operation by its place in a list, which is free again after the
+//! operation's last progress. The futures that wait for an operation stay on the thread of the
+//! engine, because they borrow a descriptor that cannot be shared between threads. So a future that
+//! is dropped can always end its operation itself, with a call that waits until the kernel is done
+//! with it. At that moment all that was received, accepted or sent until then is known, and no
+//! later operation on the same descriptor can overtake it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,10 +24,11 @@ use crate::sources::Source;
 use crate::sys;
 use crate::tie::Tie;
 
-/// So much that nobody has taken ends an operation that goes on by itself, until it is taken.
+/// When this many results wait to be taken, an operation that goes on by itself is ended until they
+/// are taken.
 const MOST: usize = 16;
 
-/// One of them.
+/// An operation that has been started.
 pub(crate) struct Pending {
     ticket: Ticket,
     place: usize,
@@ -46,7 +47,7 @@ impl Pending {
     }
 }
 
-/// All of an engine.
+/// All operations of an engine.
 #[derive(Default)]
 pub(crate) struct Operations {
     list: RefCell<Slab<Rc<Pending>>>,
@@ -64,7 +65,7 @@ impl Operations {
         let mut list = self.list.borrow_mut();
         let home = list.vacant_entry();
         let place = home.key();
-        // Whatever stands in the way is told by the wait that comes instead.
+        // The wait that comes instead reports any obstacle.
         let mut poller = engine.poller();
         sys::open::keeps_open(&mut poller, key);
         let started = poller.start(key, operation, place as u64);
@@ -83,7 +84,8 @@ impl Operations {
         Ok(pending)
     }
 
-    /// Notes what the poller has told, and whom to wake for it when everything else is noted.
+    /// Notes the progress that the poller has reported, and collects the wakers to call when
+    /// everything else is noted.
     #[inline]
     pub fn hear(&self, engine: &Engine, events: &mut Events, due: &mut Vec<Waker>) {
         let told = events.progress();
@@ -115,13 +117,13 @@ impl Operations {
         }
         drop(list);
         for pending in many.drain(..) {
-            // If that fails it goes on, and only takes more room.
+            // If that fails the operation goes on, and only takes more room.
             let _ = engine.poller().cancel(pending.ticket);
         }
         self.many.set(many);
     }
 
-    /// Ends one and notes what it has brought.
+    /// Ends an operation and notes the results that it has brought.
     fn end(&self, engine: &Engine, pending: &Pending) {
         if pending.over.get() {
             return;
@@ -137,7 +139,8 @@ impl Operations {
         }
     }
 
-    /// Ends all, with the engine. Who waits for one goes on in another way, or in another engine.
+    /// Ends all operations, with the engine. Their waiters go on in another way, or in another
+    /// engine.
     pub fn end_all(&self, engine: &Engine) {
         let all: Vec<Rc<Pending>> =
             self.list.borrow().iter().map(|(_, pending)| pending.clone()).collect();
@@ -151,7 +154,7 @@ impl Operations {
         foreign::discard(left);
     }
 
-    /// For how many there is room.
+    /// Returns the number of operations that there is room for.
     pub fn places(&self) -> usize {
         self.list.borrow().capacity()
     }
@@ -162,14 +165,14 @@ impl Operations {
         self.many.take();
     }
 
-    /// How many are under way.
+    /// Returns the number of operations under way.
     pub fn len(&self) -> usize {
         self.list.borrow().len()
     }
 }
 
-/// An operation that somebody waits for. Who drops it before it is over ends it first, and takes
-/// what is left.
+/// An operation that a task waits for. Dropping this before the operation is over ends it first,
+/// and takes the remaining results.
 pub(crate) struct UnderWay {
     engine: Weak<Engine>,
     pending: Rc<Pending>,
@@ -178,8 +181,8 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    /// Starts one on this thread's engine; gives it back if the engine has none, or none of this
-    /// descriptor.
+    /// Starts an operation on this thread's engine; gives it back if there is no engine, or if the
+    /// engine has no registration of this descriptor.
     pub fn start(tie: Tie<'_>, operation: Operation) -> Result<UnderWay, Operation> {
         let Some(engine) = engine::current().filter(|engine| engine.completes()) else {
             return Err(operation);
@@ -187,7 +190,7 @@ impl UnderWay {
         let Some(key) = tie.link.key_for_operations(&engine, tie.fd) else { return Err(operation) };
         let takes = takes_bytes(&operation);
         if takes && tie.link.fetched().is_some() {
-            // Found while the stream has left another engine: it comes first.
+            // Bytes that were found while the stream has left another engine come first.
             return Err(operation);
         }
         let pending = engine.operations.start(&engine, key, operation)?;
@@ -198,7 +201,7 @@ impl UnderWay {
         Ok(UnderWay { engine: Rc::downgrade(&engine), pending, takes_from })
     }
 
-    /// What comes next; `None` after the last.
+    /// Returns the next progress; `None` after the last.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Progress>> {
         if let Some(progress) = self.pending.progress.borrow_mut().pop_front() {
             return Poll::Ready(Some(progress));
@@ -217,14 +220,14 @@ impl UnderWay {
         Poll::Ready(self.pending.progress.borrow_mut().pop_front())
     }
 
-    /// Ends it, and waits until the kernel is done with it.
+    /// Ends the operation, and waits until the kernel is done with it.
     pub fn end(&self) {
         if let Some(engine) = self.engine.upgrade() {
             engine.operations.end(&engine, &self.pending);
         }
     }
 
-    /// Ends it and takes what it has brought and nobody has taken.
+    /// Ends the operation and takes the results that no task has taken.
     pub fn take_rest(&self) -> VecDeque<Progress> {
         if !self.pending.over.get() {
             self.end();
@@ -241,13 +244,13 @@ impl Drop for UnderWay {
     }
 }
 
-/// Whether an operation takes bytes from a stream.
+/// Returns whether an operation takes bytes from a stream.
 fn takes_bytes(operation: &Operation) -> bool {
     matches!(operation, Operation::Read(_) | Operation::Receive(_) | Operation::ReceiveMany)
 }
 
-/// Whether an operation has to be repeated in another way: it was ended with its engine, or the
-/// kernel would not wait.
+/// Returns whether an operation has to be repeated in another way: it was ended with its engine, or
+/// the kernel would not wait.
 pub(crate) fn is_to_be_repeated(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,11 +1,13 @@
-//! Two ends that know of each other: what one does, the other need not ask the kernel about.
+//! Two ends that know of each other: an operation at one end tells the other without asking the
+//! kernel.
 //!
-//! Who writes into a pipe whose reader waits in the same engine knows that the reader can go on,
-//! and who reads from a full one knows it of the writer. So the task at the other end is woken at
-//! once and tries its operation, without a wait in between. It is a guess that costs one refused
-//! call when it is wrong (somebody else holds a duplicate and was faster). The poller watches both
-//! ends all the same, so nothing depends on the guess, and a task that was woken so waits for its
-//! turn behind all others: the loop still asks the poller after as many tasks as in any other turn.
+//! A task that writes into a pipe whose reader waits in the same engine knows that the reader can
+//! go on. A task that reads from a full pipe knows the same of the writer. So the task at the other
+//! end is woken at once and tries its operation, without a wait in between. That is a guess, which
+//! costs one refused call when it is wrong (another process or thread holds a duplicate and was
+//! faster). The poller watches both ends all the same, so nothing depends on the guess. A task that
+//! was woken in this way waits for its turn behind all other tasks: the loop still asks the poller
+//! after as many tasks as in any other turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,7 +18,7 @@ use crate::engine;
 use crate::sources::Direction;
 use crate::stats::count;
 
-/// Where an end is registered. Another thread may read it while the end moves there: then the guess
+/// The registration of an end. Another thread may read it while the end moves there: then the guess
 /// is wrong, or is not made.
 #[derive(Debug, Default)]
 struct Place {
@@ -31,22 +33,22 @@ pub(crate) struct End {
     own: usize,
 }
 
-/// A pair of ends that know of each other.
+/// Makes a pair of ends that know of each other.
 pub(crate) fn pair() -> (End, End) {
     let places: Arc<[Place; 2]> = Arc::default();
     (End { places: places.clone(), own: 0 }, End { places, own: 1 })
 }
 
 impl End {
-    /// This end waits in an engine, under this key.
+    /// Notes that this end waits in an engine, under this key.
     pub fn registered(&self, engine: u32, key: Key) {
         let place = &self.places[self.own];
         place.key.store(key.to_bits(), Ordering::Relaxed);
         place.engine.store(engine, Ordering::Release);
     }
 
-    /// An operation in this direction was done here, which lets the other end go on in the opposite
-    /// one.
+    /// Notes that an operation in this direction was done here, which lets the other end go on in
+    /// the opposite direction.
     #[inline]
     pub fn tell_other(&self, done: Direction) {
         let place = &self.places[1 - self.own];

@@ -12,7 +12,7 @@ use crate::sys;
 /// The reading end of a pipe. At the end of the stream, when all writers are gone, a read gives
 /// zero bytes.
 ///
-/// Reading is cancel safe: what has not returned bytes has taken none.
+/// Reading is cancel safe: a read that has not returned bytes has taken none.
 pub type PipeReader = AsyncFd<std::io::PipeReader>;
 
 /// The writing end of a pipe. When the reader is gone a write fails with `BrokenPipe`.
@@ -20,13 +20,13 @@ pub type PipeReader = AsyncFd<std::io::PipeReader>;
 /// A single write is cancel safe; `write_all` is not: it may have written a part.
 pub type PipeWriter = AsyncFd<std::io::PipeWriter>;
 
-/// A pipe (`pipe2(2)`). As long as both ends are awaited on the same engine, a task that waits at
-/// one end is woken by what is done at the other without a look at the kernel. Ends that are
-/// duplicated or passed on work as well.
+/// Returns the two ends of a pipe (`pipe2(2)`). As long as both ends are awaited on the same
+/// engine, an operation at one end wakes a task that waits at the other end without asking the
+/// kernel. Ends that are duplicated or passed on work as well.
 ///
 /// # Errors
 ///
-/// Any error of `pipe2(2)`; at the limit of descriptors, how many there may be
+/// Any error of `pipe2(2)`; at the limit of descriptors, the error says how many there may be
 /// ([`superpoll::Error::DescriptorLimit`] inside).
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = std::io::pipe().map_err(|error| error::limit("making a pipe", error))?;
@@ -39,7 +39,8 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     ))
 }
 
-/// Takes a pipe's reading end from elsewhere, such as a child process; its other end is not known.
+/// Adopts an existing reading end of a pipe, from a child process for example; its other end is not
+/// known.
 ///
 /// # Errors
 ///
@@ -50,7 +51,7 @@ pub fn reader_from(end: impl Into<OwnedFd>) -> io::Result<PipeReader> {
     Ok(AsyncFd::linked(end, Link::default().packets()))
 }
 
-/// Takes a pipe's writing end from elsewhere, see [`reader_from`].
+/// Adopts an existing writing end of a pipe, see [`reader_from`].
 ///
 /// # Errors
 ///

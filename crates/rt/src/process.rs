@@ -1,13 +1,14 @@
 //! Child processes, awaited.
 //!
-//! A child is watched through a descriptor of its own (`pidfd_open(2)`, Linux 5.3), as any other:
-//! no `SIGCHLD` handler, no thread, and no other child is disturbed.
+//! A child is watched through a descriptor of its own (`pidfd_open(2)`, Linux 5.3), like any other
+//! descriptor: no `SIGCHLD` handler, no thread, and no other child is disturbed.
 //!
-//! A process that has ended stays in the table (a zombie) until its parent takes the result. One
-//! whose [`Child`] is dropped before that is taken at once if it has ended; if not, it runs on, and
-//! a thread of the process (`superpoll-reaper`) takes its result when it ends. That thread exists
-//! only while there are such children, and watches all of them with one poller. It belongs to no
-//! runtime, so a child that runs for long neither delays a shutdown nor is lost by it.
+//! A process that has ended stays in the table (a zombie) until its parent takes the result. If its
+//! [`Child`] is dropped before that, the result is taken at once if the process has ended. If not,
+//! the process runs on, and a thread of this process (`superpoll-reaper`) takes its result when it
+//! ends. That thread exists only while there are such children, and watches all of them with one
+//! poller. It belongs to no runtime, so a child that runs for long neither delays a shutdown nor is
+//! lost by it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -60,8 +61,8 @@ struct Process {
 ///
 /// # Errors
 ///
-/// What starting it says: `NotFound` without such a program. If the child cannot be watched
-/// (`EMFILE`, or `ENOSYS` before Linux 5.3), it is killed again.
+/// Any error of starting it, such as `NotFound` if there is no such program. If the child cannot be
+/// watched (`EMFILE`, or `ENOSYS` before Linux 5.3), it is killed again.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut child =
         command.spawn().map_err(|error| error::limit("starting a child process", error))?;
@@ -98,10 +99,10 @@ fn attach(child: &mut std::process::Child) -> io::Result<Attached> {
 }
 
 /// Starts a process with its standard output and error captured, and waits for it. Its standard
-/// input is what the command says.
+/// input is the one that the command sets.
 ///
-/// Cancel safety: dropped before it is ready, it leaves the process running and what was read is
-/// lost; a write of the process to its output then fails.
+/// Cancel safety: dropped before it is ready, it leaves the process running and loses the bytes
+/// that were read; a write of the process to its output then fails.
 ///
 /// # Errors
 ///
@@ -112,23 +113,25 @@ pub async fn output(command: &mut Command) -> io::Result<Output> {
 }
 
 impl Child {
-    /// The process's number. Once its result has been taken, the number may be another's.
+    /// Returns the process's number. Once the result has been taken, another process may have the
+    /// number.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Whether dropping this kills the process (`SIGKILL`).
+    /// Sets whether dropping this kills the process (`SIGKILL`).
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Child {
         self.kill_on_drop = kill;
         self
     }
 
-    /// Kills the process (`SIGKILL`). It still has to be waited for, or dropped. One that has ended
-    /// is left as it is.
+    /// Kills the process (`SIGKILL`). You still have to wait for the process, or drop it. A process
+    /// that has ended is left as it is.
     ///
     /// # Errors
     ///
-    /// Any error of `kill(2)`: `PermissionDenied` for a process that has become another user's.
+    /// Any error of `kill(2)`, such as `PermissionDenied` for a process that now belongs to another
+    /// user.
     pub fn kill(&mut self) -> io::Result<()> {
         match &mut self.process {
             Some(process) => process.child.kill(),
@@ -136,11 +139,11 @@ impl Child {
         }
     }
 
-    /// The result, if the process has ended.
+    /// Returns the result, if the process has ended.
     ///
     /// # Errors
     ///
-    /// Any error of `waitpid(2)`: `ECHILD` if somebody else has taken the result.
+    /// Any error of `waitpid(2)`, such as `ECHILD` if other code has taken the result.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         let Some(process) = &mut self.process else { return Ok(self.status) };
         let status = process.child.try_wait()?;
@@ -151,14 +154,15 @@ impl Child {
         Ok(status)
     }
 
-    /// Waits until the process ends. Its standard input is closed first, if it is still here, so
-    /// that a process that reads to the end does end.
+    /// Waits until the process ends. Closes its standard input first, if it is still here, so that
+    /// a process that reads to the end does end.
     ///
     /// Cancel safe: it can be called again, also after it is ready.
     ///
     /// # Errors
     ///
-    /// The same errors as [`try_wait`](Child::try_wait); without a runtime on this thread.
+    /// The same errors as [`try_wait`](Child::try_wait), or an error without a runtime on this
+    /// thread.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         self.ended().await
@@ -177,14 +181,14 @@ impl Child {
         Ok(self.status.expect("a process that is not there any more has left a result"))
     }
 
-    /// Waits until the process ends and reads its standard output and error to their ends
-    /// meanwhile, as far as they are piped and still here.
+    /// Waits until the process ends and meanwhile reads its standard output and error to their
+    /// ends, as far as they are piped and still here.
     ///
-    /// Cancel safety: dropped before it is ready, it drops the child and what was read.
+    /// Cancel safety: dropped before it is ready, it drops the child and the bytes that were read.
     ///
     /// # Errors
     ///
-    /// The same errors as [`wait`](Child::wait), or what reading says.
+    /// The same errors as [`wait`](Child::wait), or any error of reading.
     pub async fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
@@ -240,10 +244,11 @@ impl Drop for Child {
     fn drop(&mut self) {
         if let Some(Process { pidfd, mut child }) = self.process.take() {
             if self.kill_on_drop {
-                // One that has become another user's runs on.
+                // A process that now belongs to another user runs on.
                 let _ = child.kill();
             }
-            // Somebody else's `ECHILD` means that there is nothing left to take.
+            // An `ECHILD` because other code took the result means that there is nothing left to
+            // take.
             if let Ok(None) = child.try_wait() {
                 leave(pidfd.into_inner(), child);
             }
@@ -262,7 +267,7 @@ impl fmt::Debug for Child {
 
 /// The children that were left, and the thread that waits for them.
 struct Reaper {
-    /// Those that the thread has not yet taken over.
+    /// The children that the thread has not yet taken over.
     left: Vec<(OwnedFd, std::process::Child)>,
     /// Wakes the thread, if it runs.
     thread: Option<Registrar>,
@@ -271,7 +276,7 @@ struct Reaper {
 static REAPER: Mutex<Reaper> = Mutex::new(Reaper { left: Vec::new(), thread: None });
 
 fn reaper() -> MutexGuard<'static, Reaper> {
-    // The list and the registrar are whole, whatever panicked.
+    // The list and the registrar are whole, wherever a panic happened.
     REAPER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -285,8 +290,8 @@ fn leave(pidfd: OwnedFd, child: std::process::Child) {
         None => reaper.thread = start(),
     }
     if reaper.thread.is_none() {
-        // Without a thread, or descriptors for it, those are taken that have ended meanwhile; the
-        // others wait for the next child that is left.
+        // Without a thread, or descriptors for it, only children that have ended meanwhile are
+        // taken; the other children wait for the next child that is left.
         reaper.left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
     }
 }

@@ -1,5 +1,5 @@
-//! The part of an engine that other threads reach: its inbox, the poller's waker, and how many
-//! tasks it has, by which work is spread.
+//! The part of an engine that other threads reach: its inbox, the poller's waker, and its number of
+//! tasks, by which work is spread.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::handle::Engines;
 use crate::inbox::Inbox;
 use crate::time::wheel::TimerKey;
 
-/// What another thread asks an engine to do.
+/// A request from another thread to an engine.
 pub(crate) enum Message {
     /// Run a task that was woken.
     Run(Runnable),
@@ -28,9 +28,9 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// An engine as other threads know it.
+/// An engine as other threads see it.
 pub(crate) struct Remote {
-    /// Tells engines of this process apart.
+    /// The number that tells engines of this process apart.
     pub id: u32,
     /// Its back-end's name.
     pub backend: &'static str,
@@ -38,9 +38,9 @@ pub(crate) struct Remote {
     pub registrar: Registrar,
     /// Tasks that live on the engine.
     pub tasks: AtomicUsize,
-    /// How many want its turns measured precisely.
+    /// The number of users that want its turns measured precisely.
     pub turn_watches: AtomicUsize,
-    /// The future that the engine's thread blocks on was woken.
+    /// Set when the future that the engine's thread blocks on was woken.
     root: AtomicBool,
     runtime: OnceLock<Weak<Engines>>,
 }
@@ -59,7 +59,8 @@ impl Remote {
         }
     }
 
-    /// Sends a message; gives it back if the engine has ended. One that is taken is carried out.
+    /// Sends a message; gives it back if the engine has ended. An accepted message is always
+    /// carried out.
     pub fn send(&self, message: Message) -> Result<(), Message> {
         if self.inbox.push(message)? {
             self.wake();
@@ -72,23 +73,23 @@ impl Remote {
         let _ = self.registrar.wake();
     }
 
-    /// Says which runtime the engine belongs to.
+    /// Sets the runtime that the engine belongs to.
     pub fn join(&self, engines: &Arc<Engines>) {
-        // It is said once.
+        // It is set once.
         let _ = self.runtime.set(Arc::downgrade(engines));
     }
 
-    /// The engines of the runtime it belongs to, unless that has ended.
+    /// Returns the engines of the runtime that it belongs to, unless the runtime has ended.
     pub fn runtime(&self) -> Option<Arc<Engines>> {
         self.runtime.get()?.upgrade()
     }
 
-    /// Has the root future polled.
+    /// Makes the engine poll the root future.
     pub fn wake_root(&self) {
         self.root.store(true, Ordering::Release);
     }
 
-    /// Whether the root future was woken since this was last asked.
+    /// Returns whether the root future was woken since the last call.
     pub fn take_root(&self) -> bool {
         self.root.load(Ordering::Relaxed) && self.root.swap(false, Ordering::Acquire)
     }

@@ -18,11 +18,11 @@ use crate::handle::{Engines, Handle};
 use crate::stats::Stats;
 use crate::worker::Worker;
 
-/// Chooses the I/O manager, the number of engines and the rest before the start.
+/// Chooses the I/O manager, the number of engines and the other settings before the start.
 ///
-/// The back-end is, in this order: what [`backend`](Builder::backend) says, what the environment
-/// variable `SUPERPOLL_BACKEND` says, `adaptive`. [`BackendKind::Auto`] uses io_uring where it is
-/// allowed and cheaper.
+/// The back-end is the first of these that is set: the argument of [`backend`](Builder::backend),
+/// the environment variable `SUPERPOLL_BACKEND`, `adaptive`. [`BackendKind::Auto`] uses io_uring
+/// where it is allowed and cheaper.
 #[derive(Clone, Debug)]
 pub struct Builder {
     backend: Option<BackendKind>,
@@ -37,36 +37,36 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The I/O manager of all engines.
+    /// Sets the I/O manager of all engines.
     #[must_use]
     pub fn backend(mut self, backend: BackendKind) -> Builder {
         self.backend = Some(backend);
         self
     }
 
-    /// The number of engines: one (the default) runs on the thread that blocks on the runtime, each
-    /// further one on a thread of its own. Tasks stay on the engine they were spawned on;
-    /// [`Handle::spawn`] gives a new one to the engine that has the fewest.
+    /// Sets the number of engines. One (the default) runs on the thread that blocks on the runtime,
+    /// each further engine on a thread of its own. Tasks stay on the engine they were spawned on;
+    /// [`Handle::spawn`] gives a new task to the engine that has the fewest.
     #[must_use]
     pub fn workers(mut self, workers: NonZeroUsize) -> Builder {
         self.workers = workers;
         self
     }
 
-    /// Before an engine sleeps it may look again for up to this long (zero, the default: not at
-    /// all). It does so only as long as sleeps tend to be shorter than that, which takes tens of
-    /// microseconds off each round of a quick exchange and costs the processor time instead. Above
-    /// a hundred microseconds there is little to gain.
+    /// Sets how long an engine may look again before it sleeps (zero, the default: not at all). It
+    /// does so only as long as sleeps tend to be shorter than that. This takes tens of microseconds
+    /// off each round of a quick exchange and costs processor time instead. Above a hundred
+    /// microseconds there is little to gain.
     #[must_use]
     pub fn spin(mut self, limit: Duration) -> Builder {
         self.settings.spin = limit;
         self
     }
 
-    /// Whether an operation is tried before its descriptor is watched (the default), which spares
-    /// the wait and often the registration where there is something to be done at once. If not,
-    /// each direction of a descriptor is watched before it is used for the first time, as by an
-    /// event loop that knows nothing but its poller: for comparison. Readiness that was reported is
+    /// Sets whether an operation is tried before its descriptor is watched (the default), which
+    /// saves the wait and often the registration where there is something to do at once. If not,
+    /// each direction of a descriptor is watched before it is used for the first time, as an event
+    /// loop does that knows nothing but its poller: for comparison. Readiness that was reported is
     /// remembered either way.
     #[must_use]
     pub fn speculative(mut self, speculative: bool) -> Builder {
@@ -85,7 +85,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Poller`] if the back-end is unknown or cannot be had, [`Error::Thread`] if a
+    /// [`Error::Poller`] if the back-end is unknown or not available, [`Error::Thread`] if a
     /// worker's thread cannot be started.
     pub fn build(self) -> Result<Runtime> {
         let engine = Rc::new(Engine::new(self.poller()?, &self.settings)?);
@@ -106,7 +106,7 @@ impl Builder {
 /// One or more engines. Dropping it ends all tasks at once; [`shutdown`](Runtime::shutdown) lets
 /// them finish first.
 ///
-/// It stays on the thread that built it, whose engine it drives whenever it
+/// It stays on the thread that built it, and drives that thread's engine whenever it
 /// [blocks](Runtime::block_on) on a future.
 pub struct Runtime {
     engine: Rc<Engine>,
@@ -115,7 +115,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime with one engine and the back-end that `SUPERPOLL_BACKEND` names, else `adaptive`.
+    /// Makes a runtime with one engine and the back-end that `SUPERPOLL_BACKEND` names, or
+    /// `adaptive`.
     ///
     /// # Errors
     ///
@@ -124,27 +125,27 @@ impl Runtime {
         Builder::default().build()
     }
 
-    /// Starts choosing.
+    /// Starts a builder.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A handle that spawns on this runtime from any thread.
+    /// Returns a handle that spawns on this runtime from any thread.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// The name of the back-end.
+    /// Returns the name of the back-end.
     pub fn backend(&self) -> &'static str {
         self.engine.backend()
     }
 
-    /// Runs a future, and the tasks of this thread's engine beside it, until it has its result.
-    /// Tasks that are left go on with the next call.
+    /// Runs a future until it has its result, together with the tasks of this thread's engine.
+    /// Remaining tasks go on with the next call.
     ///
     /// # Errors
     ///
-    /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that is
+    /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that has
     /// to do the work. [`Error::Poller`] if waiting fails.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
         self.engine.enter(|| self.drive(future)).ok_or(Error::Nested)?
@@ -166,22 +167,22 @@ impl Runtime {
         }
     }
 
-    /// The counters of each engine, this thread's first. Another thread's are as of its last turn
-    /// but one at most, asked for and waited for; an engine that does not answer within a second is
-    /// left out.
+    /// Returns the counters of each engine, this thread's first. The counters of another thread
+    /// date from its last turn or the turn before; the call asks for them and waits. An engine that
+    /// does not answer within a second is left out.
     pub fn stats(&self) -> Vec<Stats> {
         let others = self.workers.iter().filter_map(Worker::stats);
         std::iter::once(self.engine.stats()).chain(others).collect()
     }
 
-    /// Ends in order: lets the tasks of all engines finish, for at most `patience`, then ends those
-    /// that are left and waits for the threads, whatever that takes a future that does not give
+    /// Ends in order: lets the tasks of all engines finish, for at most `patience`, then ends the
+    /// remaining tasks and waits for the threads, however long a future takes that does not give
     /// way. Returns how many tasks had to be ended.
     ///
     /// # Errors
     ///
-    /// The same errors as [`block_on`](Runtime::block_on), or what made a worker's engine end
-    /// before its time. The runtime has ended all the same.
+    /// The same errors as [`block_on`](Runtime::block_on), or the error that made a worker's engine
+    /// end before its time. The runtime has ended all the same.
     pub fn shutdown(mut self, patience: Duration) -> Result<usize> {
         let end = Instant::now() + patience;
         let remotes = self.handle.remotes().to_vec();

@@ -1,9 +1,9 @@
 //! Signals, awaited.
 //!
 //! Each [`Signal`] has a counter in the kernel (`eventfd(2)`) that the handler adds to. However
-//! many signals arrive before somebody looks, they are one number: a storm costs no memory, and
-//! whoever waits is woken at least once after the last of them. The handler itself is the
-//! `signal-hook-registry` crate's, and calls what was installed before it.
+//! many signals arrive before a task reads the counter, they are one number: a storm costs no
+//! memory, and a waiting task is woken at least once after the last of them. The handler itself is
+//! the `signal-hook-registry` crate's, and calls the handler that was installed before it.
 
 use std::fmt;
 use std::io;
@@ -17,17 +17,17 @@ use crate::error;
 use crate::sources::Direction;
 use crate::sys;
 
-/// Which signal; see `signal(7)`.
+/// A kind of signal; see `signal(7)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SignalKind(i32);
 
 impl SignalKind {
-    /// A signal by its number; a real-time signal, for example.
+    /// Returns a signal by its number; a real-time signal, for example.
     pub const fn from_raw(number: i32) -> SignalKind {
         SignalKind(number)
     }
 
-    /// Its number.
+    /// Returns its number.
     pub const fn as_raw(self) -> i32 {
         self.0
     }
@@ -83,10 +83,11 @@ impl SignalKind {
     }
 }
 
-/// Arrivals of one signal, from the moment it was made. Several of the same kind each get all.
+/// Arrivals of one signal, from the moment it was made. Each of several of the same kind gets all
+/// arrivals.
 ///
-/// After the last of a kind is dropped, the signal is still caught, and ignored: its default action
-/// does not come back.
+/// After the last `Signal` of a kind is dropped, the signal is still caught, and ignored: its
+/// default action does not come back.
 pub struct Signal {
     counter: AsyncFd<Arc<OwnedFd>>,
     kind: SignalKind,
@@ -97,9 +98,10 @@ pub struct Signal {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a signal that cannot be caught (`SIGKILL`, `SIGSTOP`), for one that means
-/// that the program is broken (`SIGILL`, `SIGFPE`, `SIGSEGV`), from whose handler nothing sensible
-/// can be done, and for a number that is no signal. Else what `eventfd(2)` or `sigaction(2)` says.
+/// `InvalidInput` for a signal that cannot be caught (`SIGKILL`, `SIGSTOP`), for a signal that
+/// means that the program is broken (`SIGILL`, `SIGFPE`, `SIGSEGV`), from whose handler nothing
+/// sensible can be done, and for a number that is no signal. Otherwise any error of `eventfd(2)` or
+/// `sigaction(2)`.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     let refuse = |why: &str| {
         let text = format!("catching signal {}: {why}", kind.0);
@@ -123,8 +125,8 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 }
 
 impl Signal {
-    /// Waits until the signal has arrived since this was last asked, or since the start. Many
-    /// arrivals may be reported as one.
+    /// Waits until the signal has arrived since the last call, or since the start. Many arrivals
+    /// may be reported as one.
     ///
     /// Cancel safe: dropped before it is ready, it has taken no arrival.
     ///
@@ -135,7 +137,7 @@ impl Signal {
         self.counter.perform(Direction::Read, |counter| sys::signal::take(counter)).await
     }
 
-    /// Which signal.
+    /// Returns the kind of signal.
     pub fn kind(&self) -> SignalKind {
         self.kind
     }
@@ -154,7 +156,7 @@ impl fmt::Debug for Signal {
 }
 
 /// Waits for Ctrl-C (`SIGINT`), from the first poll on. Afterwards the signal no longer ends the
-/// process: a program that wants a second one to do so makes a [`Signal`] and counts.
+/// process: if a second Ctrl-C should end it, make a [`Signal`] and count.
 ///
 /// Cancel safe, though a signal that arrives between two calls is not seen: keep a [`Signal`] where
 /// that matters.

@@ -1,14 +1,14 @@
 //! Looking again for a short while before sleeping.
 //!
-//! A thread that sleeps takes tens of microseconds to run again. If what it waits for tends to come
-//! within that time, looking again and again is faster, and not much dearer; if not, it is pure
-//! waste. Nobody knows which it is beforehand, so the length of the look follows what happened: a
-//! sleep that turned out shorter than the longest allowed look doubles the next look, a longer one
-//! halves it and soon ends it. Linux tunes the polling of an idle virtual processor in the same way
-//! (`halt_poll_ns`).
+//! A thread that sleeps takes tens of microseconds to run again. If the event that it waits for
+//! tends to come within that time, looking again and again is faster, and not much more expensive;
+//! if not, it is pure waste. Which of the two holds is not known beforehand, so the time spent
+//! looking follows the recent past: a sleep that turned out shorter than the longest allowed look
+//! doubles the next look, a longer sleep halves it and soon ends it. Linux tunes the polling of an
+//! idle virtual processor in the same way (`halt_poll_ns`).
 //!
-//! The cost is bounded twice: a single look by the limit that the user sets, and all of them
-//! together because an engine whose sleeps are long does not look at all.
+//! The cost is bounded twice: a single look by the limit that the user sets, and all looks together
+//! because an engine whose sleeps are long does not look at all.
 
 use std::time::Duration;
 
@@ -23,24 +23,24 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// No look is longer than `limit`; with zero there is none.
+    /// Looks for at most `limit`; with zero, not at all.
     pub fn new(limit: Duration) -> Spin {
         Spin { limit, window: Duration::ZERO }
     }
 
-    /// Whether it may ever look, so that sleeps are to be measured.
+    /// Returns whether it may ever look, so that sleeps have to be measured.
     #[inline]
     pub fn is_on(&self) -> bool {
         !self.limit.is_zero()
     }
 
-    /// How long to look before this sleep.
+    /// Returns how long to look before this sleep.
     pub fn window(&self) -> Duration {
         self.window
     }
 
-    /// Nothing came while it looked, and the sleep then took so long. A sleep without a look is
-    /// told in the same way.
+    /// Notes that nothing came during the look, and how long the sleep then took. A sleep without a
+    /// look is noted in the same way.
     pub fn slept(&mut self, took: Duration) {
         self.window = if took > self.limit {
             let half = self.window / 2;

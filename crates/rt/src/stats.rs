@@ -1,4 +1,4 @@
-//! What an engine has done, in plain counters that are always on.
+//! The work of an engine, in plain counters that are always on.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
@@ -15,7 +15,7 @@ use crate::remote::Remote;
 use crate::trace;
 use crate::turns::{Done, SlowTurn, Turns};
 
-/// How many spinning descriptors are remembered by number.
+/// The number of spinning descriptors that are remembered by number.
 const NAMED: usize = 16;
 
 /// The counters of one engine, from its start.
@@ -24,7 +24,7 @@ const NAMED: usize = 16;
 pub struct Stats {
     /// The poller's own counters.
     pub poller: superpoll::Stats,
-    /// What this engine's thread has called on sockets, also outside of the engine.
+    /// The calls that this engine's thread has made on sockets, also outside of the engine.
     pub calls: Calls,
     /// Tasks that live now.
     pub tasks: usize,
@@ -33,19 +33,19 @@ pub struct Stats {
     /// Tasks that ended with a panic, and calls ([`Handle::call_on`](crate::Handle::call_on)) and
     /// wakers that panicked.
     pub panicked: u64,
-    /// Times a task was run.
+    /// The number of times that a task was run.
     pub polls: u64,
     /// Tasks that another thread woke.
     pub remote_wakes: u64,
     /// Turns of the loop.
     pub turns: u64,
-    /// The longest time from one wait to the next, in which no descriptor was looked at. Measured
-    /// with the kernel's coarse clock, whose step is a few milliseconds, unless somebody
-    /// [watches](crate::Handle::watch_turns).
+    /// The longest time from one wait to the next, in which the engine asked about no descriptor.
+    /// Measured with the kernel's coarse clock, whose step is a few milliseconds, unless a
+    /// [`TurnWatch`](crate::Handle::watch_turns) lives.
     pub longest_turn: Duration,
     /// The slowest turns since the start, at most eight, the slowest first.
     pub slowest: Vec<SlowTurn>,
-    /// The slowest of the last ten to twenty seconds, at most eight, the slowest first.
+    /// The slowest turns of the last ten to twenty seconds, at most eight, the slowest first.
     pub slowest_lately: Vec<SlowTurn>,
     /// Descriptors that are waited for or were.
     pub sources: usize,
@@ -55,30 +55,30 @@ pub struct Stats {
     pub timers_ended: u64,
     /// Operations that are under way in the kernel, see [`completion`](crate::completion).
     pub operations: usize,
-    /// Hand-overs between two ends in the same engine, without the kernel.
+    /// The number of hand-overs between two ends in the same engine, without the kernel.
     pub handed_over: u64,
-    /// Reads that were made for tasks before they were woken, several with one call.
+    /// The number of reads that were made for tasks before they were woken, several with one call.
     pub fetched: u64,
-    /// Times an operation was put off because its task had used up its budget.
+    /// The number of times that an operation was put off because its task had used up its budget.
     pub budget_spent: u64,
-    /// Times the poller was asked again instead of sleeping, see
+    /// The number of times that the poller was asked again instead of sleeping, see
     /// [`Builder::spin`](crate::Builder::spin).
     pub looks: u64,
-    /// How many of those found something.
+    /// The number of those times that found something.
     pub looks_found: u64,
-    /// What the poller takes watching to cost, as corrected so far; none on back-ends that have no
-    /// use for it.
+    /// The poller's estimate of the costs of watching, as corrected so far; none on back-ends that
+    /// have no use for it.
     pub costs: Option<superpoll::costs::Costs>,
-    /// What the poller's policy goes by now, for [each kind of
+    /// The thresholds that the poller's policy uses now, for [each kind of
     /// descriptor](superpoll::costs::Kind::MEASURED); none where there is no such policy.
     pub thresholds: [Option<Thresholds>; Kind::MEASURED.len()],
-    /// Descriptors that were found ready a thousand times in a row while nobody read, wrote or
-    /// cleared them: a task that waits for what it does not handle. At most sixteen are named.
+    /// Descriptors that were found ready a thousand times in a row while no task read, wrote or
+    /// cleared them: a task waits for an event that it does not handle. At most sixteen are named.
     pub spinning: Vec<RawFd>,
 }
 
 impl Stats {
-    /// The counters of the engine that runs on this thread.
+    /// Returns the counters of the engine that runs on this thread.
     ///
     /// # Errors
     ///
@@ -119,14 +119,14 @@ impl Counters {
         Done { polls: self.polls.get(), timers: self.timers_ended.get() }
     }
 
-    /// The engine is about to wait.
+    /// Notes that the engine is about to wait.
     #[inline]
     pub fn begin_wait(&self) {
         count(&self.turns);
         self.slow.begin_wait(self.done(), self.found.get());
     }
 
-    /// The engine has waited.
+    /// Notes that the engine has waited.
     #[inline]
     pub fn end_wait(&self, is_watched: bool) {
         self.slow.end_wait(self.done(), is_watched);

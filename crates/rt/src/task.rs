@@ -1,9 +1,9 @@
 //! Tasks: spawning, joining, giving way.
 //!
 //! A task lives on the engine it was spawned on and is run by no other thread, so its future need
-//! not be `Send`. The task's memory, its state and its waker are those of the `async-task` crate.
-//! Around the future stands a guard that catches a panic, which then concerns only who joins, and
-//! that removes the task from the engine's list when the future is dropped, however it ends.
+//! not be `Send`. The task's memory, its state and its waker are those of the `async-task` crate. A
+//! guard around the future catches a panic, which then concerns only the caller that joins. The
+//! guard also removes the task from the engine's list when the future is dropped, however it ends.
 
 use std::any::Any;
 use std::fmt;
@@ -23,10 +23,10 @@ use crate::remote::{Message, Remote};
 use crate::stats::count;
 use crate::trace;
 
-/// What a task that panicked left behind, as `std::thread::Result` has it.
+/// The payload of a task that panicked, as `std::thread::Result` has it.
 type Panic = Box<dyn Any + Send>;
 
-/// Why a task has no result.
+/// The reason why a task has no result.
 pub enum JoinError {
     /// It was aborted, or its engine ended before it did.
     Cancelled,
@@ -34,10 +34,10 @@ pub enum JoinError {
     Panicked(TaskPanic),
 }
 
-/// What a task that panicked left behind.
+/// The payload of a task that panicked.
 pub struct TaskPanic {
     message: Option<String>,
-    /// Locked by nobody: a mutex makes it shareable between threads, as errors should be.
+    /// Never locked: a mutex makes it shareable between threads, as errors should be.
     payload: Mutex<Panic>,
 }
 
@@ -48,12 +48,12 @@ impl TaskPanic {
         TaskPanic { message, payload: Mutex::new(payload) }
     }
 
-    /// The text of the panic, if it has one.
+    /// Returns the text of the panic, if it has one.
     pub fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 
-    /// The payload, for example to go on with the panic
+    /// Returns the payload, for example to go on with the panic
     /// ([`resume_unwind`](std::panic::resume_unwind)).
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.payload.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -61,7 +61,7 @@ impl TaskPanic {
 }
 
 impl JoinError {
-    /// The text of the panic, if it was one and has one.
+    /// Returns the text of the panic, if it was one and has one.
     pub fn panic_message(&self) -> Option<&str> {
         match self {
             JoinError::Panicked(panic) => panic.message(),
@@ -93,20 +93,21 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// A task's result, to be awaited on any thread. Dropping it lets the task run on.
+/// A task's result; await it on any thread. Dropping it lets the task run on.
 ///
-/// Cancel safety: what awaits it may be dropped and awaited again, as long as the handle is kept.
+/// Cancel safety: a future that awaits it may be dropped and awaited again, as long as the handle
+/// is kept.
 #[must_use = "dropping the handle detaches the task; say `detach` if that is meant"]
 pub struct JoinHandle<T>(Option<FallibleTask<Result<T, Panic>>>);
 
 impl<T> JoinHandle<T> {
     /// Ends the task as soon as its engine gets to it; awaiting it then gives
-    /// [`JoinError::Cancelled`]. One that has ended stays as it is, but its result is dropped.
+    /// [`JoinError::Cancelled`]. A task that has ended stays as it is, but its result is dropped.
     pub fn abort(&mut self) {
         self.0 = None;
     }
 
-    /// Lets the task run on with nobody who waits for it, which dropping the handle does as well.
+    /// Lets the task run on without a waiter, which dropping the handle does as well.
     ///
     /// ```
     /// # superpoll_rt::Runtime::new()?.block_on(async {
@@ -118,7 +119,7 @@ impl<T> JoinHandle<T> {
         drop(self);
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.0.as_ref().is_none_or(FallibleTask::is_finished)
     }
@@ -184,8 +185,8 @@ pin_project! {
     impl<F> PinnedDrop for Guarded<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut future = this.project().future;
-            // Where there is nobody to tell, the destructors of a future are its own affair; they
-            // must not spare the other tasks.
+            // There is no caller to tell here, so a panic in a future's destructor is the future's
+            // own affair; the other tasks are dropped all the same.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
                 // It may panic when it is dropped.
                 std::mem::forget(payload);
@@ -209,7 +210,7 @@ impl<F: Future> Future for Guarded<F> {
             this.entry.number = engine::with(|engine| engine.admit(cx.waker().clone()));
         }
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            // It is there until it has its result, after which nobody polls.
+            // The future is there until it has its result, after which no code polls it.
             let future = this.future.as_mut().as_pin_mut()?;
             let polled = future.poll(cx);
             if polled.is_ready() {
@@ -229,7 +230,7 @@ impl<F: Future> Future for Guarded<F> {
     }
 }
 
-/// Puts a task that was woken where it will be run.
+/// Puts a task that was woken where it will run.
 #[inline]
 fn schedule(remote: &Arc<Remote>, runnable: Runnable) {
     let mut runnable = Some(runnable);
@@ -246,7 +247,7 @@ fn schedule(remote: &Arc<Remote>, runnable: Runnable) {
     }
 }
 
-/// Spawns what may be sent to another thread, on any engine.
+/// Spawns a future that may be sent to another thread, on any engine.
 pub(crate) fn spawn_anywhere<F>(remote: &Arc<Remote>, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -264,8 +265,8 @@ where
 ///
 /// # Panics
 ///
-/// If no runtime runs on this thread; [`Handle::current`](crate::Handle::current) tells without a
-/// panic.
+/// If no runtime runs on this thread; [`Handle::current`](crate::Handle::current) reports that
+/// without a panic.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,

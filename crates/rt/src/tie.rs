@@ -1,4 +1,4 @@
-//! A descriptor together with its tie to an engine, for what works on several types.
+//! A descriptor together with its tie to an engine, for code that works on several types.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -14,9 +14,9 @@ pub struct Tie<'a> {
     pub(crate) link: &'a Link,
 }
 
-/// What has one.
+/// A type that has a tie.
 pub trait Tied {
-    /// Both.
+    /// Returns the descriptor and the tie.
     fn tie(&self) -> Tie<'_>;
 }
 

@@ -1,10 +1,10 @@
-//! What the runtime says of itself through `tracing`, if the feature of that name is on. Without it
-//! all of this is empty.
+//! The events that the runtime reports through `tracing`, if the feature of that name is on.
+//! Without the feature all of this is empty.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// A turn in which no descriptor was looked at for longer than this is told.
+/// A turn that asks about no descriptor for longer than this is reported.
 pub(crate) const LONG_TURN: Duration = Duration::from_millis(100);
 
 macro_rules! tell {

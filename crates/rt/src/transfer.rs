@@ -1,10 +1,10 @@
 //! Moving bytes from descriptor to descriptor within the kernel, without a copy through the
 //! program.
 //!
-//! `splice(2)` says `EAGAIN` without saying which side it means: the source is empty, or the target
-//! is full. Taking the one for the other would be a wait for ever, because a source that still
-//! holds bytes is not reported again. So the refused call is followed by one look at both
-//! (`poll(2)`), and only what is not ready is waited for.
+//! `splice(2)` returns `EAGAIN` without saying which side it means: the source is empty, or the
+//! target is full. Mistaking one for the other would mean waiting indefinitely, because a source
+//! that still holds bytes is not reported again. So one `poll(2)` of both sides follows the refused
+//! call, and the operation waits only for the side that is not ready.
 
 use std::fs::File;
 use std::future::poll_fn;
@@ -20,36 +20,36 @@ use crate::sources::Direction;
 use crate::sys::{buffer, transfer};
 use crate::tie::{Tie, Tied};
 
-/// How often a refused call is repeated at once because both sides are ready after all.
+/// The number of times that a refused call is repeated at once because both sides are ready after
+/// all.
 const TRIES: u32 = 8;
 
-/// What bytes can be moved from and to: streams, pipes, and any
-/// [`AsyncFd`](crate::AsyncFd).
+/// A source or target of moved bytes: a stream, a pipe, or any [`AsyncFd`](crate::AsyncFd).
 pub trait Endpoint: Tied {}
 
 impl<T: Tied> Endpoint for T {}
 
-/// Moves up to `length` bytes from one descriptor to another, at least one of which is a pipe
-/// (`splice(2)`, Linux 2.6.17), and says how many: what there is, and what there is room for. Zero
-/// is the end of the source, or a `length` of zero.
+/// Moves up to `length` bytes from one descriptor to another, at least one of them a pipe
+/// (`splice(2)`, Linux 2.6.17), and returns how many: as many as the source has, and the target has
+/// room for. Zero is the end of the source, or a `length` of zero.
 ///
 /// Cancel safe: while it is pending, nothing was moved.
 ///
 /// # Errors
 ///
-/// On an error nothing was moved: what was in the source still is. A target that has no room on its
-/// disk takes what it can, which is a smaller number, and fails the next time (`StorageFull`, or
-/// `FileTooLarge` at the process's limit, where `SIGXFSZ` ends a program that does not catch or
-/// ignore it).
+/// On an error nothing was moved: the source still has its bytes. A target that has no room on its
+/// disk takes the bytes that it can, which is a smaller number, and fails the next time
+/// (`StorageFull`, or `FileTooLarge` at the process's limit, where `SIGXFSZ` ends a program that
+/// does not catch or ignore it).
 ///
-/// `InvalidInput` (`EINVAL`) if neither is a pipe or one cannot be spliced, `BrokenPipe` if nobody
-/// reads the target, and what else `splice(2)` says. A socket as a target that its peer has closed
-/// raises `SIGPIPE`, which programs in Rust ignore from their start.
+/// `InvalidInput` (`EINVAL`) if neither is a pipe or one cannot be spliced, `BrokenPipe` if the
+/// target has no reader, or any other error of `splice(2)`. A socket as a target that its peer has
+/// closed raises `SIGPIPE`, which programs in Rust ignore from their start.
 pub async fn splice(from: &impl Endpoint, to: &impl Endpoint, length: usize) -> io::Result<usize> {
     poll_fn(|cx| poll_splice(cx, from, to, length)).await
 }
 
-/// Like [`splice`], for what implements `Future` by hand.
+/// Like [`splice`], for futures written by hand.
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ pub fn poll_splice(
         let source_tick = ready!(source_link.poll_ready(cx, source, Direction::Read))?;
         let target_tick = ready!(target_link.poll_ready(cx, target, Direction::Write))?;
         if let Some(fetched) = source_link.fetched() {
-            // What was read for a read that was given up comes first.
+            // Bytes that were read for a read that was given up come first.
             let outcome = fetched
                 .give_to(|bytes| superpoll::call::write(target, &bytes[..bytes.len().min(length)]));
             match outcome.map(|(outcome, _)| outcome) {
@@ -109,8 +109,9 @@ pub fn poll_splice(
     Poll::Pending
 }
 
-/// `splice(2)` does not pass an urgent byte of TCP, though what is behind it is reported: a read
-/// leaves that byte out, and what it takes of the stream comes first from then on.
+/// Reads over an urgent byte. `splice(2)` does not pass an urgent byte of TCP, though the bytes
+/// behind it are reported: a read leaves that byte out, and the bytes that it takes from the stream
+/// come first from then on.
 #[cold]
 fn read_over_mark(source: BorrowedFd<'_>, link: &Link, length: usize) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(length.clamp(1, AT_MOST));
@@ -125,9 +126,9 @@ fn read_over_mark(source: BorrowedFd<'_>, link: &Link, length: usize) -> io::Res
     }
 }
 
-/// Sends up to `length` bytes of a file from an offset (`sendfile(2)`) and says how many: what
-/// there is room for. Zero is the end of the file, or a `length` of zero. The file's position stays
-/// as it is.
+/// Sends up to `length` bytes of a file from an offset (`sendfile(2)`) and returns how many: as
+/// many as there is room for. Zero is the end of the file, or a `length` of zero. The file's
+/// position stays as it is.
 ///
 /// Reading the file blocks the engine if its pages are not in memory; where that matters, read
 /// ahead on the [blocking](crate::blocking) pool (`posix_fadvise(2)`).
@@ -139,8 +140,8 @@ fn read_over_mark(source: BorrowedFd<'_>, link: &Link, length: usize) -> io::Res
 /// On an error nothing was sent. A file as a target is filled up before it fails, as with
 /// [`splice`].
 ///
-/// `InvalidInput` for what cannot be mapped into memory, such as a pipe, or for an offset beyond
-/// what a file can have; what else `sendfile(2)` says.
+/// `InvalidInput` for a source that cannot be mapped into memory, such as a pipe, or for an offset
+/// beyond the largest that a file can have; any other error of `sendfile(2)`.
 pub async fn sendfile(
     file: &File,
     offset: u64,
@@ -150,7 +151,7 @@ pub async fn sendfile(
     poll_fn(|cx| poll_sendfile(cx, file, offset, to, length)).await
 }
 
-/// Like [`sendfile`], for what implements `Future` by hand.
+/// Like [`sendfile`], for futures written by hand.
 ///
 /// # Errors
 ///

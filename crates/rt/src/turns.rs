@@ -1,13 +1,13 @@
-//! How long turns of the loop take, and what the slowest of them had to do.
+//! How long turns of the loop take, and the work of the slowest turns.
 //!
-//! A turn is the time from the end of one wait to the beginning of the next, in which no descriptor
-//! is looked at. It is measured always, with the kernel's coarse clock, which costs next to nothing
-//! and moves in steps of a few milliseconds: a turn of a microsecond in which it moves seems to
-//! have taken a whole step. Turns are therefore noted only if the clock has moved twice. While
-//! somebody [watches](TurnWatch) the precise clock is read in its place, and every turn counts.
+//! A turn is the time from the end of one wait to the beginning of the next, in which the engine
+//! asks about no descriptor. It is always measured, with the kernel's coarse clock, which costs
+//! next to nothing and moves in steps of a few milliseconds: a turn of a microsecond in which it
+//! moves seems to have taken a whole step. Turns are therefore noted only if the clock has moved
+//! twice. While a [`TurnWatch`] lives, the precise clock is read instead, and every turn counts.
 //!
-//! Eight turns are kept since the start, and eight for each window of ten seconds, the present one
-//! and the one before. A turn that is not among the slowest costs two comparisons.
+//! Eight turns are kept since the start, and eight for each window of ten seconds, the present
+//! window and the one before. A turn that is not among the slowest costs two comparisons.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -17,10 +17,10 @@ use crate::handle::Handle;
 use crate::sys::clock;
 use crate::trace;
 
-/// How many turns are kept of each period.
+/// The number of turns that are kept of each period.
 const KEPT: usize = 8;
 
-/// How long a window is.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A turn of an engine's loop that took long.
@@ -33,16 +33,16 @@ pub struct SlowTurn {
     pub step: Duration,
     /// How long ago it began.
     pub ago: Duration,
-    /// How many times a task was run.
+    /// The number of times that a task was run.
     pub tasks: u64,
-    /// How many events the wait before it had brought.
+    /// The number of events that the wait before it had brought.
     pub events: u64,
-    /// How many timers ended.
+    /// The number of timers that ended.
     pub timers: u64,
 }
 
-/// As long as one of these lives, the engines of a runtime measure their turns with the precise
-/// clock, which is read twice a turn at about four times the price of the coarse one. See
+/// While one of these lives, the engines of a runtime measure their turns with the precise clock,
+/// which is read twice a turn at about four times the price of the coarse clock. See
 /// [`Handle::watch_turns`].
 #[derive(Debug)]
 #[must_use = "turns are measured precisely only as long as this lives"]
@@ -65,7 +65,7 @@ impl Drop for TurnWatch {
     }
 }
 
-/// What has been done, as counters tell.
+/// The work done so far, by the counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub polls: u64,
@@ -78,10 +78,10 @@ pub(crate) struct Turns {
     /// When the last wait ended, by the clock in use.
     since: Cell<Option<Duration>>,
     is_precise: Cell<bool>,
-    /// What had been done by then.
+    /// The work that had been done by then.
     before: Cell<Done>,
     longest: Cell<Duration>,
-    /// A turn that took no longer is none of the slowest.
+    /// A turn that took no longer than this is none of the slowest.
     bar: Cell<Duration>,
     /// When the present window ends.
     end: Cell<Duration>,
@@ -97,8 +97,8 @@ struct Kept {
     before: Slowest,
 }
 
-/// The slowest turns of a period, the slowest first. `ago` is the time at which they began. In
-/// place, as a loop that has warmed up allocates nothing, however slow a turn of it is.
+/// The slowest turns of a period, the slowest first. `ago` is the time at which they began. They
+/// are kept in place, as a loop that has warmed up allocates nothing, however slow a turn of it is.
 #[derive(Debug, Default)]
 struct Slowest {
     turns: [SlowTurn; KEPT],
@@ -110,7 +110,7 @@ impl Slowest {
         &self.turns[..self.count]
     }
 
-    /// What a turn has to take more than.
+    /// Returns the time that a turn has to exceed to be kept.
     fn bar(&self) -> Duration {
         if self.count < KEPT { Duration::ZERO } else { self.turns[KEPT - 1].took }
     }
@@ -121,14 +121,15 @@ impl Slowest {
         }
         let at = self.turns().partition_point(|kept| kept.took >= turn.took);
         self.count = (self.count + 1).min(KEPT);
-        // The last one, which is none if there was room, comes round to the place and is replaced.
+        // The last turn, or an empty entry if there was room, comes round to the place and is
+        // replaced.
         self.turns[at..self.count].rotate_right(1);
         self.turns[at] = turn;
     }
 }
 
 impl Turns {
-    /// The engine is about to wait. `events` is what the wait before has brought.
+    /// Notes that the engine is about to wait. `events` is the number of events of the wait before.
     #[inline]
     pub fn begin_wait(&self, done: Done, events: u64) {
         let Some(since) = self.since.get() else { return };
@@ -139,7 +140,7 @@ impl Turns {
         }
     }
 
-    /// The engine has waited.
+    /// Notes that the engine has waited.
     #[inline]
     pub fn end_wait(&self, done: Done, is_precise: bool) {
         if is_precise != self.is_precise.get() {
@@ -181,12 +182,12 @@ impl Turns {
         self.raise(&mut kept);
     }
 
-    /// What the clock in use can say to be a turn.
+    /// Returns the shortest time that the clock in use can tell to be a turn.
     fn least(&self, kept: &mut Kept) -> Duration {
         if self.is_precise.get() { Duration::ZERO } else { kept.step() * 3 / 2 }
     }
 
-    /// Begins the windows that have begun.
+    /// Moves on to the present window.
     fn go_on(&self, kept: &mut Kept, now: Duration) {
         let end = self.end.get();
         if now < end {
@@ -197,13 +198,13 @@ impl Turns {
         self.end.set(now + WINDOW);
     }
 
-    /// Sets the bar where the next of the slowest turns begin.
+    /// Sets the bar above which a turn is one of the slowest.
     fn raise(&self, kept: &mut Kept) {
         let slowest = kept.ever.bar().min(kept.now.bar()).max(self.least(kept));
         self.bar.set(slowest.min(self.longest.get()));
     }
 
-    /// The slowest turns since the start, and those of the last ten to twenty seconds.
+    /// Returns the slowest turns since the start, and those of the last ten to twenty seconds.
     pub fn slowest(&self) -> (Vec<SlowTurn>, Vec<SlowTurn>) {
         let mut kept = self.kept.borrow_mut();
         let now = clock::precise();

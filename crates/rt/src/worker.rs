@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::remote::{Message, Remote};
 use crate::stats::Stats;
 
-/// How long an engine may take to say what it has counted.
+/// How long an engine may take to report its counters.
 const ANSWER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
@@ -38,12 +38,12 @@ impl Worker {
         }
     }
 
-    /// The engine's counters, if it answers.
+    /// Returns the engine's counters, if it answers.
     pub fn stats(&self) -> Option<Stats> {
         let (sender, receiver) = mpsc::channel();
         let answer = move || {
             engine::with(|engine| {
-                // Nobody listens any more if it took too long.
+                // The receiver has gone if it took too long.
                 let _ = sender.send(engine.stats());
             });
         };
@@ -51,20 +51,20 @@ impl Worker {
         receiver.recv_timeout(ANSWER).ok()
     }
 
-    /// Ends the engine and its tasks, and waits for the thread. Says what made it end before, if
-    /// anything did.
+    /// Ends the engine and its tasks, and waits for the thread. Returns the error that made it end
+    /// before, if there is one.
     pub fn stop(&mut self) -> superpoll::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        // One that has ended needs no message.
+        // An engine that has ended needs no message.
         let _ = self.remote.send(Message::Stop);
         thread.join().unwrap_or(Ok(()))
     }
 }
 
 impl Drop for Worker {
-    /// Also of a runtime whose start failed after this one's.
+    /// Runs also for a runtime whose start failed after this worker's.
     fn drop(&mut self) {
-        // A drop has nobody to tell what ended it; `Runtime::shutdown` tells.
+        // A drop has no caller that it can tell the error; `Runtime::shutdown` returns it.
         let _ = self.stop();
     }
 }
@@ -76,7 +76,7 @@ fn run(
 ) -> superpoll::Result<()> {
     let engine = Ending(Rc::new(Engine::new(poller, settings)?));
     let turn = || {
-        // Whoever starts it waits for this.
+        // The thread that starts this worker waits for this.
         let _ = sender.send(engine.0.remote.clone());
         let mut outcome = Ok(());
         while outcome.is_ok() && !engine.0.is_stopped() {
@@ -88,8 +88,8 @@ fn run(
     engine.0.enter(turn).unwrap_or(Ok(()))
 }
 
-/// An engine that ends with this, whatever happens: whoever joins its tasks would wait indefinitely
-/// otherwise.
+/// An engine that ends when this is dropped, whatever happens: tasks that join its tasks would wait
+/// indefinitely otherwise.
 struct Ending(Rc<Engine>);
 
 impl Drop for Ending {

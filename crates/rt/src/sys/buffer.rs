@@ -7,13 +7,13 @@ use std::task::{Poll, ready};
 
 use superpoll::call;
 
-/// `read(2)` to what hyper lends. Returns how many bytes were read.
+/// Reads (`read(2)`) into the buffer that hyper lends. Returns how many bytes were read.
 #[cfg(feature = "hyper")]
 pub(crate) fn read_to_cursor(
     fd: BorrowedFd<'_>,
     cursor: &mut hyper::rt::ReadBufCursor<'_>,
 ) -> io::Result<usize> {
-    // SAFETY: the kernel writes bytes to it, which leaves initialised what was so.
+    // SAFETY: the kernel writes bytes to it, so bytes that were initialised stay initialised.
     let room = unsafe { cursor.as_mut() };
     let done = call::read_to(fd, room)?.len();
     // SAFETY: that many bytes were written.
@@ -21,8 +21,8 @@ pub(crate) fn read_to_cursor(
     Ok(done)
 }
 
-/// Has `read` fill the front of what hyper lends, at most `limit` bytes, which are initialised
-/// first. `read` returns how many it has filled.
+/// Makes `read` fill the front of the buffer that hyper lends, at most `limit` bytes, which are
+/// initialised first. `read` returns how many bytes it has filled.
 #[cfg(feature = "hyper")]
 pub(crate) fn read_initialised(
     cursor: &mut hyper::rt::ReadBufCursor<'_>,
@@ -33,18 +33,18 @@ pub(crate) fn read_initialised(
     let len = room.len();
     let done = ready!(read(room))?;
     assert!(done <= len, "a reader says that it has filled {done} bytes of {len}");
-    // SAFETY: so many bytes are initialised, as was just checked.
+    // SAFETY: that many bytes are initialised, as was just checked.
     unsafe { cursor.advance(done) };
     Poll::Ready(Ok(()))
 }
 
-/// `read(2)` to what tokio lends. Returns how many bytes were read.
+/// Reads (`read(2)`) into the buffer that tokio lends. Returns how many bytes were read.
 #[cfg(feature = "tokio")]
 pub(crate) fn read_to_buf(
     fd: BorrowedFd<'_>,
     buffer: &mut tokio::io::ReadBuf<'_>,
 ) -> io::Result<usize> {
-    // SAFETY: the kernel writes bytes to it, which leaves initialised what was so.
+    // SAFETY: the kernel writes bytes to it, so bytes that were initialised stay initialised.
     let room = unsafe { buffer.unfilled_mut() };
     let done = call::read_to(fd, room)?.len();
     // SAFETY: that many bytes were written.
@@ -53,7 +53,8 @@ pub(crate) fn read_to_buf(
     Ok(done)
 }
 
-/// `read(2)` into the capacity of a vector, from its front; it holds what was read.
+/// Reads (`read(2)`) into the capacity of a vector, from its front; afterwards it holds the bytes
+/// that were read.
 pub(crate) fn read_to_vec(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
     buffer.clear();
     let done = call::read_to(fd, buffer.spare_capacity_mut())?.len();

@@ -11,21 +11,21 @@ fn read(clock: libc::clockid_t) -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Monotonic time with the resolution of the kernel's tick (`CLOCK_MONOTONIC_COARSE`, Linux
-/// 2.6.32): a quarter of the price of the precise clock, for what is only interesting in
-/// milliseconds.
+/// Returns monotonic time with the resolution of the kernel's tick (`CLOCK_MONOTONIC_COARSE`, Linux
+/// 2.6.32): a quarter of the price of the precise clock, for times that matter only to the
+/// millisecond.
 #[inline]
 pub(crate) fn coarse() -> Duration {
     read(libc::CLOCK_MONOTONIC_COARSE)
 }
 
-/// The same time to the nanosecond.
+/// Returns the same time to the nanosecond.
 #[inline]
 pub(crate) fn precise() -> Duration {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// The step of [`coarse`].
+/// Returns the step of [`coarse`].
 pub(crate) fn coarse_step() -> Duration {
     let mut step = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `step` is a valid timespec to write to for the length of the call.

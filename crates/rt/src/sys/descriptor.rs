@@ -1,4 +1,4 @@
-//! Flags of descriptors, and their end.
+//! Flags of descriptors, and closing them.
 
 use std::io;
 use std::mem;
@@ -19,12 +19,13 @@ pub(crate) fn close_both(one: OwnedFd, other: OwnedFd) -> bool {
     let (first, last) =
         (one_fd.min(other_fd) as libc::c_uint, one_fd.max(other_fd) as libc::c_uint);
     let flags: libc::c_uint = 0;
-    // SAFETY: the range is these two, which are owned here and used by nobody after a success.
+    // SAFETY: the range is these two, which are owned here and not used by any code after a
+    // success.
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } == 0 {
         mem::forget((one, other));
         return true;
     }
-    // It checks its arguments before it closes anything: both are open still.
+    // The kernel checks the arguments before it closes anything: both are open still.
     NO_RANGES.store(true, Ordering::Relaxed);
     false
 }
@@ -69,7 +70,8 @@ mod tests {
         let (last, first) = (writers.pop().unwrap(), writers.remove(0));
         assert!(!close(last, first), "they are no neighbours");
         assert!(is_over(readers.pop().unwrap()) && is_over(readers.remove(0)));
-        // Those of a pipe are, as a rule; who is not closed by this is not heard to end.
+        // The ends of a pipe usually are neighbours. An end that this leaves open would not be seen
+        // to end below.
         let (reader, writer) = pipe().unwrap();
         let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
         let inside = reader.try_clone().map(|kept| (kept, reader.as_raw_fd(), writer.as_raw_fd()));

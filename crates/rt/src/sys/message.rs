@@ -1,4 +1,5 @@
-//! Messages with control data: descriptors that travel, and what a plain read does not tell.
+//! Messages with control data: descriptors that travel, and facts that a plain read does not
+//! report.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{MaybeUninit, size_of};
@@ -36,7 +37,7 @@ fn outcome(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// What was received.
+/// The outcome of one receive.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub length: usize,
@@ -45,13 +46,13 @@ pub(crate) struct Received {
     /// There was control data for which there was no room (`MSG_CTRUNC`).
     pub control_truncated: bool,
     pub fds: Vec<OwnedFd>,
-    /// Something came along, be it descriptors or credentials: a read of a stream ends where that
+    /// Something came along, either descriptors or credentials: a read of a stream ends where that
     /// changes.
     pub has_control: bool,
 }
 
-/// Reads from a stream; says whether there were descriptors with it, which are lost. At such a
-/// place the kernel ends a read, however much there is.
+/// Reads from a stream; returns whether there were descriptors with the bytes, which are lost. At
+/// such a place the kernel ends a read, however much there is.
 pub(crate) fn read(
     fd: BorrowedFd<'_>,
     buffers: &mut [IoSliceMut<'_>],
@@ -75,11 +76,11 @@ pub(crate) fn receive(
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = control_length(limit.min(MOST)) as _;
     }
-    // SAFETY: as in `read`; the control data is as long as is said, or longer.
+    // SAFETY: as in `read`; the control data is at least as long as the message says.
     let result = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let length = outcome(result)?;
     let mut fds = Vec::new();
-    // SAFETY: the kernel has filled the control data and said in the message how long it is.
+    // SAFETY: the kernel has filled the control data and set its length in the message.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     let has_control = !header.is_null();
     while !header.is_null() {
@@ -89,8 +90,8 @@ pub(crate) fn receive(
         if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
             for at in 0..(long - control_length(0)) / FD {
                 // SAFETY: the data that follows a header of SCM_RIGHTS is descriptors; it may be
-                // unaligned. The kernel has made each of them for this process, which nobody else
-                // knows.
+                // unaligned. The kernel has made each of them for this process, and no other code
+                // knows them.
                 let fd = unsafe {
                     let data = libc::CMSG_DATA(header).cast::<RawFd>();
                     OwnedFd::from_raw_fd(ptr::read_unaligned(data.add(at)))
@@ -110,7 +111,7 @@ pub(crate) fn receive(
     })
 }
 
-/// Sends bytes and at most [`MOST`] descriptors, of which the receiver gets duplicates.
+/// Sends bytes and at most [`MOST`] descriptors. The receiver gets duplicates of them.
 pub(crate) fn send(
     fd: BorrowedFd<'_>,
     buffers: &[IoSlice<'_>],
@@ -140,7 +141,7 @@ pub(crate) fn send(
         }
     }
     // SAFETY: IoSlice is an iovec in memory, and each describes memory that may be read; the
-    // control data is as long as is said. Everything lives for the length of the call.
+    // control data is as long as the message says. Everything lives for the length of the call.
     let result = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     outcome(result)
 }
@@ -149,7 +150,7 @@ pub(crate) fn send(
 pub(crate) fn peer(fd: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is a ucred, of the length that is said.
+    // SAFETY: the option's value is a ucred, of the given length.
     let result = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),

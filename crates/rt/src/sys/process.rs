@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// A descriptor that is readable once a process has ended (`pidfd_open(2)`, Linux 5.3), closed on
-/// exec.
+/// Returns a descriptor that is readable once a process has ended (`pidfd_open(2)`, Linux 5.3),
+/// closed on exec.
 pub(crate) fn open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes a process number and flags, and touches no memory.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };

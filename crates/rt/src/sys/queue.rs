@@ -1,16 +1,16 @@
 //! The tasks that are due, in order.
 //!
-//! With hundreds of tasks, the next one's future has left the processor's caches since it last ran,
-//! and a task begins by waiting for it. So it is asked for while the task before it runs. For that
-//! the queue holds the tasks as what `async-task` makes of a [`Runnable`]: a pointer to the one
-//! allocation that has its state and its future.
+//! With hundreds of tasks, the next task's future has left the processor's caches since it last
+//! ran, and a task begins by waiting for it. So the future is prefetched while the task before it
+//! runs. For that the queue holds each task as the pointer that `async-task` makes of a
+//! [`Runnable`]: to the one allocation that has its state and its future.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use async_task::Runnable;
 
-/// How much of a task is asked for, in lines of 64 bytes: its state, and where most futures begin.
+/// How much of a task is prefetched, in lines of 64 bytes: its state, and where most futures begin.
 const LINES: usize = 4;
 
 /// Tasks in the order in which they became due.
@@ -23,14 +23,14 @@ impl RunQueue {
         self.0.push_back(runnable.into_raw());
     }
 
-    /// Takes the first one, and has the processor fetch the next.
+    /// Takes the first task, and makes the processor prefetch the next.
     #[inline]
     pub fn pop(&mut self) -> Option<Runnable> {
         let first = self.0.pop_front()?;
         if let Some(next) = self.0.front() {
             fetch(next.as_ptr().cast());
         }
-        // SAFETY: it comes from `into_raw`, and is in the queue no more, so nobody else makes a
+        // SAFETY: it comes from `into_raw`, and is in the queue no more, so no other code makes a
         // task of it.
         Some(unsafe { Runnable::from_raw(first) })
     }
@@ -43,7 +43,7 @@ impl RunQueue {
         self.0.len()
     }
 
-    /// For how many tasks there is room.
+    /// Returns the number of tasks that there is room for.
     pub fn places(&self) -> usize {
         self.0.capacity()
     }
@@ -62,8 +62,8 @@ impl Drop for RunQueue {
     }
 }
 
-/// Says that this will be needed soon, from here on. That reads nothing, and may be said of any
-/// address.
+/// Announces that memory from here on will be needed soon. That reads nothing, and is allowed for
+/// any address.
 #[inline(always)]
 fn fetch(from: *const u8) {
     #[cfg(target_arch = "x86_64")]

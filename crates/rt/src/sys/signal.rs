@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use signal_hook_registry::SigId;
 
-/// A counter that is readable while it is not zero (`eventfd(2)`, Linux 2.6.27), non-blocking and
-/// closed on exec.
+/// Returns a counter that is readable while it is not zero (`eventfd(2)`, Linux 2.6.27),
+/// non-blocking and closed on exec.
 pub(crate) fn counter() -> io::Result<OwnedFd> {
     // SAFETY: eventfd takes two numbers and touches no memory.
     let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
@@ -37,7 +37,7 @@ pub(crate) fn count(signal: i32, counter: Arc<OwnedFd>) -> io::Result<SigId> {
     unsafe { signal_hook_registry::register(signal, action) }
 }
 
-/// Sets a counter to zero; `WouldBlock` if it is.
+/// Sets a counter to zero; `WouldBlock` if it is zero already.
 pub(crate) fn take(counter: &OwnedFd) -> io::Result<()> {
     let mut value = 0u64;
     // SAFETY: `value` may be written to, eight bytes long.

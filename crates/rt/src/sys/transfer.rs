@@ -5,14 +5,14 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// As much as one call moves at most (`MAX_RW_COUNT` of the kernel).
+/// The most bytes that one call moves (`MAX_RW_COUNT` of the kernel).
 const MOST: usize = 0x7fff_f000;
 
 fn outcome(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// `splice(2)` (Linux 2.6.17) without offsets and without blocking on the pipe.
+/// Calls `splice(2)` (Linux 2.6.17) without offsets and without blocking on the pipe.
 pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) -> io::Result<usize> {
     // SAFETY: both offsets are null, so that the call touches no memory of ours.
     let result = unsafe {
@@ -28,7 +28,7 @@ pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) ->
     outcome(result)
 }
 
-/// `sendfile(2)` from an offset; the file's own position stays.
+/// Calls `sendfile(2)` from an offset; the file's own position stays.
 pub(crate) fn sendfile(
     from: &File,
     offset: u64,
@@ -46,11 +46,11 @@ pub(crate) fn sendfile(
     outcome(result)
 }
 
-/// Whether one descriptor can be read and the other written without blocking (`poll(2)`).
+/// Returns whether one descriptor can be read and the other written without blocking (`poll(2)`).
 pub(crate) fn ready(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<(bool, bool)> {
     let slot = |fd: BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     let mut slots = [slot(from, libc::POLLIN), slot(to, libc::POLLOUT)];
-    // SAFETY: the array has as many slots as is said, and lives for the length of the call.
+    // SAFETY: the array has as many slots as its length says, and lives for the length of the call.
     let result = unsafe { libc::poll(slots.as_mut_ptr(), slots.len() as libc::nfds_t, 0) };
     outcome(result as isize).map(|_| (slots[0].revents != 0, slots[1].revents != 0))
 }

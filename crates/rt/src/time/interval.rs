@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::after;
 use super::sleep::{Sleep, sleep_until};
 
-/// How late a tick may be taken and still count as on time. It is more than a scheduler's hiccup,
-/// and less than anybody who asks for [`MissedTickBehavior::Delay`] means.
+/// How late a tick may be taken and still count as on time: more than a scheduler's hiccup, and
+/// less than the delays that callers have in mind when they ask for [`MissedTickBehavior::Delay`].
 const TOLERANCE: Duration = Duration::from_millis(1);
 
-/// Ticks at once, and then each time the period is over. What happens to ticks that nobody takes in
-/// time is up to [`Interval::set_missed_tick_behavior`].
+/// Ticks at once, and then each time the period is over. [`Interval::set_missed_tick_behavior`]
+/// decides about ticks that are not taken in time.
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ impl fmt::Display for ZeroPeriod {
 
 impl Error for ZeroPeriod {}
 
-/// What an [`Interval`] does about ticks that were due while nobody took them.
+/// The behavior of an [`Interval`] for ticks that were due but not taken in time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MissedTickBehavior {
     /// They come one after the other without a wait, until the schedule is met again.
@@ -81,7 +81,8 @@ pub enum MissedTickBehavior {
 }
 
 impl MissedTickBehavior {
-    /// When the next tick is due after one that was due at `scheduled` and is taken at `now`.
+    /// Returns when the next tick is due after a tick that was due at `scheduled` and is taken at
+    /// `now`.
     fn next(self, scheduled: Instant, now: Instant, period: Duration) -> Instant {
         let late = now.saturating_duration_since(scheduled);
         match self {
@@ -107,7 +108,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick, and gives the time for which it was scheduled.
+    /// Waits for the next tick, and returns the time for which it was scheduled.
     ///
     /// Cancel safety: dropping the future before its end loses no tick.
     ///
@@ -118,11 +119,11 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Like [`tick`](Interval::tick), for a future that is written by hand.
+    /// Like [`tick`](Interval::tick), for futures written by hand.
     ///
     /// # Panics
     ///
-    /// As [`tick`](Interval::tick).
+    /// Panics like [`tick`](Interval::tick).
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(self.sleep.poll_end(cx, true));
         let scheduled = self.sleep.deadline();
@@ -130,27 +131,28 @@ impl Interval {
         Poll::Ready(scheduled)
     }
 
-    /// Has the next tick come a period from now.
+    /// Makes the next tick come a period from now.
     pub fn reset(&mut self) {
         self.reset_at(after(Instant::now(), self.period));
     }
 
-    /// Has the next tick come at a point in time, and the others at a period's distance from it.
+    /// Makes the next tick come at a point in time, and the later ticks at a period's distance from
+    /// it.
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
     }
 
-    /// The time between two ticks.
+    /// Returns the time between two ticks.
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// What is done about ticks that were missed.
+    /// Returns the behavior for ticks that were missed.
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
-    /// Chooses what is done about ticks that are missed from now on.
+    /// Sets the behavior for ticks that are missed from now on.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }
@@ -162,8 +164,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(10);
 
-    /// When the next tick is due, in microseconds after one that was due at 0 and taken after
-    /// `late`.
+    /// Returns when the next tick is due, in microseconds after a tick that was due at 0 and taken
+    /// after `late`.
     fn next(missed: MissedTickBehavior, late: u64, period: Duration) -> u128 {
         let scheduled = Instant::now();
         let next = missed.next(scheduled, scheduled + Duration::from_micros(late), period);

@@ -2,18 +2,19 @@
 //!
 //! Time is `std::time::Instant`'s. Each engine has its timers in a hierarchical wheel with a
 //! resolution of 8.2 microseconds, and the poller waits with nanoseconds, so that a sleep of a
-//! hundred microseconds is one. Nothing ends early. How late it ends is up to the kernel's timer
-//! slack (50 microseconds unless set otherwise), and to the tasks that run before it.
+//! hundred microseconds takes about that long. Nothing ends early. How late it ends depends on the
+//! kernel's timer slack (50 microseconds unless set otherwise), and on the tasks that run before
+//! it.
 //!
 //! After a pause of the thread (`SIGSTOP`, a virtual machine that was suspended, a task that
-//! computes for long) what has arrived goes before the time that is over: timers that are more than
-//! 10 milliseconds late fire when the loop has looked at all descriptors and has run the tasks that
-//! were due then.
+//! computes for long) bytes and events that have arrived go before timers: timers that are more
+//! than 10 milliseconds late fire when the loop has asked about all descriptors and has run the
+//! tasks that were due then.
 //!
 //! A timer belongs to no engine until it is polled and has to wait; then it belongs to the engine
-//! of the task that polls it, until a task of another engine does. What is over when it is first
-//! polled, a request that is answered before its time limit is looked at, never touches the wheel.
-//! Creating one is therefore possible anywhere, outside of a runtime too.
+//! of the task that polls it, until a task of another engine does. A timer that is not needed when
+//! it is first polled never touches the wheel, for example when a request is answered before its
+//! time limit is polled. You can therefore create a timer anywhere, outside of a runtime too.
 //!
 //! A time that lies too far ahead for the clock to count, such as `Duration::MAX` from now, means
 //! never.
@@ -32,11 +33,11 @@ pub use timeout::{Elapsed, Timeout, timeout, timeout_at};
 
 use crate::sys::clock;
 
-/// More than the coarse clock is behind, with ticks of 10 milliseconds at most.
+/// More than the coarse clock lags behind, with ticks of 10 milliseconds at most.
 const FAR: Duration = Duration::from_millis(50);
 
-/// Whether a time is certainly far ahead, at a fifth of the price of the precise clock. A machine
-/// that was stopped for a moment may err, and call far what has just passed.
+/// Returns whether a time is certainly far ahead, at a fifth of the price of the precise clock. A
+/// machine that was stopped for a moment may err, and call a time far that has just passed.
 #[inline]
 pub(crate) fn is_far(time: Instant) -> bool {
     static START: OnceLock<(Instant, Duration)> = OnceLock::new();
@@ -45,14 +46,15 @@ pub(crate) fn is_far(time: Instant) -> bool {
     time.saturating_duration_since(now) > FAR
 }
 
-/// The time a duration after another, or one that will not come if the clock cannot count that far.
+/// Returns the time a duration after another, or a time that will not come if the clock cannot
+/// count that far.
 #[inline]
 fn after(start: Instant, duration: Duration) -> Instant {
     start.checked_add(duration).unwrap_or_else(|| never(start, duration))
 }
 
-/// A time so far ahead that the wheel does not wait for it: some fraction of a duration that is too
-/// long.
+/// Returns a time so far ahead that the wheel does not wait for it: some fraction of a duration
+/// that is too long.
 #[cold]
 fn never(start: Instant, mut duration: Duration) -> Instant {
     loop {

@@ -53,22 +53,22 @@ struct Timer {
 }
 
 impl Timer {
-    /// Calls a function with the engine it belongs to, if that is this thread's.
+    /// Calls a function with the engine that it belongs to, if that is this thread's.
     #[inline]
     fn with<R>(&self, f: impl FnOnce(&Engine) -> R) -> Option<R> {
         engine::with(|engine| (engine.remote.id == self.remote.id).then(|| f(engine))).flatten()
     }
 
-    /// Moves it to another deadline. Who waits for it is woken then, or earlier.
+    /// Moves it to another deadline. Its waiter is woken then, or earlier.
     fn reset(&self, deadline: Instant) -> bool {
         let key = self.key;
         self.with(|engine| engine.timers(|wheel| wheel.reset(key, deadline))).unwrap_or_else(|| {
-            // Whoever waits for it over there has to find out, and to begin anew.
+            // A task that waits for it over there has to find out, and to begin anew.
             let wake = move || {
                 let waker = engine::with(|engine| engine.timers(|wheel| wheel.cancel(key)));
                 waker.flatten().into_iter().for_each(Waker::wake);
             };
-            // On an engine that has ended nobody waits.
+            // An engine that has ended has no waiters.
             let _ = self.remote.send(Message::Call(Box::new(wake)));
             false
         })
@@ -99,27 +99,27 @@ pub struct Sleep {
     timer: Option<Timer>,
 }
 
-/// What a poll found.
+/// The outcome of a poll.
 enum Found {
     Over,
-    /// It is over, but the task has to let others run first.
+    /// It is over, but the task has to let other tasks run first.
     GiveWay,
     NotYet,
 }
 
 impl Sleep {
-    /// When it ends.
+    /// Returns the time at which it ends.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether its time has come.
+    /// Returns whether its time has come.
     pub fn is_elapsed(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
-    /// Has it end at another time, whether it has ended before or not. A task that waits for it
-    /// does not have to poll it again. In its engine this costs less than a new one.
+    /// Makes it end at another time, whether it has ended before or not. A task that waits for it
+    /// does not have to poll it again. In its engine this costs less than a new sleep.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(timer) = &self.timer
@@ -169,7 +169,7 @@ impl Sleep {
             let waker = waker.clone();
             let key = engine.timers(|wheel| wheel.insert(self.deadline, waker));
             engine.note_place(key.place());
-            // One of another engine ends here.
+            // A timer of another engine ends here.
             self.timer = Some(Timer { remote: engine.remote.clone(), key });
             Found::NotYet
         } else if !fair || engine.spend() {

@@ -18,8 +18,8 @@ use super::sleep::{Sleep, sleep, sleep_until};
 /// At the end of the time the future is no longer polled. It is dropped with the [`Timeout`],
 /// unless it is lent as `&mut` or taken out by [`Timeout::into_inner`].
 ///
-/// Cancel safety: the timer has none to lose; what is lost by dropping the future before its end,
-/// also because the time is over, is up to the future.
+/// Cancel safety: the timer has nothing to lose. The effects of dropping the future before its end,
+/// also because the time is over, depend on the future.
 ///
 /// # Panics
 ///
@@ -48,7 +48,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 ///
 /// # Panics
 ///
-/// As [`timeout`].
+/// Panics like [`timeout`].
 #[inline]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { future: future.into_future(), sleep: sleep_until(deadline) }
@@ -66,12 +66,12 @@ pin_project! {
 }
 
 impl<F> Timeout<F> {
-    /// The future.
+    /// Returns the future.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The future, to change it.
+    /// Returns the future, to change it.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }

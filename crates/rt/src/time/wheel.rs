@@ -2,26 +2,27 @@
 //! coarser the farther away that is.
 //!
 //! Time is counted in ticks of 8.2 microseconds since the wheel was made. A level has 64 slots,
-//! each a list of timers; a slot of level `n` spans 64^n ticks. Which one a timer belongs to
-//! follows from its tick and from `elapsed`, the tick up to which everything was done: the level is
-//! the highest base-64 digit in which the two differ, the slot is the timer's digit there. All
-//! slots in use lie ahead of `elapsed` in their level, and everything in a level is due before
-//! anything in the next, so that the first bit of the first occupied level is what comes next. When
-//! time reaches a slot of a higher level, its timers are dealt out to the lower ones. Timers of the
-//! same tick share a slot always, and so keep the order in which they were inserted.
+//! each a list of timers; a slot of level `n` spans 64^n ticks. The slot of a timer follows from
+//! its tick and from `elapsed`, the tick up to which everything was done: the level is the highest
+//! base-64 digit in which the two differ, the slot is the timer's digit there. All slots in use lie
+//! ahead of `elapsed` in their level, and everything in a level is due before anything in the next,
+//! so that the first bit of the first occupied level comes next. When time reaches a slot of a
+//! higher level, its timers are dealt out to the lower levels. Timers of the same tick always share
+//! a slot, and so keep the order in which they were inserted.
 //!
 //! Nothing fires early, because deadlines are rounded up to ticks and the present is rounded down.
 //! A slot keeps the earliest tick it was given, hence the wheel can say exactly when it is needed
 //! next, unless that very timer was cancelled: then it may ask for one turn too many. 11 levels
-//! hold 2^64 ticks, 4.8 million years; what is due later than that is kept aside, and never fires.
+//! hold 2^64 ticks, 4.8 million years; timers that are due later than that are kept aside, and
+//! never fire.
 //!
-//! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices: to
-//! insert or to cancel one allocates nothing and walks nothing. The vector keeps the size that it
-//! needed most until it is [shortened](Wheel::shorten). A key holds the generation of its entry, so
-//! that one which outlives its timer does no harm, also if the entry is gone: one that is made anew
-//! begins with a later generation. Entries are used again in the order in which they were freed,
-//! last first; after many were cancelled here and there that is a cache miss for each, so with no
-//! timer left the wheel begins from the front again.
+//! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices:
+//! inserting or cancelling a timer allocates nothing and walks nothing. The vector keeps the
+//! largest size that it has needed until it is [shortened](Wheel::shorten). A key holds the
+//! generation of its entry, so that a key that outlives its timer does no harm, also if the entry
+//! is gone: an entry that is made anew begins with a later generation. Entries are used again in
+//! the order in which they were freed, last first. After many were cancelled here and there that is
+//! a cache miss for each, so with no timer left the wheel begins from the front again.
 
 use std::fmt;
 use std::mem;
@@ -31,14 +32,14 @@ use std::time::{Duration, Instant};
 /// A tick has 2^13 nanoseconds.
 const TICK_BITS: u32 = 13;
 
-/// A level has 2^6 slots, as many as a `u64` has bits to say which are occupied.
+/// A level has 2^6 slots: a `u64` has a bit for each to mark it occupied.
 const LEVEL_BITS: u32 = 6;
 const SLOTS: usize = 1 << LEVEL_BITS;
 
 /// Enough for 64 bits of ticks.
 const LEVELS: usize = u64::BITS.div_ceil(LEVEL_BITS) as usize;
 
-/// The tick of what is too far away to be counted.
+/// The tick of a time that is too far away to be counted.
 const NEVER: u64 = u64::MAX;
 
 /// The index of no timer.
@@ -62,19 +63,19 @@ impl TimerKey {
     }
 }
 
-/// What [`Wheel::look`] found.
+/// The outcome of [`Wheel::look`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
     /// The timer wakes that task.
     Same,
-    /// The timer wakes another.
+    /// The timer wakes another task.
     Other,
     /// The timer has fired, or was cancelled.
     Gone,
 }
 
 struct Entry {
-    /// Whom to wake; `None` if the entry is free.
+    /// The waker of the timer's task; `None` if the entry is free.
     waker: Option<Waker>,
     tick: u64,
     /// Neighbours in the slot's ring. The last is the first one's `prev`. Free entries are chained
@@ -95,20 +96,20 @@ struct Slot {
     first: u32,
 }
 
-/// The timers of an engine. It has no clock: the time is what its user says.
+/// The timers of an engine. It has no clock: its user supplies the time.
 pub(crate) struct Wheel {
     /// Tick 0.
     origin: Instant,
-    /// All that was due before this tick has fired.
+    /// All timers that were due before this tick have fired.
     elapsed: u64,
     entries: Vec<Entry>,
-    /// The generation of new entries, which no key of an entry that is gone has.
+    /// The generation of new entries, which no key of a removed entry has.
     generation: u32,
     /// Entries from here on were not used since the wheel was last empty.
     fresh: u32,
-    /// The first of the others that are free.
+    /// The first of the other free entries.
     free: u32,
-    /// Entries from here on are in the way of making the vector shorter, and used again last.
+    /// Entries from here on are in the way of making the vector shorter, and are used again last.
     limit: u32,
     len: usize,
     /// Levels in use, and in each the slots in use.
@@ -134,14 +135,14 @@ impl Wheel {
         }
     }
 
-    /// How many timers have neither fired nor been cancelled.
+    /// Returns the number of timers that have neither fired nor been cancelled.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Has a task woken as soon as the deadline is reached; by the next `advance` if it is in the
-    /// past.
+    /// Adds a timer that wakes a task as soon as the deadline is reached; by the next `advance` if
+    /// it is in the past.
     #[inline]
     pub fn insert(&mut self, deadline: Instant, waker: Waker) -> TimerKey {
         let tick = self.tick_of_deadline(deadline);
@@ -176,7 +177,7 @@ impl Wheel {
         key
     }
 
-    /// Says whether the timer wakes this task.
+    /// Returns whether the timer wakes this task.
     #[inline]
     pub fn look(&mut self, key: TimerKey, waker: &Waker) -> Found {
         match self.entry(key).and_then(|entry| entry.waker.as_ref()) {
@@ -186,9 +187,9 @@ impl Wheel {
         }
     }
 
-    /// Has the timer wake another task. Returns the waker that is not needed any more, to be
-    /// dropped when nothing is borrowed: the one before, or the new one if the timer has fired or
-    /// was cancelled.
+    /// Makes the timer wake another task. Returns the waker that is not needed any more, to drop
+    /// when nothing is borrowed: the previous waker, or the new one if the timer has fired or was
+    /// cancelled.
     pub fn replace(&mut self, key: TimerKey, waker: Waker) -> Waker {
         match self.entry(key).and_then(|entry| entry.waker.as_mut()) {
             Some(known) => mem::replace(known, waker),
@@ -196,15 +197,15 @@ impl Wheel {
         }
     }
 
-    /// Takes all timers out, at the end of the engine: their wakers, to be woken when nothing is
-    /// borrowed.
+    /// Takes all timers out, at the end of the engine. Returns their wakers, to wake when nothing
+    /// is borrowed.
     pub fn take_all(&mut self) -> Vec<Waker> {
         let empty = Wheel::new(self.origin);
         let entries = mem::replace(self, empty).entries;
         entries.into_iter().filter_map(|entry| entry.waker).collect()
     }
 
-    /// Gives the timer another deadline; false if it has fired or was cancelled.
+    /// Gives the timer another deadline; returns false if it has fired or was cancelled.
     #[inline]
     pub fn reset(&mut self, key: TimerKey, deadline: Instant) -> bool {
         let tick = self.tick_of_deadline(deadline);
@@ -217,7 +218,7 @@ impl Wheel {
         true
     }
 
-    /// Takes a timer out. Its waker is returned, to be dropped when nothing is borrowed.
+    /// Takes a timer out. Returns its waker, to drop when nothing is borrowed.
     #[inline]
     pub fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
         self.entry(key)?;
@@ -225,8 +226,9 @@ impl Wheel {
         self.release(key.index)
     }
 
-    /// The time at which `advance` has to be called: the earliest deadline rounded up to a tick, or
-    /// earlier if the timer of that time was cancelled. In the past if something is due already.
+    /// Returns the time at which `advance` has to be called: the earliest deadline rounded up to a
+    /// tick, or earlier if the timer of that time was cancelled. The time is in the past if a timer
+    /// is due already.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
         let tick = self.slots[self.first_place()?].earliest;
@@ -236,7 +238,7 @@ impl Wheel {
 
     /// Appends the wakers of all timers that are due to `due`, the earliest first.
     pub fn advance(&mut self, now: Instant, due: &mut Vec<Waker>) {
-        // Rounded down, and never as far as what never fires.
+        // Rounded down, and never as far as the tick that never fires.
         let nanos = now.saturating_duration_since(self.origin).as_nanos();
         let now = u64::try_from(nanos >> TICK_BITS).unwrap_or(NEVER).min(NEVER - 1);
         while let Some(place) = self.first_place() {
@@ -250,7 +252,8 @@ impl Wheel {
         self.elapsed = self.elapsed.max(now);
     }
 
-    /// The tick from which on a deadline is reached, or the present one if that has passed.
+    /// Returns the tick from which on a deadline is reached, or the present tick if that has
+    /// passed.
     #[inline]
     fn tick_of_deadline(&self, deadline: Instant) -> u64 {
         let nanos = deadline.saturating_duration_since(self.origin).as_nanos();
@@ -258,13 +261,13 @@ impl Wheel {
         u64::try_from(tick).unwrap_or(NEVER).max(self.elapsed)
     }
 
-    /// How many entries there are, used or not.
+    /// Returns the number of entries, used or not.
     pub fn places(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Gives the memory of all entries back that lie behind the last one in use, and has free ones
-    /// used from the front.
+    /// Gives back the memory of all entries that lie behind the last one in use, and makes free
+    /// entries be used from the front.
     pub fn shorten(&mut self) {
         let end = self.entries.iter().rposition(|entry| entry.waker.is_some());
         let end = end.map_or(0, |last| last + 1);
@@ -281,14 +284,15 @@ impl Wheel {
         }
     }
 
-    /// The entry of a timer that is in the wheel. No key has the generation of a free entry.
+    /// Returns the entry of a timer that is in the wheel. No key has the generation of a free
+    /// entry.
     #[inline]
     fn entry(&mut self, key: TimerKey) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(key.index as usize)?;
         (entry.generation == key.generation).then_some(entry)
     }
 
-    /// The slot that time reaches first.
+    /// Returns the slot that time reaches first.
     #[inline]
     fn first_place(&self) -> Option<usize> {
         if self.levels == 0 {
@@ -298,7 +302,7 @@ impl Wheel {
         Some(level * SLOTS + self.occupied[level].trailing_zeros() as usize)
     }
 
-    /// The first tick of a slot that is in use.
+    /// Returns the first tick of a slot that is in use.
     #[inline]
     fn start_of(&self, place: usize) -> u64 {
         let (level, slot) = (place / SLOTS, place % SLOTS);
@@ -406,7 +410,7 @@ impl Wheel {
     }
 }
 
-/// How long after the origin a tick begins.
+/// Returns how long after the origin a tick begins.
 #[inline]
 fn time_of(tick: u64) -> Duration {
     if tick <= u64::MAX >> TICK_BITS {

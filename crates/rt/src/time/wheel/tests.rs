@@ -1,4 +1,4 @@
-//! The wheel against a list of what should happen, at every level and in random order.
+//! The wheel, compared with a list of the expected events, at every level and in random order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ impl Stage {
         self.wheel.insert(self.instant(deadline), self.waker(number))
     }
 
-    /// Lets time pass until `now`; the numbers of the timers that fired, in order.
+    /// Lets time pass until `now`; returns the numbers of the timers that fired, in order.
     fn advance(&mut self, now: u128) -> Vec<usize> {
         self.now = now;
         let mut due = Vec::new();
@@ -198,7 +198,7 @@ fn an_empty_wheel_begins_from_the_front_and_no_key_comes_again() {
             (0..10).map(|number| stage.insert(number, SECOND * (1 + number as u128))).collect();
         let places: Vec<u32> = keys.iter().map(|key| key.index).collect();
         assert_eq!(places, (0..10).collect::<Vec<u32>>(), "round {round}");
-        // One that is freed while others are there is the next to be used.
+        // An entry that is freed while other timers are there is the next to be used.
         assert!(stage.wheel.cancel(keys[3]).is_some());
         known.push(keys[3]);
         keys[3] = stage.insert(3, SECOND);
@@ -279,7 +279,7 @@ fn a_timer_that_is_made_anew_again_and_again_does_not_keep_the_last_place() {
     let mut churn = keys[999];
     stage.wheel.shorten();
     assert_eq!(stage.wheel.places(), 1000);
-    // One is there at any time.
+    // There is one timer at any time.
     for number in 0..10 {
         let next = stage.insert(number, SECOND);
         stage.wheel.cancel(churn).unwrap();
@@ -290,7 +290,7 @@ fn a_timer_that_is_made_anew_again_and_again_does_not_keep_the_last_place() {
     assert_eq!(stage.wheel.len(), 2);
 }
 
-/// What is done to the wheel. Timers are chosen by number, modulo how many there ever were.
+/// A step that is done to the wheel. Timers are chosen by number, modulo how many there ever were.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u128),
@@ -335,10 +335,10 @@ struct Timer {
     position: Option<Position>,
 }
 
-/// The wheel, and a sorted list beside it that does the same.
+/// The wheel, and a sorted list next to it that does the same.
 struct Pair {
     stage: Stage,
-    /// All that there ever were.
+    /// All timers that there ever were.
     timers: Vec<Timer>,
     /// The numbers of the wakers.
     queue: BTreeMap<Position, usize>,
@@ -368,7 +368,7 @@ impl Pair {
         self.wakers += 1;
     }
 
-    /// The timer that a number means, and the number of its waker if it is alive.
+    /// Returns the timer that a number means, and the number of its waker if it is alive.
     fn alive(&self, which: usize) -> Option<(usize, Option<usize>)> {
         let which = which.checked_rem(self.timers.len())?;
         let position = self.timers[which].position;
@@ -457,7 +457,8 @@ proptest! {
     fn behaves_as_a_sorted_list_does(steps in prop::collection::vec(step(), 1..120)) {
         let mut pair = Pair::new();
         for step in steps {
-            // Short of the end of what the wheel counts, so that the list need not know of it.
+            // Short of the end of the range that the wheel counts, so that the list need not know
+            // of it.
             let within = |time: u128| time.min(u128::from(NEVER - 1) * TICK);
             let now = pair.stage.now;
             match step {
