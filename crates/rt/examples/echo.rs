@@ -13,7 +13,7 @@ fn main() -> std::process::ExitCode {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             spawn(async move {
-                // A client that goes away is no failure of ours.
+                // A client that goes away is no failure of the server.
                 let _ = copy(&stream, &stream).await;
             })
             .detach();

@@ -1,7 +1,8 @@
 //! An HTTP server: hyper on this runtime, HTTP/1 and HTTP/2 without TLS (h2c) on one port.
 //!
-//! `GET /` answers `OK`, `POST /` sends the request's body back while it arrives, and `/echo` answers
-//! with the headers of the request. Ctrl-C or `SIGTERM` ends it in order: what was asked is answered.
+//! `GET /` answers `OK`, `POST /` sends the request's body back while it arrives, and `/echo`
+//! answers with the headers of the request. Ctrl-C or `SIGTERM` ends it in order: requests that
+//! have arrived are answered.
 //!
 //! Try it with `cargo run --example http_echo -- --listen 127.0.0.1:8080` and
 //! `curl -d hello http://127.0.0.1:8080/`, or with `--http2-prior-knowledge`.
@@ -29,18 +30,18 @@ use superpoll_rt::time::timeout;
 
 mod options;
 
-/// A body that is sent back as it comes, or one that is known.
+/// A body that is sent back as it comes, or a body that is known.
 type Body = Either<Echo, Full<Bytes>>;
 
-/// A request's body, of which the first part has come.
+/// A request's body whose first part has come.
 struct Echo {
     first: Option<Frame<Bytes>>,
     rest: Incoming,
 }
 
 impl Echo {
-    /// Waits for the first part. A client that expects `100 Continue` is sent that by hyper when the body is asked for,
-    /// which has to be before the answer begins.
+    /// Waits for the first part. hyper sends `100 Continue` to a client that expects it when the
+    /// body is asked for, which has to happen before the answer begins.
     async fn new(mut body: Incoming) -> hyper::Result<Echo> {
         let first = body.frame().await.transpose()?;
         Ok(Echo { first, rest: body })
@@ -97,14 +98,14 @@ async fn serve(listener: TcpListener) -> io::Result<()> {
         let connection = server.serve_connection(stream, service_fn(answer)).into_owned();
         let connection = connections.watch(connection);
         spawn(async move {
-            // What the client did wrong it has been told, if it still listens.
+            // hyper has reported the error to the client, if it still listens.
             let _ = connection.await;
         })
         .detach();
     }
-    // Who connects from now on is refused; who waits for an answer still gets it.
+    // New connections are refused from now on; clients that wait for an answer still get it.
     drop(listener);
-    // Whoever takes longer is left to the end of the process.
+    // Connections that take longer end with the process.
     let _ = timeout(PATIENCE, connections.shutdown()).await;
     Ok(())
 }
@@ -135,7 +136,7 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Result<Response<Body>, hy
     Response::builder().status(status).header(CONTENT_TYPE, "text/plain; charset=utf-8").body(body)
 }
 
-/// The headers, one a line.
+/// Returns the headers, one per line.
 fn describe(headers: &HeaderMap) -> String {
     headers.iter().fold(String::new(), |mut lines, (name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes());

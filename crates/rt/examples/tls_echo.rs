@@ -1,7 +1,7 @@
 //! An HTTPS server that sends back the body of a request: rustls and hyper on this runtime.
 //!
-//! The certificate for `localhost` is made at the start, and is printed. The client chooses HTTP/1 or
-//! HTTP/2 in the handshake (ALPN).
+//! The certificate for `localhost` is made at the start, and is printed. The client chooses HTTP/1
+//! or HTTP/2 in the handshake (ALPN).
 //!
 //! Try it with `cargo run --example tls_echo -- --listen 127.0.0.1:8443` and
 //! `curl --insecure -d hello https://localhost:8443/`.
@@ -36,7 +36,7 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// A configuration with a certificate that nobody has signed but itself, and that in PEM.
+/// Returns a configuration with a self-signed certificate, and the certificate in PEM.
 fn certified() -> Result<(ServerConfig, String), Box<dyn std::error::Error + Send + Sync>> {
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let key = own.signing_key.serialize_der().try_into()?;
@@ -55,6 +55,6 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream) {
         Ok::<_, Infallible>(Response::new(request.into_body()))
     });
     let server = auto::Builder::new(EngineExecutor);
-    // What the client did wrong it has been told, if it still listens.
+    // hyper has reported the error to the client, if it still listens.
     let _ = server.serve_connection(FuturesIo::new(stream), answer).await;
 }

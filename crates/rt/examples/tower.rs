@@ -1,9 +1,10 @@
-//! A tower service behind hyper: a time limit and a limit of requests at a time, as layers.
+//! A tower service behind hyper: a time limit and a limit on concurrent requests, as layers.
 //!
-//! `/` answers at once and `/never` does not; it is ended by the time limit with status 504. `/most`
-//! says how many requests were at work at a time, which is never more than four.
+//! `/` answers at once. `/never` does not, and the time limit ends it with status 504. `/most`
+//! returns how many requests were at work at a time, which is never more than four.
 //!
-//! tower's own time limit is made for tokio's timer. `TimeLimit` is one for this runtime's.
+//! tower's own time limit is made for tokio's timer. `TimeLimit` is a time limit for this
+//! runtime's.
 //!
 //! Try it with `cargo run --example tower -- --listen 127.0.0.1:8080` and
 //! `curl -i http://127.0.0.1:8080/never`.
@@ -49,7 +50,7 @@ fn main() -> std::process::ExitCode {
             let service = TowerToHyperService::new(service.clone());
             let server = auto::Builder::new(EngineExecutor);
             spawn(async move {
-                // What the client did wrong it has been told, if it still listens.
+                // hyper has reported the error to the client, if it still listens.
                 let _ = server.serve_connection(stream, service).await;
             })
             .detach();
@@ -57,7 +58,7 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// Requests at work, now and at most.
+/// The number of requests at work, now and at most.
 #[derive(Default)]
 struct Load {
     now: Cell<usize>,
@@ -85,7 +86,7 @@ async fn answer(load: Rc<Load>, request: Request<Incoming>) -> Result<Answer, In
     let at_work = AtWork::begin(load);
     Ok(match request.uri().path() {
         "/" => {
-            // Others come in meanwhile.
+            // Other requests come in meanwhile.
             yield_now().await;
             text(StatusCode::OK, "OK\n".into())
         }
@@ -101,7 +102,7 @@ fn text(status: StatusCode, text: String) -> Answer {
     answer
 }
 
-/// Ends what takes too long, and answers in its place.
+/// Ends requests that take too long, and answers in their place.
 #[derive(Clone)]
 struct TimeLimit<S> {
     inner: S,

@@ -19,7 +19,8 @@ fn main() -> std::process::ExitCode {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             spawn(async move {
-                // A client that breaks the protocol has been told so, if it still listens.
+                // The library has reported a violation of the protocol to the client, if it still
+                // listens.
                 let _ = echo(stream).await;
             })
             .detach();
@@ -28,7 +29,7 @@ fn main() -> std::process::ExitCode {
 }
 
 async fn echo(stream: TcpStream) -> Result<(), Error> {
-    // 128 KiB for each connection to read to is much for clients that are mostly quiet.
+    // A read buffer of 128 KiB for each connection is much for clients that are mostly quiet.
     let config = WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(4096);
     let mut socket = accept_async_with_config(stream, Some(config)).await?;
     while let Some(message) = socket.next().await {

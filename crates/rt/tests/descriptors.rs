@@ -1,4 +1,4 @@
-//! Descriptors: when they are registered, what is asked of the kernel, and what is not.
+//! Descriptors: when they are registered, and which system calls are made and which are not.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
@@ -15,20 +15,20 @@ mod watches;
 mod sys {
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-    /// A descriptor's number, as somebody has it who does not own it.
+    /// A descriptor's number, in the hands of code that does not own the descriptor.
     pub struct Number(pub RawFd);
 
     impl AsFd for Number {
         fn as_fd(&self) -> BorrowedFd<'_> {
-            // SAFETY: it may be closed, and that is what is tested: the kernel refuses it then. No memory
-            // depends on it.
+            // SAFETY: it may be closed, which is the case that is tested: the kernel refuses it
+            // then. No memory depends on it.
             unsafe { BorrowedFd::borrow_raw(self.0) }
         }
     }
 
-    /// Duplicates a descriptor to a number that no other test gets, which are given the lowest.
+    /// Duplicates a descriptor to a number that no other test gets: other tests get the lowest.
     pub fn duplicate(fd: impl AsFd, least: RawFd) -> OwnedFd {
-        // SAFETY: F_DUPFD_CLOEXEC takes a number and makes a descriptor that nobody else has.
+        // SAFETY: F_DUPFD_CLOEXEC takes a number and makes a descriptor that no other code has.
         unsafe {
             let fd = libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, least);
             assert!(fd >= least);
@@ -36,7 +36,7 @@ mod sys {
         }
     }
 
-    /// Closes a descriptor behind the back of whoever knows its number.
+    /// Closes a descriptor without the knowledge of the code that has its number.
     pub fn close(number: RawFd) {
         // SAFETY: its owner has given it up.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
@@ -88,7 +88,7 @@ fn without_speculation_each_direction_is_watched_before_its_first_use() {
                 other.write_all(b"ab").unwrap();
                 let mut own = AsyncFd::new(own).unwrap();
                 let mut byte = [0];
-                // What is there is not looked for.
+                // Bytes that are known to be there are not looked for.
                 let at_once = poll_once(own.read(&mut byte)).await;
                 assert_eq!(at_once.is_some(), speculative, "{kind}");
                 if at_once.is_none() {
@@ -144,7 +144,7 @@ fn in_steady_state_a_byte_costs_one_wait_and_no_change() {
         match runtime.backend() {
             "epoll" => assert!(calls.epoll_wait <= 2010 && calls.epoll_ctl() == 0, "{calls}"),
             "poll" => assert!(calls.poll <= 2010, "{calls}"),
-            // It asks poll for what select cannot tell.
+            // It asks poll for facts that select cannot report.
             "select" => assert!(calls.select <= 2010, "{calls}"),
             _ => assert!(calls.waits() <= 4020, "{calls}"),
         }
@@ -219,7 +219,7 @@ fn a_pair_that_hands_over_for_ever_does_not_keep_others_waiting() {
             last += 1;
         }
         assert_eq!(last, 20);
-        // 60 turns of this task are many more than the poller may be kept from looking.
+        // 60 turns of this task are far more than tasks may delay the poller.
         assert!((&mut waiting).await.unwrap().len() == 20);
         assert!(runtime.stats()[0].handed_over > 1000);
         first.abort();
@@ -306,12 +306,12 @@ fn a_clear_does_not_lose_a_report_that_came_since() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let reader = AsyncFd::new(reader).unwrap();
         reader.readable().await.unwrap().try_io(|mut io| io.read(&mut [0])).unwrap_err();
-        // Registered and waiting; then a report, and a guard of that time.
+        // Registered and waiting; then a report, and a guard from that moment.
         assert!(poll_once(reader.readable()).await.is_none());
         writer.write_all(b"1").unwrap();
         let guard = reader.readable().await.unwrap();
         (&*reader).read_exact(&mut [0]).unwrap();
-        // A new arrival is reported before the old guard says that there is nothing.
+        // A new arrival is reported before the old guard is cleared.
         let waiting =
             async { reader.perform(Direction::Read, |mut io| io.read(&mut [0])).await.unwrap() };
         writer.write_all(b"2").unwrap();
@@ -346,7 +346,7 @@ fn a_descriptor_moves_to_the_engine_that_awaits_it() {
                 assert_eq!(byte, round);
             }
             drop(reader);
-            // What another engine still keeps of it is given up with that engine's next turn.
+            // Another engine gives up its old registration in that engine's next turn.
             yield_now().await;
             let sources: usize = runtime.stats().iter().map(|stats| stats.sources).sum();
             assert_eq!(sources, 0, "the writer never had to wait");
@@ -401,7 +401,7 @@ fn readiness_is_granted_for_as_long_as_it_lasts() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let reader = AsyncFd::new(reader).unwrap();
         reader.readable().await.unwrap().clear();
-        // The first registers it.
+        // The first call registers it.
         for _ in 0..3 {
             assert!(poll_once(reader.readable()).await.is_none());
         }
@@ -470,7 +470,8 @@ fn what_was_refused_is_not_tried_again_before_a_report() {
     });
 }
 
-/// A stream that gave less than was asked for is not read again before it is reported, registered or not.
+/// A stream that gave less than was asked for is not read again before the poller reports it,
+/// registered or not.
 #[test]
 fn a_short_read_is_remembered_before_anything_is_registered() {
     each(async |_| {
@@ -506,7 +507,7 @@ fn who_makes_use_of_what_is_ready_is_not_named() {
         .unwrap();
 }
 
-/// Who polls by hand cannot be told apart by a name.
+/// Tasks that poll by hand cannot be told apart by a name.
 #[test]
 fn tasks_that_poll_by_hand_are_all_woken() {
     each(async |_| {
@@ -601,7 +602,7 @@ fn a_descriptor_that_is_closed_under_a_wait_harms_no_other() {
                 for _ in 0..3 {
                     yield_now().await;
                 }
-                // An array says so; epoll forgets it without a word.
+                // An array reports it; epoll silently forgets it.
                 let outcome = poll_once(&mut waiting).await;
                 match kind {
                     BackendKind::Epoll => assert!(outcome.is_none()),
@@ -613,7 +614,7 @@ fn a_descriptor_that_is_closed_under_a_wait_harms_no_other() {
                 }
                 drop(waiting);
                 drop(fd);
-                // The number is another's now.
+                // The number belongs to another descriptor now.
                 let (reader, mut writer) = std::io::pipe().unwrap();
                 let next = sys::duplicate(reader, 950);
                 assert_eq!(next.as_raw_fd(), number);

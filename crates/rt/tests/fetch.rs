@@ -1,5 +1,5 @@
-//! Reads that an engine makes for its tasks, all with one call, where the back-end can. Each test is left out
-//! where there is no io_uring.
+//! Reads that an engine makes for its tasks, all with one call, where the back-end can. Each test
+//! is left out where there is no io_uring.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -41,7 +41,8 @@ async fn connections(count: usize) -> io::Result<Vec<(TcpStream, Client)>> {
     Ok(list)
 }
 
-/// Connections on each of which a read was begun and given up, and for which `text` has been read since.
+/// Connections on each of which a read was begun and given up, and for which `text` has been read
+/// since.
 async fn given_up(count: usize, text: &[u8], room: usize) -> io::Result<Vec<(TcpStream, Client)>> {
     let mut list = connections(count).await?;
     for (stream, _) in &mut list {
@@ -206,7 +207,7 @@ fn who_waits_only_to_be_told_has_nothing_read() {
             for (stream, _) in &mut list {
                 let mut buffer = [0; 8];
                 assert!(poll_once(stream.read(&mut buffer)).await.is_none());
-                // The same task waits for something else now.
+                // The same task waits for another event now.
                 assert!(poll_once(pin!(stream.readable())).await.is_none());
             }
             yield_now().await;
@@ -277,7 +278,8 @@ fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
         .block_on(async {
             let mut tasks = Vec::new();
             let mut threads = Vec::new();
-            // What comes first comes to all at once, so at least that is fetched however the threads are scheduled.
+            // The first bytes reach all connections at once, so at least those are fetched however
+            // the threads are scheduled.
             let list = given_up(24, FIRST, 100).await?;
             for (place, (mut stream, mut client)) in list.into_iter().enumerate() {
                 threads.push(std::thread::spawn(move || {
@@ -452,7 +454,7 @@ fn a_receive_that_the_waker_of_another_read_gives_up_loses_nothing() {
             for (_, client) in &mut list {
                 client.write_all(b"hello")?;
             }
-            // So many that are readable are read by the next wait, which brings this, too.
+            // This many readable streams are read by the next wait, which brings this event, too.
             yield_now().await;
             sender.write_all(b"kept")?;
             sender.shutdown(std::net::Shutdown::Write)?;

@@ -1,5 +1,5 @@
-//! Files that cannot grow: `/dev/full`, and a limit of the process (`RLIMIT_FSIZE`) that is met in the middle
-//! of what is written. What is refused is an error, and nothing is lost without one.
+//! Files that cannot grow: `/dev/full`, and a limit of the process (`RLIMIT_FSIZE`) that is met in
+//! the middle of a write. A refused write is an error, and nothing is lost without an error.
 
 use std::fs::File;
 use std::future::Future;
@@ -44,7 +44,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 const ROOM: usize = 10_000;
 
-/// Limits what files may hold, and catches the signal that would end the process.
+/// Limits the size of files, and catches the signal that would end the process.
 fn limit() -> io::Result<Signal> {
     let exceeded = signal(SignalKind::from_raw(libc::SIGXFSZ))?;
     sys::limit_files(ROOM);

@@ -29,7 +29,8 @@ fn any() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Connects once after the other, and returns what each connection was told: the engine.
+/// Connects `times` times in turn, and returns the number that each connection received: the
+/// engine's.
 fn connect(address: SocketAddr, times: usize) -> Vec<u8> {
     (0..times)
         .map(|_| {
@@ -42,7 +43,7 @@ fn connect(address: SocketAddr, times: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The threads of the engines, as folders that tell their state.
+/// Returns the threads of the engines, as folders that show their state.
 fn threads(runtime: &Runtime) -> Vec<PathBuf> {
     let handle = runtime.handle();
     let (sender, receiver) = mpsc::channel();
@@ -58,8 +59,8 @@ fn threads(runtime: &Runtime) -> Vec<PathBuf> {
     drive(runtime, move || receiver.iter().take(count).collect())
 }
 
-/// Like [`connect`], but the next client comes only when all who wait are asleep: else who is still awake is
-/// quicker than who would be next.
+/// Like [`connect`], but the next client comes only when all waiting engines are asleep: otherwise
+/// an engine that is still awake is quicker than the next in line.
 fn connect_to_sleepers(address: SocketAddr, times: usize, waiting: &[PathBuf]) -> Vec<u8> {
     let told = (0..times).flat_map(|_| {
         for folder in waiting {
@@ -83,7 +84,7 @@ fn serve(runtime: &Runtime, spread: Spread) -> std::io::Result<Listeners> {
     })
 }
 
-/// Drives a runtime while a thread makes connections; returns what that told.
+/// Drives a runtime while a thread makes connections; returns the thread's result.
 fn drive<R: Send + 'static>(runtime: &Runtime, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = mpsc::channel();
     let (over, is_over) = mpsc::channel::<std::task::Waker>();
@@ -186,7 +187,7 @@ fn dropping_the_listeners_closes_the_address() {
             let end = Instant::now() + Duration::from_secs(20);
             loop {
                 match TcpStream::connect(address).map_err(|error| error.kind()) {
-                    // It came between the last of several sockets and its end.
+                    // It arrived just as the last of several sockets was closed.
                     Err(std::io::ErrorKind::ConnectionReset) => {}
                     Err(kind) => return kind,
                     Ok(_) => assert!(Instant::now() < end, "still listening"),
@@ -219,7 +220,7 @@ fn a_panic_while_serving_costs_that_connection() {
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
         let serve = move |mut stream: superpoll_rt::net::TcpStream, _| {
-            // Half of them before there is a future.
+            // Half of the calls panic before there is a future.
             let call = counted.fetch_add(1, Ordering::Relaxed);
             assert!(call >= PANICS || call.is_multiple_of(2), "{spread} before");
             async move {
@@ -248,7 +249,7 @@ fn a_panic_while_serving_costs_that_connection() {
     }
 }
 
-/// The number of the socket that listens on this port.
+/// Returns the inode of the socket that listens on this port.
 fn inode(port: u16) -> u64 {
     let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let address = format!("0100007F:{port:04X}");
@@ -274,13 +275,14 @@ fn exclusive_wake_ups_are_asked_of_the_kernel() {
         });
     }
 }
-/// Says to a process of this test what it is to do: its number, and the options it is to listen with.
+/// Variables that give a process of this test its task: its number, and the options with which it
+/// listens.
 const NUMBER: &str = "SUPERPOLL_TEST_LISTENER";
 const WAY: &str = "SUPERPOLL_TEST_LISTENER_WAY";
 const PORT: &str = "SUPERPOLL_TEST_LISTENER_PORT";
 
-/// What a process does that got its listener from its parent, as standard input, or binds its own: it
-/// says its port and tells everyone its number.
+/// The work of a process that got its listener from its parent, as standard input, or binds its
+/// own: it prints its port and tells every client its number.
 fn work(number: u8) -> ! {
     let way = std::env::var(WAY).unwrap();
     let options = ListenOptions::new().reuse_port(way == "reuseport").exclusive(way == "exclusive");
@@ -312,7 +314,7 @@ fn work(number: u8) -> ! {
     runtime.block_on(serve).unwrap()
 }
 
-/// A process that runs this test again as one that serves; ended when dropped.
+/// A process that runs this test again as a server; ended when dropped.
 struct Worker {
     child: Child,
     port: u16,

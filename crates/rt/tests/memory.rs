@@ -1,4 +1,4 @@
-//! What an idle connection costs, and that the steady state allocates nothing.
+//! The memory of an idle connection, and that the steady state allocates nothing.
 
 use std::net::TcpStream as Client;
 use std::time::{Duration, Instant};
@@ -50,12 +50,12 @@ mod sys {
         }
     }
 
-    /// Allocations of the calling thread so far.
+    /// Returns the number of allocations of the calling thread so far.
     pub fn allocations() -> usize {
         COUNT.with(Cell::get)
     }
 
-    /// Bytes that the calling thread has allocated and not freed.
+    /// Returns the number of bytes that the calling thread has allocated and not freed.
     pub fn bytes() -> isize {
         BYTES.with(Cell::get)
     }
@@ -64,7 +64,7 @@ mod sys {
 #[global_allocator]
 static ALLOCATOR: sys::Counting = sys::Counting;
 
-/// What all idle connections of a test may cost each, in bytes.
+/// The most bytes that each idle connection of a test may take.
 const BOUND: isize = 500;
 
 #[test]
@@ -83,7 +83,7 @@ fn an_idle_task_with_a_connection_costs_at_most_500_bytes() {
                     let (mut stream, _) = listener.accept().await.unwrap();
                     drop(spawn(async move {
                         let mut first = [0; 1];
-                        // Waits, and does what a server does when a request begins.
+                        // Waits, and does the same as a server when a request begins.
                         if let Ok(1) = stream.read(&mut first).await {
                             let mut buffer = vec![0; 8192];
                             let count = stream.read(&mut buffer).await.unwrap_or(0);
@@ -142,7 +142,7 @@ fn the_steady_state_allocates_nothing() {
     }
 }
 
-/// What is used after a spike, compared with before, in bytes.
+/// The most bytes in use after a spike, compared with before.
 const LEFT: isize = 64 << 10;
 
 #[test]
@@ -151,7 +151,8 @@ fn what_a_spike_has_taken_is_given_back_within_seconds() {
         eprintln!("skipped where io_uring is refused: the lists of an engine are the same there");
         return;
     }
-    // Each on a thread of its own, whose allocations are counted by themselves, and all at the same time.
+    // Each on a thread of its own, whose allocations are counted by themselves, and all at the same
+    // time.
     let spikes: Vec<_> = BackendKind::available()
         .into_iter()
         .map(|kind| {

@@ -53,8 +53,8 @@ fn load_is_shed_without_a_spin() {
         let mut clients: Vec<_> = (0..10).map(|_| connect()).collect();
         let mut files = fill();
         let turns = |runtime: &Runtime| runtime.stats()[0].turns;
-        // How often the loop turns until all are shed is the network's to say: the last of a handshake may
-        // reach the listener after its client's `connect()` has returned.
+        // The number of turns until all are shed depends on the network: the last packet of a
+        // handshake may reach the listener after its client's `connect()` has returned.
         let shed = runtime.block_on(async {
             let mut accept = std::pin::pin!(listener.accept());
             while listener.shed() < 10 {
@@ -63,9 +63,10 @@ fn load_is_shed_without_a_spin() {
             }
         });
         shed.unwrap();
-        // Nobody connects and nobody spins. The pause is a timer, not a thread that sleeps: a thread keeps
-        // the runtime's waker, and with it a descriptor, for a moment after it has woken the runtime. If
-        // that is after the next runtime's files were opened there is room, and nothing is shed.
+        // No client connects and no loop spins. The pause is a timer, not a thread that sleeps: a
+        // thread keeps the runtime's waker, and with it a descriptor, for a moment after it has
+        // woken the runtime. If that is after the next runtime's files were opened there is room,
+        // and nothing is shed.
         let before = turns(&runtime);
         let accepted = runtime.block_on(timeout(QUIET, listener.accept())).unwrap();
         assert!(accepted.is_err(), "{backend}: {accepted:?}");
@@ -138,7 +139,7 @@ fn a_reserve_that_another_thread_takes_is_found_again() {
             }
             stop.send(()).unwrap();
             thief.join().unwrap();
-            // Those that could not be shed are still there, else another one comes.
+            // Connections that could not be shed are still there, or another client connects.
             let another = TcpStream::connect(address)?;
             accept.await?;
             drop(another);

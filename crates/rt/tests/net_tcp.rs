@@ -41,7 +41,7 @@ async fn some_turns() {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Returns bytes that tell where they belong.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
@@ -318,7 +318,7 @@ fn readiness_and_tries() {
             written?;
             assert_eq!(read?, 8);
         }
-        // What is there can be had without having been reported.
+        // Bytes that are there can be read without having been reported.
         client.try_write(b"9")?;
         let mut tries = 0;
         while let Err(error) = server.try_read(&mut buffer) {
@@ -512,8 +512,8 @@ fn a_stream_moves_to_another_engine() {
     }
 }
 
-/// A stream that is dropped on another thread, where no runtime is, must not be reported any more, nor
-/// the next one with its number.
+/// A stream that is dropped on another thread, where no runtime is, must not be reported any more,
+/// nor the next one with its number.
 #[test]
 fn a_stream_is_dropped_on_a_foreign_thread() {
     each(|| async {

@@ -95,7 +95,7 @@ fn a_port_that_nobody_listens_on_refuses() {
         let mut waiting = std::pin::pin!(one.recv(waiting));
         assert!(poll_once(waiting.as_mut()).await.is_none());
         drop(other);
-        // Another test may be given the port for a while, and is not the one that is asked then.
+        // Another test may be given the port for a while; this sends again until the port is free.
         let error = loop {
             one.send(b"anybody?").await?;
             if let Ok(answer) = timeout(Duration::from_millis(100), waiting.as_mut()).await {

@@ -1,5 +1,5 @@
-//! Without descriptors: what needs one says so and leaves nothing behind, and what is open works on. In a
-//! process of its own, whose limit is lowered.
+//! Without descriptors: an operation that needs one reports that and leaves nothing behind, and
+//! open sockets work on. In a process of its own, whose limit is lowered.
 
 use std::any::Any;
 use std::error::Error;
@@ -28,7 +28,7 @@ mod again;
 mod refused;
 
 mod sys {
-    /// How many descriptors are open, counted without one.
+    /// Returns the number of open descriptors, counted without opening one.
     pub fn open() -> usize {
         // SAFETY: F_GETFD only looks a number up.
         (0..super::LIMIT).filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0).count()
@@ -49,7 +49,7 @@ fn again(name: &str) {
     again::under(&format!("ulimit -n {LIMIT}"), name);
 }
 
-/// Opens files until there is room for so many descriptors.
+/// Opens files until there is room for `room` descriptors.
 fn leave(room: usize) -> Vec<File> {
     let mut files = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
@@ -306,7 +306,7 @@ fn descriptors_that_find_no_room_are_an_error() {
     runtime
         .block_on(async {
             one.send_with_fds(b"x", &[sent[0].as_fd(), sent[1].as_fd()]).await?;
-            // There is room for one of them, which must not stay open.
+            // There is room for one of the two, which must not stay open.
             let files = leave(1);
             let error = other.recv_with_fds(&mut [0], 2).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidData);

@@ -1,4 +1,5 @@
-//! A thread that did not run for a while: what has arrived meanwhile counts, and not the time that is over.
+//! A thread that did not run for a while: bytes that have arrived meanwhile count, and not the time
+//! that is over.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,13 +24,14 @@ const BACKENDS: [BackendKind; 5] = [
     BackendKind::Uring,
 ];
 
-/// More than one wait reports.
+/// More descriptors than one wait reports.
 const MANY: usize = 1100;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
 mod sys {
-    /// Raises the number of descriptors that this process may have; false where that is not allowed.
+    /// Raises the number of descriptors that this process may have; false where that is not
+    /// allowed.
     pub fn may_open(count: u64) -> bool {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: both calls read or write the limit only.
@@ -48,9 +50,9 @@ mod sys {
     }
 }
 
-/// Has `count` tasks read with a limit of time, each through two other tasks, and writes to all of them in time; then
-/// the thread does nothing until the time is over. Returns how many reads were in time; none if the machine was so slow
-/// that nothing can be said.
+/// Makes `count` tasks read with a time limit, each through two other tasks, and writes to all of
+/// them in time; then the thread does nothing until the time is over. Returns how many reads were
+/// in time; none if the machine was so slow that nothing can be said.
 fn paused(backend: BackendKind, count: usize, limit: Duration) -> Option<usize> {
     let runtime = Runtime::builder().backend(backend).build().unwrap();
     let outcome = runtime.block_on(async {
@@ -86,10 +88,10 @@ fn paused(backend: BackendKind, count: usize, limit: Duration) -> Option<usize> 
 }
 
 fn none_is_late(count: usize, backends: &[BackendKind]) {
-    // With the others in one process, the descriptors would be more than `select` can number.
+    // With the other tests in one process, the descriptors would be more than `select` can number.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for &backend in backends.iter().filter(|backend| backend.is_available()) {
-        // The first limit for which there is time enough.
+        // The first limit that leaves enough time.
         let limits = (0..8).map(|power| Duration::from_millis(150) * (1 << power));
         let read = limits.into_iter().find_map(|limit| paused(backend, count, limit));
         assert_eq!(read, Some(count), "{backend:?}");
@@ -113,7 +115,8 @@ fn and_so_it_does_for_more_descriptors_than_a_wait_reports() {
 
 const CHILD: &str = "SUPERPOLL_TEST_STOPPED";
 
-/// In the process that is stopped: waits for a byte for a second, and says with one whether it has come.
+/// Runs in the process that is stopped: waits for a byte for a second, and writes a byte that says
+/// whether it has come.
 fn child(task: &str) {
     let (address, kind) = task.split_once(' ').unwrap();
     let (way, backend) = kind.split_once(' ').unwrap();
@@ -153,7 +156,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Whether every thread of a process is stopped.
+/// Returns whether every thread of a process is stopped.
 fn is_stopped(process: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     threads.into_iter().all(|thread| {
@@ -162,7 +165,7 @@ fn is_stopped(process: u32) -> bool {
     })
 }
 
-/// One process that is stopped; none if this one was too slow for it.
+/// Stops one process; none if this process was too slow for it.
 fn stopped(name: &str, way: &str, backend: BackendKind) -> Option<bool> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let task = format!("{} {way} {}", listener.local_addr().unwrap(), backend.name());
@@ -176,7 +179,7 @@ fn stopped(name: &str, way: &str, backend: BackendKind) -> Option<bool> {
     let mut stream = listener.accept().unwrap().0;
     let begun = Instant::now();
     stream.read_exact(&mut [0]).unwrap();
-    // Most likely it waits by now, which is what the test is for; it may not.
+    // Most likely it waits by now, which is the case that the test is for; it may not.
     thread::sleep(Duration::from_millis(100));
     sys::signal(child.0.id(), libc::SIGSTOP);
     while !is_stopped(child.0.id()) {

@@ -1,5 +1,5 @@
-//! Reads that give less than was asked for and leave something all the same: what is left is read without waiting for
-//! more. On every back-end, for each way to read.
+//! Reads that give less than was asked for and still leave bytes behind: the rest is read without
+//! waiting for more. On every back-end, for each way to read.
 
 use std::io::{self, IoSliceMut, Write};
 use std::net::{TcpListener, TcpStream as Std};
@@ -14,7 +14,7 @@ use superpoll_rt::net::TcpStream;
 use superpoll_rt::transfer::splice;
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, pipe, time};
 
-/// How long what is there may take.
+/// The longest time for reading bytes that are there.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn on_each(test: impl AsyncFn(BackendKind)) {

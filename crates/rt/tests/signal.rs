@@ -1,4 +1,5 @@
-//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2`, `SIGHUP` and `SIGWINCH` each belong to one test.
+//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2`, `SIGHUP` and `SIGWINCH` each belong to
+//! one test.
 
 use std::io::{self, ErrorKind};
 use std::process::{Command, Stdio};
@@ -24,7 +25,7 @@ mod sys {
         assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
     }
 
-    /// The number of this thread.
+    /// Returns the number of this thread.
     pub fn thread() -> i32 {
         // SAFETY: gettid takes nothing.
         unsafe { libc::gettid() }
@@ -52,14 +53,14 @@ fn a_storm_is_delivered_at_least_once_and_ends() {
                 }
                 one.recv().await?;
                 other.recv().await?;
-                // The kernel may have handed out the last ones since.
+                // The kernel may have handed out the last arrivals since.
                 let mut rest = 0;
                 for _ in 0..100 {
                     rest += usize::from(poll_once(one.recv()).await.is_some());
                     yield_now().await;
                 }
                 assert!(rest < 100, "many signals are one report");
-                // One that comes now is another.
+                // An arrival that comes now is a new arrival.
                 let waiting = spawn(async move { one.recv().await });
                 yield_now().await;
                 sys::kill(libc::SIGUSR1);

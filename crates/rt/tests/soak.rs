@@ -1,8 +1,9 @@
-//! Everything at random for a while, on io_uring: registrations that come, change and go, more arrivals than the
-//! ring has room for, reads that are given up. Nothing may be lost, and nothing may be left over.
+//! Everything at random for a while, on io_uring: registrations that come, change and go, more
+//! arrivals than the ring has room for, reads that are given up. Nothing may be lost, and nothing
+//! may be left over.
 //!
-//! Each part takes a second; `SUPERPOLL_SOAK_SECONDS=600 cargo test --release -p superpoll-rt --test soak` takes
-//! ten minutes altogether. Left out where there is no io_uring.
+//! Each part takes a second; `SUPERPOLL_SOAK_SECONDS=600 cargo test --release -p superpoll-rt
+//! --test soak` takes ten minutes altogether. Left out where there is no io_uring.
 
 use std::collections::HashMap;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -23,7 +24,7 @@ const LINES: usize = 7000;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// How long a part takes.
+/// Returns how long a part takes.
 fn part() -> Duration {
     let seconds = std::env::var("SUPERPOLL_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs_f64(seconds.unwrap_or(3.0) / 3.0)
@@ -40,7 +41,7 @@ impl Random {
     }
 }
 
-/// How many descriptors are open. Tests that count run one after the other.
+/// Returns the number of open descriptors. Tests that count run one after the other.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -73,7 +74,7 @@ struct Line {
     mode: Mode,
     armed: bool,
     unread: usize,
-    /// Reported since the last arrival.
+    /// Whether it was reported since the last arrival.
     told: bool,
 }
 
@@ -84,7 +85,7 @@ fn open(poller: &mut Poller, random: &mut Random) -> Line {
     Line { key, reader, writer, mode, armed: true, unread: 0, told: false }
 }
 
-/// Waits until there is nothing new, and reads a part of what is reported.
+/// Waits until there is nothing new, and reads a part of the reported bytes.
 fn settle(
     poller: &mut Poller,
     events: &mut Events,
@@ -93,7 +94,8 @@ fn settle(
     random: &mut Random,
 ) -> u64 {
     let mut count = 0;
-    // Each level comes again until it is read; what is not read in these rounds is looked at by the caller.
+    // Each level comes again until it is read; the caller checks the levels that are not read in
+    // these rounds.
     for _ in 0..3 {
         loop {
             poller.wait(events, NOW).unwrap();
@@ -198,7 +200,7 @@ fn poller(random: &mut Random) -> String {
     )
 }
 
-/// What a line has sent and what has come.
+/// The bytes that a line has sent and received.
 struct Stream {
     writer: Option<UnixStream>,
     sent: usize,
@@ -295,7 +297,8 @@ fn batch_reader(random: &mut Random) -> String {
     format!("{bytes} bytes, {ends} ends, {dropped} dropped; {}", stats.calls)
 }
 
-/// Connections whose reads are given up now and then, and which are dropped in the middle of things.
+/// Connections whose reads are given up now and then, and which are dropped while operations are
+/// under way.
 fn runtime(random: &mut Random) -> String {
     let runtime = Runtime::builder().backend(BackendKind::Uring).build().unwrap();
     let end = Instant::now() + part();
@@ -352,7 +355,7 @@ fn runtime(random: &mut Random) -> String {
     format!("{served} requests, {} fetched; {}", stats.fetched, stats.poller.calls)
 }
 
-/// Some requests, each answered with the same bytes. Returns how many.
+/// Makes some requests, each answered with the same bytes. Returns how many.
 async fn client(address: std::net::SocketAddr, number: u64, seed: u64) -> u64 {
     let mut random = Random(seed);
     let mut stream = TcpStream::connect(address).await.unwrap();

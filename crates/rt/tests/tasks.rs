@@ -188,7 +188,7 @@ fn a_runtime_dropped_with_live_tasks_drops_them_on_their_threads() {
             });
             tasks.push(task.unwrap());
         }
-        // One that never ran, and one that is about to run.
+        // A task that never ran, and a task that is about to run.
         let never = Told(sender.clone());
         tasks.push(handle.spawn(async move { drop(never) }));
         drop(sender);
@@ -310,7 +310,7 @@ fn new_tasks_go_to_the_engine_that_has_the_fewest() {
     let held: Vec<_> = (0..30).map(|_| handle.spawn(pending::<()>())).collect();
     runtime
         .block_on(async {
-            // One that ends everywhere after the others have begun.
+            // A task that ends everywhere after the other tasks have begun.
             for engine in 0..3 {
                 handle.spawn_on(engine, async {}).unwrap().await.unwrap();
             }

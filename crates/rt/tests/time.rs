@@ -1,4 +1,4 @@
-//! Timers on a real engine. No test depends on how late anything is.
+//! Timers on a real engine. No test depends on how late a timer is.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
@@ -29,7 +29,7 @@ fn two_engines() -> Runtime {
     Runtime::builder().workers(NonZeroUsize::new(2).unwrap()).build().unwrap()
 }
 
-/// Counts how often it wakes, and how many clones there are besides.
+/// Counts how often it wakes, and how many other clones there are.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -113,7 +113,8 @@ fn many_sleeps_end_in_the_order_of_their_deadlines() {
                 ended.borrow_mut().push(number);
             }));
         }
-        // All are in the wheel before the first is due, or else their order is not the wheel's doing.
+        // All are in the wheel before the first is due; otherwise their order would not come from
+        // the wheel.
         until(|| waiting.get() == 500).await;
         let all_waited = Instant::now() < start;
         for task in tasks {
@@ -288,7 +289,7 @@ fn a_reset_from_another_thread_reaches_who_waits() {
                 other,
                 poll_fn(move |cx| {
                     let poll = Pin::new(&mut *waiting.lock().unwrap()).poll(cx);
-                    // Nobody listens after the first.
+                    // The receiver is gone after the first.
                     let _ = sender.send(());
                     poll
                 }),
@@ -357,7 +358,7 @@ fn sleeps_that_are_over_let_others_run() {
     });
 }
 
-/// Ends when another task has set the flag, though it never waits of its own accord.
+/// Ends when another task has set the flag, though it never waits by itself.
 async fn until_over(flag: &Cell<bool>) {
     let past = Instant::now();
     while !flag.get() {
@@ -452,7 +453,7 @@ fn an_interval_can_be_reset() {
 
 #[test]
 fn a_waker_that_drops_sleeps_may_be_dropped_with_a_timer() {
-    /// A waker that owns a sleep, as one of a task inside a task does.
+    /// A waker that owns a sleep, like the waker of a task inside a task.
     struct Owner(#[allow(dead_code, reason = "owned to be dropped")] Mutex<Option<Sleep>>);
 
     impl Wake for Owner {

@@ -1,4 +1,4 @@
-//! The slowest turns of an engine's loop, and what they had to do.
+//! The slowest turns of an engine's loop, and their work.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -9,14 +9,15 @@ use superpoll_rt::{BackendKind, Handle, Runtime, Stats, spawn};
 
 const LONG: Duration = Duration::from_millis(40);
 
-/// Keeps its engine from looking at anything for a while, in a turn of its own, after so many tasks of that turn.
+/// Keeps its engine from asking about anything for a while, in a turn of its own, after `tasks`
+/// tasks of that turn.
 async fn hog(tasks: usize) {
     sleep(Duration::from_millis(1)).await;
     for _ in 0..tasks {
         spawn(async {}).detach();
     }
     spawn(async { thread::sleep(LONG) }).await.unwrap();
-    // With the wait for this the turn has ended.
+    // The wait for this ends the turn.
     sleep(Duration::from_millis(1)).await;
 }
 

@@ -29,7 +29,7 @@ async fn some_turns() {
     }
 }
 
-/// A name of the abstract namespace that nobody else has.
+/// Returns a name of the abstract namespace that no other socket has.
 fn fresh() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -37,9 +37,9 @@ fn fresh() -> SocketAddr {
     SocketAddr::from_abstract_name(name).unwrap()
 }
 
-/// Whether all writing ends of a pipe are closed.
+/// Returns whether all writing ends of a pipe are closed.
 fn is_ended(mut reader: io::PipeReader) -> bool {
-    // Which makes it non-blocking.
+    // This makes it non-blocking.
     drop(AsyncFd::new(reader.try_clone().unwrap()).unwrap());
     matches!(reader.read(&mut [0; 1]), Ok(0))
 }
@@ -351,7 +351,7 @@ fn datagrams_find_addresses() {
     });
 }
 
-/// Of a receiver that it is not connected to, the kernel does not tell a sender when there is room.
+/// The kernel does not tell a sender when there is room at a receiver that it is not connected to.
 #[test]
 fn a_sender_waits_for_room_in_a_foreign_queue() {
     each(|| async {

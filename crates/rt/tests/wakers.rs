@@ -1,5 +1,6 @@
-//! Wakers are foreign code. Whatever one does when it is cloned, called or dropped, the engine goes on and no other waiter
-//! loses an event, a timer or a message. Runtimes end in unusual places.
+//! Wakers are foreign code. Whatever a waker does when it is cloned, called or dropped, the engine
+//! goes on and no other waiter loses an event, a timer or a message. Runtimes end in unusual
+//! places.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -24,13 +25,13 @@ use sys::{Hooks, Moment};
 
 mod refused;
 
-/// A waker that does what it is told at its next clone, call or end.
+/// A waker that does as it is told at its next clone, call or end.
 mod sys {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
     use std::task::{RawWaker, RawWakerVTable, Waker};
 
-    /// What is done to a waker.
+    /// The moments at which a waker acts.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Moment {
         Clone,
@@ -47,7 +48,7 @@ mod sys {
     }
 
     impl Hooks {
-        /// Has this done the next time that comes to it, once.
+        /// Makes the waker run this action the next time that the moment comes, once.
         pub fn at(&self, moment: Moment, action: impl FnOnce() + Send + 'static) {
             *self.action.lock().unwrap() = Some((moment, Box::new(action)));
         }
@@ -68,7 +69,8 @@ mod sys {
     }
 
     unsafe fn clone(data: *const ()) -> RawWaker {
-        // SAFETY: the data of all wakers with this table come from `raw`; the one that is cloned stays.
+        // SAFETY: the data of all wakers with this table come from `raw`; the one that is cloned
+        // stays.
         let hooks = unsafe {
             Arc::increment_strong_count(data.cast::<Hooks>());
             Arc::from_raw(data.cast::<Hooks>())
@@ -96,7 +98,8 @@ mod sys {
     }
 
     pub fn waker(hooks: &Arc<Hooks>) -> Waker {
-        // SAFETY: the functions of the table keep the contract of `RawWaker` with counted references.
+        // SAFETY: the functions of the table keep the contract of `RawWaker` with counted
+        // references.
         unsafe { Waker::from_raw(raw(hooks.clone())) }
     }
 }
@@ -110,7 +113,7 @@ fn each(test: impl Fn(&Runtime)) {
     }
 }
 
-/// A number that several threads count up.
+/// A number that several threads increment.
 #[derive(Clone, Default)]
 struct Count(Arc<AtomicUsize>);
 
@@ -124,7 +127,7 @@ impl Count {
     }
 }
 
-/// A descriptor of which is known that nothing is there to read.
+/// Returns a descriptor that is known to have no bytes to read.
 fn drained() -> (AsyncFd<Pair>, Pair) {
     let (one, other) = Pair::pair().unwrap();
     let fd = AsyncFd::new(one).unwrap();
@@ -158,7 +161,7 @@ fn use_the_engine() {
     let (mut reader, mut writer) = pipe::pipe().unwrap();
     assert!(pin!(reader.read(&mut [0])).poll(&mut cx).is_pending());
     assert!(pin!(writer.write(b"x")).poll(&mut cx).is_ready());
-    // Another runtime, which may not run here, but end.
+    // Another runtime, which may not run here, but may end here.
     let runtime = Runtime::builder().backend(BackendKind::Poll).build().unwrap();
     assert!(runtime.block_on(async {}).is_err());
     drop(runtime);
@@ -168,7 +171,7 @@ type Waiting = Pin<Box<dyn Future<Output = ()>>>;
 
 const KINDS: [&str; 6] = ["descriptor", "stream", "timer", "operation", "pipe", "task"];
 
-/// Something that waits, and what has it come to pass.
+/// Returns a future that waits, and a function that ends the wait.
 fn waiting(kind: &str) -> (Waiting, Box<dyn FnOnce()>) {
     let ends = |mut other: Pair| Box::new(move || other.write_all(b"x").unwrap());
     let stream = || {
@@ -241,7 +244,7 @@ fn a_waker_may_use_the_engine_when_it_is_cloned_called_or_dropped() {
                         assert!(
                             future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
                         );
-                        // From here on the engine has the last one.
+                        // From here on the engine has the last clone.
                         drop(waker);
                         match moment {
                             Moment::Clone => assert!(acted()),
@@ -254,7 +257,7 @@ fn a_waker_may_use_the_engine_when_it_is_cloned_called_or_dropped() {
                             }
                             Moment::Drop => {
                                 hooks.at(moment, use_the_engine);
-                                // Another waker takes its place, or its turn beside it.
+                                // Another waker takes its place, or waits next to it.
                                 assert!(poll_once(&mut future).await.is_none());
                                 end();
                                 future.await;
@@ -284,7 +287,7 @@ fn a_wait_that_is_given_up_may_have_the_waker_use_the_engine() {
                     drop(waker);
                     hooks.at(Moment::Drop, use_the_engine);
                     drop(future);
-                    // A task keeps the waker of who joined it until it ends.
+                    // A task keeps the waker of the task that joined it until it ends.
                     until(kind, || kind == "task" || hooks.acted.load(Ordering::Relaxed) == 1)
                         .await;
                 }
@@ -447,7 +450,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a future without a runtime, for at most so long.
+/// Waits for a future without a runtime, for at most `limit`.
 fn block_for<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (start, mut future) = (Instant::now(), pin!(future));
@@ -468,7 +471,8 @@ impl Drop for Counted {
     }
 }
 
-/// More rounds with `SUPERPOLL_ROUNDS`; the order of all steps is checked by the model in `inbox.rs`.
+/// More rounds with `SUPERPOLL_ROUNDS`; the order of all steps is checked by the model in
+/// `inbox.rs`.
 #[test]
 fn what_races_with_the_end_of_a_runtime_is_done_or_refused() {
     const SPAWNED: usize = 30;

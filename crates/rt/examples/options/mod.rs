@@ -1,4 +1,4 @@
-//! What all examples have in common: two options, a runtime, a listener, and one readable line if
+//! The parts that all examples share: two options, a runtime, a listener, and one readable line if
 //! something is wrong.
 
 use std::fmt::Display;
@@ -12,8 +12,8 @@ use superpoll_rt::{BackendKind, Runtime};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Listens where the options say, and runs `serve` on the back-end they name. `about` is the first line
-/// of the help text.
+/// Listens on the address in the options, and runs `serve` on the back-end that they name. `about`
+/// is the first line of the help text.
 pub fn run<F>(about: &str, serve: impl FnOnce(TcpListener) -> F) -> ExitCode
 where
     F: Future<Output = io::Result<()>>,
@@ -45,7 +45,7 @@ where
     })?
 }
 
-/// The options, or nothing if help was asked for.
+/// Returns the options, or nothing if help was asked for.
 fn options(about: &str) -> Result<Option<(SocketAddr, Option<BackendKind>)>, Failure> {
     use lexopt::Arg;
     let mut listen = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -1,4 +1,5 @@
-//! A test that needs limits of its own runs again, alone in another process for which a shell sets them.
+//! A test that needs limits of its own runs again, alone in another process for which a shell sets
+//! them.
 
 use std::process::Command;
 
@@ -19,7 +20,7 @@ pub fn under(limits: &str, name: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
 }
 
-/// Whether this is that other process.
+/// Returns whether this is that other process.
 pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }

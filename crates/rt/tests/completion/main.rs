@@ -1,5 +1,5 @@
-//! Operations that are carried out by the kernel where it can, and by readiness elsewhere: the same on every
-//! back-end.
+//! Operations that are carried out by the kernel where it can, and by readiness elsewhere: the same
+//! on every back-end.
 
 #[path = "../again/mod.rs"]
 mod again;

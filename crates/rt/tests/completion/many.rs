@@ -1,5 +1,5 @@
-//! What is done again and again with one operation, and in an order that the kernel keeps: chunks of a stream,
-//! connections of a listener, and the end behind the last byte.
+//! Work that one operation does repeatedly, and operations in an order that the kernel keeps:
+//! chunks of a stream, connections of a listener, and the end behind the last byte.
 
 use std::io;
 use std::net::Shutdown;
@@ -62,7 +62,7 @@ fn lines_are_lent_from_chunks() {
             chunks.read_line(&mut line).await?;
             assert_eq!(line, format!("line {n}\n"));
         }
-        // What is left of it is the stream's, and the next one's.
+        // The rest of the chunk goes to the stream, and to its next reader.
         drop(chunks);
         let mut byte = [0; 5];
         (&mut &other).read_exact(&mut byte).await?;
@@ -84,7 +84,7 @@ fn lines_are_lent_from_chunks() {
 #[test]
 fn an_idle_stream_owns_no_buffer_and_a_slow_reader_takes_no_others() {
     everywhere(|kind| async move {
-        // So much for one who does not read that all buffers would be its own.
+        // Enough bytes for a task that does not read to take all buffers for itself.
         let (flood, slow) = tcp_pair().await?;
         let mut slow_chunks = Chunks::new(&slow);
         assert!(poll_once(pin!(slow_chunks.next())).await.is_none());
@@ -113,7 +113,7 @@ fn an_idle_stream_owns_no_buffer_and_a_slow_reader_takes_no_others() {
 
 #[test]
 fn more_streams_than_buffers() {
-    // In a process of its own: others could not open what `select` can watch.
+    // In a process of its own: other tests could not open descriptors that `select` can watch.
     if !again::is_child() {
         return again::under("ulimit -n 4096", "many::more_streams_than_buffers");
     }
@@ -126,7 +126,7 @@ fn more_streams_than_buffers() {
         for (place, (_, other)) in pairs.iter().enumerate() {
             send(other, place.to_ne_bytes().to_vec()).await.0?;
         }
-        // Each keeps its chunk until there is no other.
+        // Each stream keeps its chunk until no buffer is left.
         let mut kept: Vec<Option<Chunk>> = Vec::new();
         kept.resize_with(STREAMS, || None);
         for _ in 0..20 {
@@ -145,7 +145,7 @@ fn more_streams_than_buffers() {
         for (place, kept) in kept.iter_mut().enumerate() {
             if let Some(chunk) = kept.take() {
                 check(place, &chunk);
-                // Nothing more comes of those.
+                // Nothing more comes from those streams.
                 let mut next = pin!(streams[place].next());
                 assert!(poll_once(next.as_mut()).await.is_none());
             } else {
@@ -238,7 +238,7 @@ fn connections_come_in_one_after_the_other() {
         let mut incoming = Incoming::new(&listener);
         assert!(poll_once(pin!(incoming.next())).await.is_none());
         some_turns().await;
-        // More than are accepted ahead.
+        // More connections than are accepted ahead.
         let clients: io::Result<Vec<_>> =
             (0..100).map(|_| std::net::TcpStream::connect(address)).collect();
         let clients = clients?;
@@ -350,7 +350,8 @@ fn the_end_comes_behind_the_last_byte() {
         let failed = failed.unwrap_err().kind();
         assert_eq!((failed, &bytes[..]), (io::ErrorKind::BrokenPipe, &b"text"[..]), "{kind}");
 
-        // Given up, it may have sent all or a part, and the end only behind all.
+        // When it is given up, it may have sent all or a part, and may have ended the stream only
+        // after all.
         for _ in 0..10 {
             let (one, other) = UnixStream::pair()?;
             {
@@ -382,7 +383,7 @@ fn they_go_on_in_another_engine() {
             let engine = &engines[round % 2];
             clients.push(std::net::TcpStream::connect(address).unwrap());
             let turn = async {
-                // More than is taken, so that some is left to the other engine.
+                // More than is taken, so that some bytes are left to the other engine.
                 let bytes: Vec<u8> = (sent..sent + 6000).map(|n| byte(5, n)).collect();
                 sent += send_all(&other, bytes).await.0?;
                 let mut chunk = chunks.next().await.unwrap()?;
@@ -408,7 +409,7 @@ fn they_go_on_in_another_engine() {
             engine.block_on(turn).unwrap().unwrap();
         }
         drop(engines);
-        // Their engines are gone, and what they had brought is the stream's.
+        // Their engines are gone, and the bytes that they had brought belong to the stream.
         drop((chunks, incoming));
         let rest = async {
             for client in &clients[accepted..] {
@@ -423,7 +424,7 @@ fn they_go_on_in_another_engine() {
     }
 }
 
-/// What is left open is counted in a process in which nothing else runs.
+/// Open descriptors are counted in a process in which nothing else runs.
 #[test]
 fn everything_is_closed_in_the_end() {
     if !again::is_child() {
@@ -436,8 +437,8 @@ fn everything_is_closed_in_the_end() {
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
                 let address = listener.local_addr()?;
                 let (one, other) = tcp_pair().await?;
-                // Streams and listeners that are dropped while something is under way, and tasks that end with the
-                // engine.
+                // Streams and listeners that are dropped while something is under way, and tasks
+                // that end with the engine.
                 let (here, there) = tcp_pair().await?;
                 let mut chunks = Box::pin(Chunks::new(&here));
                 assert!(poll_once(pin!(chunks.next())).await.is_none());

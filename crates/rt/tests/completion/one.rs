@@ -1,4 +1,5 @@
-//! One operation after the other: what each does, how it fails, and what becomes of one that is given up.
+//! One operation after the other: the effect of each, its failures, and the fate of an operation
+//! that is given up.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, Shutdown};
@@ -143,7 +144,7 @@ fn failures_are_the_same() {
         for _ in 0..3 {
             kinds.push(recv(&other, room(100)).await.0.map_err(|error| error.kind()));
         }
-        // A failure is told once.
+        // The kernel reports a failure once.
         assert_eq!(kinds, [Ok(6), Err(io::ErrorKind::ConnectionReset), Ok(0)]);
         assert_eq!(
             send(&other, b"x".to_vec()).await.0.unwrap_err().kind(),
@@ -186,7 +187,7 @@ fn accepting_says_where_connections_come_from() {
         send(&client?, b"hello".to_vec()).await.0?;
         assert_eq!(recv(&stream, room(9)).await.1, b"hello");
 
-        // Those that take turns do it by readiness.
+        // Listeners that take turns accept by readiness.
         let listener = ListenOptions::new().exclusive(true).bind("127.0.0.1:0").await?;
         let _client = std::net::TcpStream::connect(listener.local_addr()?)?;
         accept(&listener).await?;
@@ -209,7 +210,7 @@ fn an_idle_operation_does_not_keep_the_others_from_running() {
     });
 }
 
-/// A read of each kind finds what a receive brought that was given up.
+/// A read of each kind finds the bytes of a receive that was given up.
 #[test]
 fn nothing_is_lost_when_a_receive_is_given_up() {
     everywhere(|kind| async move {
@@ -347,7 +348,7 @@ fn a_connection_that_was_accepted_for_nobody_is_the_next_ones() {
                 if way % 3 == 0 { accept(&listener).await? } else { listener.accept().await? };
             assert_eq!(peer, client.local_addr()?, "{kind}");
         }
-        // Whoever waits in another way is woken for it.
+        // A task that waits in another way is woken for it.
         let listener = std::rc::Rc::new(listener);
         let other = listener.clone();
         let waiting = spawn(async move { other.accept().await.map(|(_, peer)| peer) });
@@ -402,7 +403,7 @@ fn attempts_and_sends_are_given_up() {
             assert!(poll_once(sending.as_mut()).await.is_none());
             yield_now().await;
         }
-        // What was sent is whole bytes of what was given.
+        // All bytes that were sent come from the given buffers.
         one.shutdown(Shutdown::Write)?;
         let mut all = Vec::new();
         (&mut &other).read_to_end(&mut all).await?;
@@ -479,7 +480,7 @@ fn one_that_is_forgotten_ends_with_its_stream() {
         some_turns().await;
         std::mem::forget(receiving);
         drop(one);
-        // The file is not held by what is under way.
+        // The operation under way does not hold the file.
         assert_eq!(recv(&other, room(10)).await.0?, 0);
         some_turns().await;
         Ok(())
@@ -494,7 +495,7 @@ fn without_a_runtime_there_is_nothing_to_wait_in() {
     assert!(failed.unwrap_err().to_string().contains("no runtime runs on this thread"));
 }
 
-/// What is left open is counted in a process in which nothing else runs.
+/// Open descriptors are counted in a process in which nothing else runs.
 #[test]
 fn everything_is_closed_in_the_end() {
     if !again::is_child() {
@@ -511,7 +512,7 @@ fn everything_is_closed_in_the_end() {
                 drop(spawn(async move { recv(&one, room(10)).await.0 }));
                 drop(spawn(async move { accept(&listener).await.map(drop) }));
                 some_turns().await;
-                // Accepted when nobody is left to take them.
+                // Accepted when no task is left to take them.
                 let clients: io::Result<Vec<_>> =
                     (0..3).map(|_| std::net::TcpStream::connect(address)).collect();
                 let mut sending = Box::pin(send_all(&here, vec![1; 1_000_000]));

@@ -1,4 +1,5 @@
-//! What the tests of operations begin with: an engine on each back-end, and connections made by operations.
+//! The setup of the tests of operations: an engine on each back-end, and connections made by
+//! operations.
 
 use std::future::Future;
 use std::io;
@@ -37,7 +38,7 @@ pub async fn some_turns() {
     }
 }
 
-/// The two ends of a connection, in which the peer is who it says.
+/// The two ends of a connection, in which the peer's address is checked.
 pub async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -48,12 +49,12 @@ pub async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// The byte at a place of a stream, which differs from stream to stream.
+/// Returns the byte at a place of a stream, which differs from stream to stream.
 pub fn byte(stream: usize, place: usize) -> u8 {
     (place * 7 + place / 256 + stream) as u8
 }
 
-/// Sends so many bytes of a stream in chunks, and lets others go first now and then.
+/// Sends `bytes` bytes of a stream in chunks, and lets other tasks go first now and then.
 pub async fn send_chunks(sender: TcpStream, stream: usize, bytes: usize, chunk: usize) {
     let bytes: Vec<u8> = (0..bytes).map(|place| byte(stream, place)).collect();
     for chunk in bytes.chunks(chunk) {
@@ -64,7 +65,7 @@ pub async fn send_chunks(sender: TcpStream, stream: usize, bytes: usize, chunk: 
     }
 }
 
-/// How many descriptors this process has open.
+/// Returns the number of descriptors that this process has open.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

@@ -276,7 +276,7 @@ fn the_timer_waits_and_can_be_set_anew() {
     });
 }
 
-/// Another timer's sleep is replaced, not mistaken for one of ours.
+/// Another timer's sleep is replaced, not mistaken for a sleep of this runtime.
 #[test]
 fn a_sleep_of_another_timer_is_replaced() {
     struct Never;
@@ -313,7 +313,7 @@ fn a_client_that_sends_no_request_is_dropped_when_its_time_is_over() {
     });
 }
 
-/// hyper has the handshake, and tungstenite the connection after it.
+/// hyper does the handshake, and tungstenite the connection after it.
 #[test]
 fn a_connection_that_hyper_upgrades_is_a_websocket() {
     each(async || {
@@ -387,7 +387,7 @@ fn a_graceful_shutdown_answers_what_was_asked() {
 
 #[test]
 fn what_the_engine_has_read_comes_before_what_is_in_the_stream() {
-    // As many as an engine reads for, on whatever back-end; only some do.
+    // As many streams as an engine reads for, on whatever back-end; only some back-ends do.
     const STREAMS: usize = 8;
     each(async || {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -399,7 +399,7 @@ fn what_the_engine_has_read_comes_before_what_is_in_the_stream() {
             pairs.push((listener.accept().await.unwrap().0, client));
         }
         for (server, _) in &mut pairs {
-            // Begun and given up without a word.
+            // Begun and given up silently.
             let mut room = [0; 4];
             let begun = poll_once(poll_fn(|cx| {
                 futures_io::AsyncRead::poll_read(Pin::new(&mut *server), cx, &mut room)

@@ -7,7 +7,7 @@ use superpoll_rt::BackendKind;
 
 use crate::example::{Example, noise};
 
-/// What curl has printed, unless there is no curl, or one that lacks a feature.
+/// Returns curl's output, unless there is no curl, or a curl that lacks a feature.
 fn curl(feature: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let Ok(version) = Command::new("curl").arg("--version").output() else {
         println!("skipped: there is no curl");
@@ -28,7 +28,7 @@ fn curl(feature: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let mut stdin = child.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // It does not read what it was not told to.
+            // It does not read input that it was not told to read.
             let _ = stdin.write_all(input);
         });
         child.wait_with_output().unwrap()
@@ -54,7 +54,8 @@ fn two_requests_of_http_1_on_one_connection_on_each_back_end() {
     }
 }
 
-/// One request a connection: curl 7.88 fails at the second, whatever the server (curl's issue 10634).
+/// One request a connection: curl 7.88 fails at the second, whatever the server (curl's issue
+/// 10634).
 #[test]
 fn http_2_without_an_upgrade_on_each_back_end() {
     for kind in BackendKind::available() {

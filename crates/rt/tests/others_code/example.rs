@@ -14,7 +14,7 @@ pub struct Example {
     pub address: SocketAddr,
 }
 
-/// Where cargo has put an example: beside the folder of the test that runs.
+/// Returns where cargo has put an example: next to the folder of the test that runs.
 pub fn path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path =
@@ -50,7 +50,7 @@ impl Example {
         Example { child, output, address }
     }
 
-    /// What it prints, up to a line.
+    /// Returns its output, up to a line.
     pub fn output_until(&mut self, last: &str) -> String {
         let mut text = String::new();
         while !text.lines().any(|line| line == last) {
@@ -73,7 +73,7 @@ impl Example {
         stream
     }
 
-    /// The URL of a path, as curl likes it.
+    /// Returns the URL of a path, in the form that curl expects.
     pub fn url(&self, scheme: &str, host: &str, path: &str) -> String {
         format!("{scheme}://{host}:{}{path}", self.address.port())
     }
@@ -97,7 +97,7 @@ impl Example {
 
 impl Drop for Example {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed, and need not.
+        // An example that has ended by itself cannot be killed, and need not be.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let mut rest = String::new();

@@ -1,4 +1,4 @@
-//! hyper's client on this runtime as a client of `http_echo`, and what a bad client does to the server.
+//! hyper's client on this runtime as a client of `http_echo`, and bad clients of the server.
 
 use std::io::{Read, Write};
 use std::rc::Rc;
@@ -98,7 +98,7 @@ fn many_streams_of_one_http_2_connection_on_each_back_end() {
     }
 }
 
-/// The server sends back what has come while more is coming: it keeps no body.
+/// The server sends back the bytes that have come while more are coming: it keeps no body.
 #[test]
 fn a_body_is_echoed_before_its_end() {
     const PART: usize = 64 * 1024;
@@ -125,7 +125,7 @@ fn a_body_is_echoed_before_its_end() {
                 parts.send(noise(number + 1, PART)).await;
             }
             drop(parts);
-            // The last part was asked for by nobody yet.
+            // The last part has not been asked for yet.
             let rest = answer.collect().await.unwrap().to_bytes();
             assert!(rest == noise(64, PART));
         })
@@ -179,7 +179,8 @@ fn async_parts() -> (Parts, Upload) {
     (parts, StreamBody::new(Box::pin(upload)))
 }
 
-/// A client that waits for leave to send its body is given it, rather than an answer of which the body is to come.
+/// A client that waits for permission to send its body gets it, rather than an answer whose body is
+/// still to come.
 #[test]
 fn a_client_that_expects_100_continue_is_told_so_before_the_answer() {
     for kind in BackendKind::available() {
@@ -215,7 +216,7 @@ fn a_client_that_talks_nonsense_or_goes_away_hurts_nobody_else() {
         half.write_all(b"POST / HTTP/1.1\r\nhost: echo\r\ncontent-length: 100\r\n\r\nhalf")
             .unwrap();
         drop(half);
-        // As long as the HTTP/2 preface, and not it.
+        // As long as the HTTP/2 preface, but different.
         let mut almost = server.connect();
         almost.write_all(b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n").unwrap();
         drop(almost);
@@ -234,8 +235,8 @@ fn a_client_that_talks_nonsense_or_goes_away_hurts_nobody_else() {
     }
 }
 
-/// The request that has begun is answered in full, the quiet connections are closed, and the server ends
-/// with status 0.
+/// The request that has begun is answered in full, the quiet connections are closed, and the server
+/// ends with status 0.
 #[test]
 fn a_signal_ends_it_in_order() {
     for (kind, signal) in

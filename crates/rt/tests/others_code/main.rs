@@ -1,4 +1,4 @@
-//! Others' code on this runtime, and the built examples driven by others' clients.
+//! Third-party code on this runtime, and the built examples driven by third-party clients.
 //!
 //! The servers are the example programs, each started by the test that needs it and ended by its
 //! handle. The clients are curl (tests say so and pass if there is none), tungstenite and rustls on

@@ -1,4 +1,4 @@
-//! What the examples say when they cannot start.
+//! The messages of the examples when they cannot start.
 
 use std::process::{Command, Output};
 

@@ -29,7 +29,8 @@ fn what_never_ends_is_ended_and_no_more_than_four_are_at_work() {
             .block_on(async {
                 assert_eq!(get(&server, "/").await, (StatusCode::OK, "OK\n".into()));
                 assert_eq!(get(&server, "/most").await, (StatusCode::OK, "1".into()));
-                // Eight ask at a time. Four are let in until the time limit ends them; the others follow.
+                // Eight ask at a time. Four are let in until the time limit ends them; the other
+                // four follow.
                 let tasks = (0..8).map(|_| {
                     let server = server.clone();
                     spawn(async move { get(&server, "/never").await.0 })

@@ -30,7 +30,7 @@ fn text_and_binary_come_back_and_pings_are_answered() {
         }
         socket.send(Message::Ping("are you there?".into())).unwrap();
         assert_eq!(socket.read().unwrap(), Message::Pong("are you there?".into()), "{kind}");
-        // A pong that nobody asked for is not answered: the text is what comes next.
+        // An unsolicited pong is not answered: the text comes next.
         socket.send(Message::Pong("I am here".into())).unwrap();
         socket.send(Message::text("next")).unwrap();
         assert_eq!(socket.read().unwrap(), Message::text("next"), "{kind}");

@@ -1,8 +1,9 @@
-//! All tests of a file once more where io_uring is refused, as it is in most containers: the runtime does
-//! everything there as if it did not exist.
+//! All tests of a file once more where io_uring is refused, as it is in most containers: the
+//! runtime does everything there as if io_uring did not exist.
 //!
-//! A filter of system calls stays for the life of a thread and goes on to what the thread starts. So a
-//! thread that does nothing else gets the filter and runs this test program again.
+//! A filter of system calls stays for the life of a thread and is inherited by the threads and
+//! processes that the thread starts. So a thread that does nothing else gets the filter and runs
+//! this test program again.
 
 use std::process::{Command, Output};
 use std::thread;
@@ -13,8 +14,8 @@ use superpoll_rt::{BackendKind, Runtime};
 /// Set in those other processes.
 pub const CHILD: &str = "SUPERPOLL_TEST_REFUSED";
 
-/// Runs all tests of this file again: with the back-end that is chosen by default and with `auto`, each where
-/// io_uring is refused for another reason. In those processes it makes sure that it is.
+/// Runs all tests of this file again: with the default back-end and with `auto`, each where
+/// io_uring is refused for another reason. In those processes it checks that io_uring is refused.
 pub fn all_again() {
     if std::env::var_os(CHILD).is_some() {
         return is_refused();

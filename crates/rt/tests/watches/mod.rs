@@ -1,7 +1,7 @@
-//! What the epoll sets of this process watch, as the kernel tells it in `/proc/self/fdinfo`.
+//! The watches of this process's epoll sets, from `/proc/self/fdinfo`.
 
-/// How many watches there are of the file with this number (its inode): those with exclusive wake-ups, and
-/// the others.
+/// Returns the number of watches of the file with this number (its inode): those with exclusive
+/// wake-ups, and those without.
 pub fn of(inode: u64) -> (usize, usize) {
     const EXCLUSIVE: u32 = 1 << 28;
     let inode = format!("ino:{inode:x}");
