@@ -1,9 +1,10 @@
-//! How a descriptor that a task owns is tied to an engine: not at all, until an operation would block.
+//! How a descriptor that a task owns is tied to an engine: not at all, until an operation would
+//! block.
 //!
-//! A link is made by the first wait, on the engine whose task waits, and moves when a task of another
-//! engine waits: the types that hold one can be sent to another thread, but not shared between threads.
-//! Until then the only thing to remember is which directions are drained, so that the next operation
-//! need not be tried.
+//! The first wait makes a link, on the engine whose task waits, and the link moves when a task of
+//! another engine waits: the types that hold a link can be sent to another thread, but not shared
+//! between threads. Until then the link only has to remember which directions are drained, so that
+//! the next operation need not be tried.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -32,7 +33,7 @@ struct Registration {
 }
 
 impl Registration {
-    /// Ends it, on whatever thread.
+    /// Ends the registration, on whatever thread.
     fn end(self, closing: bool) {
         let here = engine::with(|engine| {
             let here = engine.remote.id == self.remote.id;
@@ -53,13 +54,13 @@ impl Registration {
     }
 }
 
-/// Of several engines that wait for the same file, only one is to be woken.
+/// The kernel wakes only one of several engines that wait for the same file.
 const EXCLUSIVE: u8 = 1;
 
-/// [`has_all`](Link::has_all) is going to be asked.
+/// [`has_all`](Link::has_all) will be called.
 const TELLS_ALL: u8 = 2;
 
-/// An engine that was left has read ahead meanwhile: that comes before what is read now.
+/// An engine that was left has read ahead meanwhile: its bytes come before those that are read now.
 const OVERTAKEN: u8 = 4;
 
 /// A stream socket: a read of it may end at an urgent byte.
@@ -74,17 +75,17 @@ pub(crate) struct Link {
     registration: RefCell<Option<Registration>>,
     drained: Cell<u8>,
     end: Option<End>,
-    /// [`EXCLUSIVE`] and what follows; in one byte, as there is one of these for each idle connection.
+    /// [`EXCLUSIVE`] and the flags that follow it; in one byte, as each idle connection has one.
     flags: Cell<u8>,
-    /// Who waits next.
+    /// The name of the next waiter.
     waiter: Cell<u32>,
-    /// How many bytes who waits next wants, if the engine may read them.
+    /// The number of bytes that the next waiter wants the engine to read ahead; 0 for none.
     wanted: Cell<u16>,
-    /// Where the engine puts them.
+    /// The place where the engine puts them.
     fetched: OnceCell<Arc<Fetched>>,
 }
 
-/// What an operation is to do.
+/// The next step of an operation.
 enum Step {
     /// Try, and clear with this tick if it would block.
     Try(u32),
@@ -94,11 +95,11 @@ enum Step {
     GiveWay,
 }
 
-/// What becomes of a wait for a descriptor that is registered.
+/// The outcome of a wait for a descriptor that is registered.
 enum Known {
     /// The poller watches for it.
     Watched,
-    /// The poller has to be told this interest.
+    /// The poller has to learn this interest.
     Asks(Interest),
     /// It is ready: that was reported, or found at the other end, since the operation began.
     Ready,
@@ -113,7 +114,7 @@ fn no_runtime() -> io::Error {
 }
 
 impl Link {
-    /// For one of two ends that know of each other.
+    /// Makes a link for one of two ends that know of each other.
     pub fn with_end(end: End) -> Link {
         let mut link = Link::default();
         link.end = Some(end);
@@ -124,7 +125,7 @@ impl Link {
         self.flags.get() & EXCLUSIVE != 0
     }
 
-    /// For a file that several engines wait for, of which one is to be woken
+    /// Makes a link for a file that several engines wait for, of which the kernel wakes one
     /// ([`Mode::Exclusive`]).
     pub fn exclusive() -> Link {
         let link = Link::default();
@@ -132,19 +133,20 @@ impl Link {
         link
     }
 
-    /// For a stream socket.
+    /// Makes it a link for a stream socket.
     pub fn stream(self) -> Link {
         self.set(URGENT);
         self
     }
 
-    /// For the reading end of a pipe.
+    /// Makes it a link for the reading end of a pipe.
     pub fn packets(self) -> Link {
         self.set(PACKETS);
         self
     }
 
-    /// Has it known from now on when there is [all that there will ever be](Link::has_all) to read.
+    /// Watches from now on for the moment when there is [all that there will ever
+    /// be](Link::has_all) to read.
     pub fn tell_all(&mut self) {
         self.set(TELLS_ALL | URGENT);
     }
@@ -153,7 +155,7 @@ impl Link {
         self.flags.set(self.flags.get() | flag);
     }
 
-    /// What is watched together with a direction.
+    /// Returns the interest that is watched together with a direction.
     fn more(&self, direction: Direction) -> Interest {
         match direction {
             Direction::Read if self.flags.get() & TELLS_ALL != 0 => Interest::PRIORITY,
@@ -161,8 +163,8 @@ impl Link {
         }
     }
 
-    /// Whether all that there will ever be to read has been reported to be there. On another engine than the one
-    /// that watches it this is not known.
+    /// Returns whether the poller has reported that all bytes that will ever come are there to
+    /// read. An engine other than the one that watches the descriptor does not know this.
     pub fn has_all(&self) -> bool {
         let registration = self.registration.borrow();
         let Some(registration) = registration.as_ref() else { return false };
@@ -173,10 +175,10 @@ impl Link {
         has_all == Some(true)
     }
 
-    /// Carries out an operation as soon as it does not block. `operation` is called with the
-    /// descriptor's non-blocking operation, again and again as long as it says `WouldBlock`.
+    /// Carries out an operation as soon as it does not block. Calls `operation`, the descriptor's
+    /// non-blocking operation, repeatedly as long as it returns `WouldBlock`.
     ///
-    /// Cancel safe: whoever stops polling has done nothing.
+    /// Cancel safe: a caller that stops polling has done nothing.
     #[inline]
     pub fn poll<R>(
         &self,
@@ -222,8 +224,8 @@ impl Link {
         }
     }
 
-    /// Carries out an operation now, or says `WouldBlock`. It is tried whatever is remembered: a
-    /// direction that nobody waits for need not be watched.
+    /// Carries out an operation now, or returns `WouldBlock`. The operation is tried whatever is
+    /// remembered: a direction without waiters need not be watched.
     pub fn attempt<R>(
         &self,
         fd: BorrowedFd<'_>,
@@ -239,10 +241,10 @@ impl Link {
             None => self.is_overtaken_elsewhere(direction),
         };
         if overtaken {
-            // Not for long: it is given out by the next call.
+            // Not for long: the next call gives it out.
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        // Of a direction that is not ready there is nothing to clear, with whatever tick.
+        // A direction that is not ready has nothing to clear, with whatever tick.
         let tick = tick.flatten().unwrap_or(0);
         loop {
             match operation() {
@@ -260,7 +262,7 @@ impl Link {
         }
     }
 
-    /// Wakes who waits for a direction, to try.
+    /// Wakes the waiters for a direction, to try.
     pub fn wake(&self, direction: Direction) {
         let woken = engine::with(|engine| {
             let registration = self.registration.borrow();
@@ -272,8 +274,9 @@ impl Link {
         woken.flatten().unwrap_or_default().wake();
     }
 
-    /// The key under which operations of the descriptor are started; it need not be watched for that. `None` if
-    /// there is none to be had, and the next wait says why.
+    /// Returns the key under which operations of the descriptor are started; the descriptor need
+    /// not be watched for that. `None` if no key is available, and the next wait returns the
+    /// reason.
     pub fn key_for_operations(&self, engine: &Engine, fd: BorrowedFd<'_>) -> Option<Key> {
         if self.is_exclusive() {
             return None;
@@ -283,7 +286,7 @@ impl Link {
             if number.is_none_or(|number| number == fd.as_raw_fd()) {
                 return Some(key);
             }
-            // Exchanged for another one, and its number may be anything's.
+            // The descriptor was exchanged for another, and its number may mean any file.
             self.leave();
         }
         let drained = self.drained.get();
@@ -298,8 +301,8 @@ impl Link {
     fn mode(&self, engine: &Engine) -> Mode {
         match self.is_exclusive() {
             true => Mode::Exclusive,
-            // Most arrivals have been handed over and read by the next wait, which a ring sees with
-            // this mode only.
+            // By the time of the next wait, most arrivals have been handed over and read, which a
+            // ring notices only in this mode.
             false if self.end.is_some() && engine.fetches() => Mode::Edge,
             false if self.flags.get() & PACKETS != 0 => match engine.short_reads {
                 ShortReads::Watched => Mode::Level,
@@ -317,7 +320,7 @@ impl Link {
         *self.registration.borrow_mut() = Some(Registration { remote, key });
     }
 
-    /// Waits until a direction is thought to be ready; gives the tick to clear it with.
+    /// Waits until a direction is thought to be ready; returns the tick to clear it with.
     pub fn poll_ready(
         &self,
         cx: &mut Context<'_>,
@@ -366,7 +369,7 @@ impl Link {
         });
     }
 
-    /// Notes that somebody made use of what was ready.
+    /// Notes that a task made use of the readiness.
     pub fn acted(&self) {
         engine::with(|engine| {
             if let Some(key) = self.key_on(engine) {
@@ -375,13 +378,12 @@ impl Link {
         });
     }
 
-    /// What polls this link until this is called again waits under this name.
+    /// Sets the name under which polls of this link wait, until the next call.
     pub fn set_waiter(&self, name: u32) {
         self.waiter.set(name);
     }
 
-    /// Who has this name does not wait any more. On another thread than the engine's it is left to
-    /// the next report.
+    /// Ends the wait with this name. On another thread than the engine's, the next report does so.
     pub fn give_up(&self, direction: Direction, name: u32) {
         engine::with(|engine| {
             let registration = self.registration.borrow();
@@ -392,7 +394,7 @@ impl Link {
         });
     }
 
-    /// The key under which it is registered with an engine; a registration elsewhere ends.
+    /// Returns the key under which it is registered with an engine; a registration elsewhere ends.
     #[inline]
     fn key_on(&self, engine: &Engine) -> Option<Key> {
         let registration = self.registration.borrow();
@@ -427,7 +429,7 @@ impl Link {
         if is_worth_a_try { Step::Try(0) } else { Step::Wait }
     }
 
-    /// What is taken for ready when the engine begins to know of the descriptor.
+    /// Returns the directions that count as ready when the engine begins to know of the descriptor.
     fn ready_at_first(engine: &Engine, drained: u8) -> u8 {
         if engine.waits_first { 0 } else { ALL_READY & !drained }
     }
@@ -448,7 +450,7 @@ impl Link {
         }
     }
 
-    /// Has the task wait for a direction; `blocked` is the tick of an operation that would block.
+    /// Makes the task wait for a direction; `blocked` is the tick of an operation that would block.
     fn wait<R>(
         &self,
         cx: &mut Context<'_>,
@@ -472,7 +474,7 @@ impl Link {
         direction: Direction,
         blocked: Option<u32>,
     ) -> io::Result<()> {
-        // First, with nothing borrowed or looked at: it is foreign code.
+        // First, with nothing borrowed or checked: cloning is foreign code.
         let mut waker = Some(cx.waker().clone());
         let urgent = self.urgent(engine, direction);
         let Some(key) = self.key_on(engine) else {
@@ -490,7 +492,7 @@ impl Link {
             }
             let interest = source.wait(direction, urgent, self.waiter.get(), &mut waker);
             self.want(engine, key, direction, source);
-            // Where the poller has to be told anyway.
+            // Where the poller has to be called anyway.
             interest.map_or(Known::Watched, |_| Known::Asks(source.ask(self.more(direction))))
         });
         match known {
@@ -509,7 +511,7 @@ impl Link {
         }
     }
 
-    /// Registers the descriptor, and has a task wait for it.
+    /// Registers the descriptor, and makes a task wait for it.
     fn register(
         &self,
         engine: &Engine,
@@ -541,7 +543,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// The descriptor is closed right after: what holds a link drops it first.
+    /// The descriptor is closed right after: the type that holds a link drops it first.
     fn drop(&mut self) {
         // Before its number can mean another file.
         self.forbid_reads();

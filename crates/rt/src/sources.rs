@@ -1,17 +1,18 @@
-//! What an engine knows of each registered descriptor: its readiness and who waits for it.
+//! The engine's knowledge of each registered descriptor: its readiness and its waiters.
 //!
-//! Readiness is remembered, polling is derived. A direction is *ready* until an operation says that
-//! it would block, or that a stream is drained because it gave less than was asked for. While it is
-//! ready the kernel is not asked. What the poller is told to watch follows from who waits: a direction
-//! is added when somebody begins to wait, and taken away only when it is reported and nobody waits,
-//! because most readers come back before anything arrives.
+//! Readiness is remembered, polling is derived. A direction is *ready* until an operation shows
+//! that it would block, or that a stream is drained because it gave less than was asked for. While
+//! the direction is ready the kernel is not asked. The interest that the poller watches follows
+//! from the waiters: a direction is added when a wait for it begins. It is taken away only when it
+//! is reported while no task waits, because most readers come back before anything arrives.
 //!
-//! Each report advances the source's *tick*. Whoever clears a readiness says which tick it has seen
-//! before the operation that failed; if a report came in between, the readiness stays. Otherwise an
-//! arrival between the operation and the clear would be lost for ever with an edge trigger.
+//! Each report advances the source's *tick*. A caller that clears a readiness passes the tick that
+//! it has seen before the operation that failed; if a report came in between, the readiness stays.
+//! Otherwise an arrival between the operation and the clear would be lost permanently with an edge
+//! trigger.
 //!
-//! End of stream, hang-up and error stay: every later operation is tried, and says what happened, until
-//! one of them would block after all.
+//! End of stream, hang-up and error stay: every later operation is tried, and returns the outcome,
+//! until one of them would block after all.
 
 use std::io;
 use std::mem;
@@ -48,8 +49,8 @@ impl Direction {
         }
     }
 
-    /// What the poller is asked for on behalf of a waiter. The end of the stream is always asked for
-    /// together with data: an edge may tell of both at once.
+    /// Returns the interest that the poller is asked for on behalf of a waiter. The end of the
+    /// stream is always asked for together with data: an edge may report both at once.
     pub(crate) const fn interest(self) -> Interest {
         match self {
             Direction::Read => Interest::READABLE.with(Interest::READ_CLOSED),
@@ -59,13 +60,13 @@ impl Direction {
     }
 }
 
-/// All directions: the state of a descriptor that nobody has tried.
+/// All directions: the state of a descriptor that has not been tried.
 pub(crate) const ALL_READY: u8 = 7;
 
-/// One more report that nobody acts upon, and it is called spinning.
+/// A descriptor with one more report than this that no task acts upon is called spinning.
 pub(crate) const SPIN_LIMIT: u16 = 1000;
 
-/// Whom to wake, taken out so that nothing is borrowed while they are woken.
+/// The wakers to call, taken out so that nothing is borrowed while they are called.
 #[derive(Debug, Default)]
 pub(crate) struct Woken {
     /// Nearly always the only one.
@@ -83,7 +84,7 @@ impl Woken {
         }
     }
 
-    /// Has them woken together with others.
+    /// Adds these wakers to those that are called together.
     #[inline]
     pub fn move_to(mut self, others: &mut Vec<Waker>) {
         others.extend(self.first);
@@ -101,15 +102,15 @@ impl Woken {
     }
 }
 
-/// Somebody who waits. Who polls by hand has no name ([`NOBODY`]) and waits once per task; each wait of
-/// an async function has a name of its own, so that it can be taken back alone.
+/// A wait for a direction. A task that polls by hand has no name ([`NOBODY`]) and waits once; each
+/// wait of an async function has a name of its own, so that it can be taken back alone.
 #[derive(Debug)]
 struct Waiter {
     name: u32,
     waker: Waker,
 }
 
-/// The name of those who cannot be told apart.
+/// The name of waiters that cannot be told apart.
 pub(crate) const NOBODY: u32 = 0;
 
 impl Waiter {
@@ -123,48 +124,52 @@ impl Waiter {
 pub(crate) struct Source {
     key: Key,
     fd: RawFd,
-    /// What the poller was asked for.
+    /// The interest that the poller was asked for.
     interest: Interest,
-    /// What its mode allows to ask for.
+    /// The interest that its mode allows.
     allowed: Interest,
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
-    /// All that there will ever be to read is there, see [`Source::has_all`].
+    /// Whether all bytes that will ever come are there to read, see [`Source::has_all`].
     has_all: bool,
-    /// An urgent byte was reported, and no read has come to the end of what there is since: a read may end at it.
+    /// Whether an urgent byte was reported, and no read has come to the end of the bytes that are
+    /// there since: a read may end at it.
     has_mark: bool,
     tick: u32,
-    /// Times it was said to be ready since somebody last tried an operation.
+    /// The number of times that it was reported or granted as ready since a task last tried an
+    /// operation.
     ignored: u16,
-    /// Who waits for each direction: nearly always one task.
+    /// The first waiter for each direction: nearly always one task.
     waiters: [Option<Waiter>; 3],
-    /// The others.
+    /// The other waiters.
     more: Vec<(Direction, Waiter)>,
     /// Why the registration has ended, if the kernel refused it.
     refused: Option<Box<io::Error>>,
-    /// How many bytes the task wants that waits to read, if they may be read for it, and where to.
+    /// The number of bytes that the task that waits to read wants, if the engine may read them for
+    /// it; they go to `fetched`.
     wanted: u16,
-    /// How many were asked for in the read that is under way.
+    /// The number of bytes asked for in the read that is under way.
     asked: u16,
     /// Whether the engine is going to read.
     is_fetchable: bool,
-    /// Whether the engine reads just now.
+    /// Whether a read of the engine is under way.
     reads: bool,
-    /// Operations under way that take bytes, or whose bytes nobody has taken yet. What was read ahead meanwhile would
-    /// come before them.
+    /// Operations under way that take bytes, or whose bytes no task has taken yet. Bytes that were
+    /// read ahead meanwhile would come before theirs.
     receiving: u16,
     fetched: Option<Arc<Fetched>>,
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // It has not come to an end with its engine.
+        // A read that was begun and that its engine has not brought to an end.
         self.end_read();
     }
 }
 
-/// What may be asked for in a mode: of exclusive wake-ups the kernel has only two directions.
+/// Returns the interest that a mode allows: for exclusive wake-ups the kernel has only two
+/// directions.
 pub(crate) fn allowed(mode: Mode) -> Interest {
     match mode {
         Mode::Exclusive => Interest::READABLE | Interest::WRITABLE,
@@ -172,15 +177,15 @@ pub(crate) fn allowed(mode: Mode) -> Interest {
     }
 }
 
-/// What a report leads to.
+/// The consequences of a report.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub woken: Woken,
-    /// Something can be read for who waits, who has not been woken.
+    /// Whether there are bytes to read for the waiter, which has not been woken.
     pub is_fetchable: bool,
-    /// The interest to tell the poller instead.
+    /// The interest that the poller has to watch instead.
     pub narrow: Option<Interest>,
-    /// The descriptor, if it has been reported too often while nobody acts upon it.
+    /// The descriptor, if it has been reported too often while no task acts upon it.
     pub spinning: Option<RawFd>,
 }
 
@@ -196,8 +201,9 @@ impl Sources {
         self.len
     }
 
-    /// Adds a source. Returns one that was there under an earlier key of the same index, to be dropped when nothing is
-    /// borrowed: its descriptor was dropped elsewhere, and the message that says so is still on its way.
+    /// Adds a source. Returns a source that was there under an earlier key of the same index, to
+    /// drop when nothing is borrowed: its descriptor was dropped elsewhere, and the message about
+    /// that is still on its way.
     #[must_use]
     pub fn add(&mut self, key: Key, fd: RawFd, watch: Watch, ready: u8) -> Option<Box<Source>> {
         let index = key.index() as usize;
@@ -230,7 +236,7 @@ impl Sources {
         before
     }
 
-    /// Forgets a source; returns who waited, to be woken or dropped when nothing is borrowed.
+    /// Forgets a source; returns it with its waiters, to wake or drop when nothing is borrowed.
     pub fn remove(&mut self, key: Key) -> Option<Box<Source>> {
         let entry = self.list.get_mut(key.index() as usize)?;
         if entry.as_ref()?.key != key {
@@ -240,12 +246,12 @@ impl Sources {
         entry.take()
     }
 
-    /// How many sources there is room for.
+    /// Returns the number of sources that there is room for.
     pub fn places(&self) -> usize {
         self.list.capacity()
     }
 
-    /// Gives the memory back that lies behind the last source.
+    /// Gives back the memory that lies behind the last source.
     pub fn shorten(&mut self) {
         let last = self.list.iter().rposition(Option::is_some);
         self.list.truncate(last.map_or(0, |last| last + 1));
@@ -260,13 +266,13 @@ impl Sources {
         }
     }
 
-    /// Everything that is left, at the end of the engine.
+    /// Takes all sources that are left, at the end of the engine.
     pub fn take_all(&mut self) -> Vec<Option<Box<Source>>> {
         self.len = 0;
         mem::take(&mut self.list)
     }
 
-    /// Notes what the poller reports.
+    /// Notes a report of the poller.
     #[inline]
     pub fn report(&mut self, event: &Event) -> Option<Outcome> {
         self.get(event.key()).map(|source| source.report(event.readiness()))
@@ -274,31 +280,32 @@ impl Sources {
 }
 
 impl Source {
-    /// Whether an operation in this direction may be tried, and the tick to clear it with.
+    /// Returns the tick to clear a direction with, if an operation in it may be tried.
     #[inline]
     pub fn try_now(&mut self, direction: Direction) -> Option<u32> {
         self.ignored = 0;
         (self.ready & direction.bit() != 0).then_some(self.tick)
     }
 
-    /// Like [`try_now`](Source::try_now), for a caller who may do nothing about it. The second value
+    /// Like [`try_now`](Source::try_now), for a caller that may not act upon it. The second value
     /// is the descriptor if that has gone on for long.
     pub fn grant(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
         (self.ready & direction.bit() != 0).then(|| (self.tick, self.ignore()))
     }
 
-    /// Whether the kernel has all that there will ever be to read, up to the end of the stream. This is known only
-    /// while [`Interest::PRIORITY`] is watched.
+    /// Returns whether the kernel has all bytes that will ever come, up to the end of the stream.
+    /// This is known only while [`Interest::PRIORITY`] is watched.
     ///
-    /// `READ_CLOSED` says that the peer's `FIN` was taken in, which the kernel does in order: nothing comes behind it,
-    /// and all before it is in the queue. After a reset it is said as well, but then with `ERROR` or, once the error
-    /// was fetched, with `HANG_UP`. A read of TCP stops in the middle of the queue only at an urgent mark, and as long
-    /// as there is one ahead of the reader, `PRIORITY` is reported.
+    /// `READ_CLOSED` means that the kernel has taken in the peer's `FIN`, which it does in order:
+    /// nothing comes behind the `FIN`, and all bytes before it are in the queue. It is reported
+    /// after a reset as well, but then with `ERROR` or, once the error was fetched, with `HANG_UP`.
+    /// A read of TCP stops in the middle of the queue only at an urgent mark, and as long as there
+    /// is a mark ahead of the reader, `PRIORITY` is reported.
     pub fn has_all(&self) -> bool {
         self.has_all
     }
 
-    /// Somebody made use of what was ready.
+    /// Notes that a task made use of the readiness.
     pub fn acted(&mut self) {
         self.ignored = 0;
     }
@@ -308,15 +315,15 @@ impl Source {
         (self.ignored == SPIN_LIMIT).then_some(self.fd)
     }
 
-    /// Whether a read may give less than there is because of an urgent byte. An engine that
-    /// [watches](crate::link::ShortReads::Watched) for one knows: what has come since the last report is going to
-    /// be reported, and the tick with it.
+    /// Returns whether a read may give fewer bytes than there are because of an urgent byte. An
+    /// engine that [watches](crate::link::ShortReads::Watched) for urgent bytes knows: the poller
+    /// will report bytes that have come since the last report, which advances the tick.
     #[inline]
     pub fn has_mark(&self) -> bool {
         self.has_mark
     }
 
-    /// A stream has given all it had, or taken all it could.
+    /// Notes that a stream has given all it had, or taken all it could.
     #[inline]
     pub fn drained(&mut self, direction: Direction, tick: u32) {
         if self.tick == tick {
@@ -324,8 +331,8 @@ impl Source {
         }
     }
 
-    /// An operation would have blocked. What was taken for the end, such as an error that has been
-    /// read since, was none then.
+    /// Notes that an operation would have blocked. A condition that was taken for the end, such as
+    /// an error that has been read since, was no end then.
     #[inline]
     pub fn clear(&mut self, direction: Direction, tick: u32) {
         self.ignored = 0;
@@ -338,9 +345,10 @@ impl Source {
         }
     }
 
-    /// Somebody waits for a direction, in which something `urgent` is watched too; returns the interest to tell the
-    /// poller, if it is another. The poller looks at the descriptor anew then. The waker is taken, and the one that it
-    /// replaces is left in its place, to be dropped when nothing is borrowed.
+    /// Begins a wait for a direction, in which something `urgent` is watched too. Returns the
+    /// interest that the poller has to watch, if it changes; the poller checks the descriptor anew
+    /// then. The waker is taken, and the waker that it replaces is left in its place, to drop when
+    /// nothing is borrowed.
     #[inline]
     pub fn wait(
         &mut self,
@@ -371,13 +379,14 @@ impl Source {
         Some(self.interest)
     }
 
-    /// Whether a direction is ready although somebody is about to wait for it: it became so since that one has looked.
+    /// Returns whether a direction is ready although a wait for it is about to begin: it became
+    /// ready since the waiter has checked.
     #[inline]
     pub fn is_ready(&self, direction: Direction) -> bool {
         self.ready & direction.bit() != 0
     }
 
-    /// Has more watched for; returns the interest to tell the poller.
+    /// Adds to the watched interest; returns the interest that the poller has to watch.
     pub fn ask(&mut self, more: Interest) -> Interest {
         self.interest |= more & self.allowed;
         self.interest
@@ -396,13 +405,12 @@ impl Source {
         }
     }
 
-    /// The number under which it is registered.
+    /// Returns the number under which it is registered.
     pub fn fd(&self) -> RawFd {
         self.fd
     }
 
-    /// Somebody with a name does not wait any more; returns the waker, to be dropped when nothing is
-    /// borrowed.
+    /// Ends the wait with this name; returns the waker, to drop when nothing is borrowed.
     pub fn give_up(&mut self, direction: Direction, name: u32) -> Option<Waker> {
         let place =
             self.more.iter().position(|(other, who)| *other == direction && who.name == name);
@@ -414,14 +422,14 @@ impl Source {
         if direction == Direction::Read {
             self.wanted = 0;
         }
-        // The first one stands for the others, too.
+        // The first waiter stands for the other waiters, too.
         let next = self.more.iter().position(|(other, _)| *other == direction);
         *first = next.map(|place| self.more.swap_remove(place).1);
         Some(given_up.waker)
     }
 
-    /// What was done at the other end lets this one go on, most likely. Whom to wake, if anybody
-    /// waits.
+    /// Notes that an operation at the other end most likely lets this end go on. Returns the wakers
+    /// to call, if there are any.
     #[inline]
     pub fn hand_over(&mut self, direction: Direction) -> Option<Woken> {
         self.tick = self.tick.wrapping_add(1);
@@ -433,8 +441,8 @@ impl Source {
         Some(woken)
     }
 
-    /// The kernel refused to watch it. Operations are tried from now on, and who would have to wait
-    /// gets the error.
+    /// Notes that the kernel refused to watch it. Operations are tried from now on, and a caller
+    /// that would have to wait gets the error.
     pub fn refuse(&mut self, error: io::Error) -> Woken {
         self.end_read();
         self.refused = Some(Box::new(error));
@@ -443,7 +451,7 @@ impl Source {
         self.dismiss()
     }
 
-    /// All who wait, in whatever direction: the registration ends, and each has to begin anew.
+    /// Takes all waiters, in whatever direction: the registration ends, and each has to begin anew.
     pub fn dismiss(&mut self) -> Woken {
         let mut woken = Woken::default();
         for direction in Direction::ALL {
@@ -452,7 +460,7 @@ impl Source {
         woken
     }
 
-    /// The refusal, to be told once.
+    /// Takes the refusal, which is returned once.
     pub fn take_refusal(&mut self) -> Option<io::Error> {
         self.refused.take().map(|error| *error)
     }
@@ -515,7 +523,7 @@ impl Source {
             if self.waiters[direction as usize].is_some() {
                 wanted |= direction.interest() & self.allowed;
                 if direction == Direction::Read && !self.has_mark {
-                    // What was watched for with it.
+                    // The interest that was watched with it.
                     wanted |= self.interest & Interest::PRIORITY;
                 }
                 if is_reported {
@@ -525,7 +533,7 @@ impl Source {
                 nobody = true;
             }
         }
-        // Once is no reason: whoever was woken for something else may be about to try.
+        // Once is no reason: a task that was woken for another event may be about to try.
         if nobody && self.ignored > 1 {
             self.interest = wanted;
             outcome.narrow = Some(wanted);

@@ -1,4 +1,4 @@
-//! What an engine has read ahead of its task, as the stream's link sees it.
+//! Bytes that an engine has read ahead of its task, as the stream's link sees them.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,14 +14,15 @@ use crate::sources::{Direction, Source};
 use crate::sys;
 
 impl Link {
-    /// What is to be given out before anything is read, if there is something.
+    /// Returns the bytes that come before anything that is read, if there are any.
     #[inline]
     pub fn fetched(&self) -> Option<&Fetched> {
         self.fetched.get().map(|fetched| &**fetched).filter(|fetched| fetched.is_full())
     }
 
-    /// Like [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it while it
-    /// waits. Everything else that reads the same stream has to look for [what it has read](Link::fetched).
+    /// Like [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it
+    /// while it waits. Every other read of the same stream has to check for the bytes that the
+    /// engine [has read](Link::fetched).
     #[inline]
     pub fn poll_read(
         &self,
@@ -51,7 +52,7 @@ impl Link {
         }
         match self.give(fetched, room) {
             Some(outcome) => Poll::Ready(outcome),
-            // Taken on another thread meanwhile, which only a bug could do.
+            // They were taken on another thread meanwhile, which only a bug could do.
             None => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -59,7 +60,7 @@ impl Link {
         }
     }
 
-    /// Gives out what the engine has read.
+    /// Gives out the bytes that the engine has read.
     pub fn give(&self, fetched: &Fetched, room: &mut [u8]) -> Option<io::Result<usize>> {
         let (outcome, memory) = fetched.give(room)?;
         self.flags.set(self.flags.get() & !OVERTAKEN);
@@ -69,7 +70,7 @@ impl Link {
         Some(outcome)
     }
 
-    /// Notes in the source what the wait that was just begun wants.
+    /// Notes in the source how many bytes the wait that has just begun wants.
     #[inline]
     pub(super) fn want(
         &self,
@@ -87,38 +88,40 @@ impl Link {
         }
     }
 
-    /// Puts down what was received and nobody has taken. It comes first from now on, and who waits to read
-    /// is woken to take it.
+    /// Puts down bytes that were received and that no task has taken. They come first from now on,
+    /// and a task that waits to read is woken to take them.
     pub fn put_back(&self, outcome: io::Result<Vec<u8>>) {
         self.fetched.get_or_init(Arc::default).put(outcome);
         self.wake(Direction::Read);
     }
 
-    /// The same of bytes that come before all that was put back.
+    /// The same for bytes that come before all that was put back.
     pub fn put_back_first(&self, bytes: Vec<u8>) {
         self.fetched.get_or_init(Arc::default).put_first(bytes);
         self.wake(Direction::Read);
     }
 
-    /// All that was read ahead. The stream is read in another way from now on.
+    /// Takes all bytes that were read ahead. The stream is read in another way from now on.
     pub fn take_fetched(&self) -> Vec<u8> {
         self.forbid_reads();
         self.fetched().map_or_else(Vec::new, Fetched::take_all)
     }
 
-    /// No engine reads ahead any more, from when this returns: what it has read is [there](Link::fetched).
+    /// Stops engines from reading ahead from the moment when this returns: the bytes that they have
+    /// read are [there](Link::fetched).
     pub(super) fn forbid_reads(&self) {
         let Some(fetched) = self.fetched.get() else { return };
         fetched.forbid();
-        // Whoever leaves to read has found nothing before, and would not look again. The bytes may have come at any
-        // moment since: not only in the read that was waited for.
+        // A task that leaves the engine to read has found nothing before, and would not check
+        // again. The bytes may have come at any moment since: not only in the read that was waited
+        // for.
         if fetched.is_full() {
             self.set(OVERTAKEN);
         }
     }
 
-    /// Whether bytes were read ahead by an engine that was left just now: said once, as not everything that reads
-    /// looks for them.
+    /// Returns whether an engine that was left just now has read bytes ahead. Returned once, as not
+    /// every kind of read checks for them.
     #[inline]
     pub(super) fn is_overtaken(&self, direction: Direction) -> bool {
         let is_overtaken = direction == Direction::Read && self.flags.get() & OVERTAKEN != 0;
@@ -151,7 +154,7 @@ mod tests {
         link.forbid_reads();
         assert!(link.is_overtaken(Direction::Read), "the read has to look again");
         assert!(!link.is_overtaken(Direction::Read), "once");
-        // What is given out has not been overtaken.
+        // Bytes that are given out have not been overtaken.
         link.forbid_reads();
         let mut room = [0; 2];
         assert_eq!(link.give(link.fetched().unwrap(), &mut room).unwrap().unwrap(), 2);

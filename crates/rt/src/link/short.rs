@@ -1,7 +1,9 @@
-//! What a read tells that gave less than was asked for, and what a write that took less than was offered.
+//! The meaning of a read that gave less than was asked for, and of a write that took less than was
+//! offered.
 //!
-//! The direction is drained as a rule, so that the next operation waits without having been tried. What may have been
-//! left behind all the same, and how that is known, depends on the descriptor and on the poller.
+//! The direction is drained as a rule, so that the next operation waits without having been tried.
+//! Which bytes may have been left behind all the same, and how the engine learns of them, depends
+//! on the descriptor and on the poller.
 
 use std::os::fd::BorrowedFd;
 
@@ -11,44 +13,46 @@ use super::{Link, PACKETS, URGENT};
 use crate::engine::{self, Engine};
 use crate::sources::Direction;
 
-/// What an operation did, beyond its result.
+/// The state in which an operation leaves its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
     /// There may be more.
     Ready,
-    /// A stream gave less than was asked for, or took less than was offered: it is drained, or full. A read may have
-    /// ended at an urgent byte instead, of which the engine [knows](ShortReads).
+    /// A stream gave less than was asked for, or took less than was offered: it is drained, or
+    /// full. A read may have ended at an urgent byte instead, of which the engine
+    /// [knows](ShortReads).
     Drained,
     /// A pipe gave less than was asked for: it is drained, or that was a packet.
     DrainedOrPacket,
 }
 
 impl After {
-    /// What a stream operation that moved `done` of `asked` bytes says.
+    /// Returns the state after a stream operation that moved `done` of `asked` bytes.
     #[inline]
     pub fn of(done: usize, asked: usize) -> After {
         if is_short(done, asked) { After::Drained } else { After::Ready }
     }
 
-    /// The same of a read of a pipe.
+    /// The same for a read of a pipe.
     #[inline]
     pub fn of_pipe(done: usize, asked: usize) -> After {
         if is_short(done, asked) { After::DrainedOrPacket } else { After::Ready }
     }
 }
 
-/// How an engine knows whether a read that gave less than was asked for has left something behind. A read of a stream
-/// ends early at an urgent byte (TCP and Unix sockets), and a pipe gives packet by packet if its writer says so
-/// (`O_DIRECT`). An edge tells nothing of what is left then.
+/// How an engine knows whether a read that gave less than was asked for has left bytes behind. A
+/// read of a stream ends early at an urgent byte (TCP and Unix sockets), and a pipe gives packet by
+/// packet if its writer asks for that (`O_DIRECT`). An edge says nothing about the remaining bytes
+/// then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShortReads {
-    /// It need not know: what is left is reported again.
+    /// It need not know: the poller reports the remaining bytes again.
     ToldAgain,
-    /// [`Interest::PRIORITY`] is watched together with reading, which costs nothing, and tells of an urgent byte.
-    /// Pipes are watched with a level trigger.
+    /// [`Interest::PRIORITY`] is watched together with reading, which costs nothing, and reports an
+    /// urgent byte. Pipes are watched with a level trigger.
     Watched,
-    /// The poller cannot tell of an urgent byte: each arrival looks like one. So the socket is asked (`SIOCATMARK`), and
-    /// a pipe is read until it would block.
+    /// The poller cannot report an urgent byte: each arrival looks like one. So the engine asks the
+    /// socket (`SIOCATMARK`), and reads a pipe until it would block.
     Asked,
 }
 
@@ -62,23 +66,24 @@ impl ShortReads {
     }
 }
 
-/// The most bytes that one call moves (`MAX_RW_COUNT` of the kernel), and the most buffers it looks at (`IOV_MAX`).
+/// The most bytes that one call moves (`MAX_RW_COUNT` of the kernel), and the most buffers that it
+/// uses (`IOV_MAX`).
 const MOST: (usize, usize) = (0x7fff_f000, 1024);
 
 #[inline]
 fn is_short(done: usize, asked: usize) -> bool {
-    // Nothing at all means the end, which stays.
+    // Zero bytes mean the end, which stays.
     done > 0 && done < asked.min(MOST.0)
 }
 
-/// What is asked for with several buffers, of this length each.
+/// Returns the number of bytes asked for with several buffers, of this length each.
 #[inline]
 pub(crate) fn asked(lengths: impl Iterator<Item = usize>) -> usize {
     lengths.take(MOST.1).fold(0, usize::saturating_add)
 }
 
 impl Link {
-    /// What is watched together with a direction in any case.
+    /// Returns the interest that is watched together with a direction in any case.
     #[inline]
     pub(super) fn urgent(&self, engine: &Engine, direction: Direction) -> Interest {
         let is_stream = self.flags.get() & URGENT != 0;
@@ -90,7 +95,8 @@ impl Link {
         }
     }
 
-    /// Whether a read that gave less than was asked for may have left something, as far as the source does not know.
+    /// Returns whether a read that gave less than was asked for may have left bytes of which the
+    /// source does not know.
     #[inline]
     fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: After) -> bool {
         let is_packet = after == After::DrainedOrPacket;
@@ -98,7 +104,8 @@ impl Link {
             ShortReads::ToldAgain => false,
             ShortReads::Watched if is_packet => self.flags.get() & PACKETS == 0,
             ShortReads::Watched => {
-                // Where the next wait has to begin to watch for a mark, the poller looks at what is left.
+                // Where the next wait has to begin to watch for a mark, the poller checks for
+                // remaining bytes.
                 self.set(URGENT);
                 false
             }
@@ -120,7 +127,8 @@ impl Link {
                         }
                     });
                 }
-                // The poller looks when it is told of it, and tells what is left.
+                // The poller checks when it learns of the descriptor, and reports the remaining
+                // bytes.
                 None => self.drained.set(self.drained.get() | direction.bit()),
             });
         }
@@ -142,7 +150,7 @@ mod tests {
             (10, 10, After::Ready),
             (0, 10, After::Ready),
             (0, 0, After::Ready),
-            // More than that is not moved at once.
+            // A single call moves no more than that.
             (MOST.0, usize::MAX, After::Ready),
             (MOST.0 - 1, usize::MAX, After::Drained),
         ] {

@@ -1,4 +1,5 @@
-//! What a source knows of the reads that its engine makes ahead of a task, and of the operations that rule them out.
+//! A source's knowledge of the reads that its engine makes ahead of a task, and of the operations
+//! that rule them out.
 
 use std::io;
 use std::mem;
@@ -8,8 +9,8 @@ use super::{Direction, Source, Woken};
 use crate::fetch::Fetched;
 
 impl Source {
-    /// Who waits to read wants so many bytes, and has them read by this engine. Returns whether it is the first of
-    /// the registration.
+    /// Notes that the task that waits to read wants `bytes` bytes, and lets this engine read them.
+    /// Returns whether this is the first such wait of the registration.
     pub fn want(&mut self, bytes: u16, fetched: &Arc<Fetched>, engine: u32) -> bool {
         if self.receiving > 0 {
             return false;
@@ -23,30 +24,31 @@ impl Source {
         is_first
     }
 
-    /// A read that was begun will not be made.
+    /// Notes that a read that was begun will not be made.
     pub fn end_read(&mut self) {
         if let (true, Some(fetched)) = (mem::take(&mut self.reads), &self.fetched) {
             fetched.end(false);
         }
     }
 
-    /// An operation that takes bytes begins: nothing is read ahead any more, which would overtake it or be overtaken.
-    /// Who waits to read is woken to do so by itself.
+    /// Notes that an operation that takes bytes begins: nothing is read ahead any more, because the
+    /// bytes would overtake the operation's or be overtaken. Tasks that wait to read are woken to
+    /// do so by themselves.
     pub fn begin_receive(&mut self) {
-        // If they are ever too many to count, nothing is read ahead of this stream any more.
+        // If there are ever too many to count, nothing is read ahead of this stream any more.
         self.receiving = self.receiving.saturating_add(1);
         self.wanted = 0;
     }
 
-    /// What it has brought was taken, or put down.
+    /// Notes that the bytes that it has brought were taken, or put down.
     pub fn end_receive(&mut self) {
         if self.receiving != u16::MAX {
             self.receiving = self.receiving.saturating_sub(1);
         }
     }
 
-    /// How many bytes to read now for who waits; or whom to wake, if it is somebody else now, or if the stream has
-    /// gone to another engine.
+    /// Returns how many bytes to read now for the waiter. If another task waits now, or if the
+    /// stream has gone to another engine, returns the wakers to call instead.
     #[inline]
     pub fn fetch(&mut self, engine: u32) -> Result<u16, Woken> {
         self.is_fetchable = false;
@@ -59,7 +61,7 @@ impl Source {
         Err(self.leave_read())
     }
 
-    /// Who waits had better read: whom to wake.
+    /// Returns the waiters that should read by themselves, to wake them.
     pub fn leave_read(&mut self) -> Woken {
         self.is_fetchable = false;
         let mut woken = Woken::default();
@@ -67,13 +69,13 @@ impl Source {
         woken
     }
 
-    /// What was read for who waits, and whom to wake. An outcome of less than was wanted says that there was no
-    /// more then, unless there is `more`.
+    /// Puts down the outcome of a read for the waiter, and returns the wakers to call. Fewer bytes
+    /// than were wanted mean that there were no more then, unless there is `more`.
     pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>, more: bool) -> Woken {
         let (tick, wanted) = (self.tick, self.asked as usize);
-        // Somebody has read it meanwhile, and waits on.
+        // Another reader has taken the bytes meanwhile, and the task waits on.
         let goes_on = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        // What waits for the end finds it by itself.
+        // A task that waits for the end finds it by itself.
         let is_end = matches!(&outcome, Ok(bytes) if bytes.is_empty());
         if goes_on {
             self.clear(Direction::Read, tick);

@@ -102,7 +102,8 @@ fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
     assert!(source.has_all(), "an end stays");
     source.clear(READ, 1);
     assert!(!source.has_all(), "it was none");
-    // What is urgent and nobody's is not watched for ever, and from then on nothing is sure.
+    // An urgent condition that no task waits for is not watched indefinitely, and from then on
+    // nothing is sure.
     let mut source = asking();
     source.wait(READ, Interest::NONE, NOBODY, &mut waker());
     source.report(Readiness::PRIORITY);
@@ -124,7 +125,7 @@ fn a_direction_is_given_up_when_it_was_reported_twice_to_nobody() {
         source.wait(WRITE, Interest::NONE, NOBODY, &mut waker()),
         Some(read | Interest::WRITABLE)
     );
-    // Tried in between: somebody takes care of it.
+    // Tried in between: a task takes care of it.
     source.report(Readiness::READABLE);
     source.try_now(READ);
     assert_eq!(source.report(Readiness::READABLE).narrow, None);
@@ -170,7 +171,7 @@ fn a_hand_over_wakes_who_waits_and_is_remembered_for_who_does_not() {
 fn who_gives_up_leaves_the_others_waiting() {
     for (gone, left) in [(1, 2), (2, 1)] {
         let mut source = source(Mode::Auto);
-        // Two waits of one task, and somebody by hand, twice.
+        // Two waits of one task, and twice a task that polls by hand.
         for name in [1, 2, NOBODY] {
             source.wait(READ, Interest::NONE, name, &mut waker());
             source.wait(READ, Interest::NONE, name, &mut waker());
@@ -191,7 +192,7 @@ fn who_gives_up_leaves_the_others_waiting() {
     }
 }
 
-/// A source whose reader wants ten bytes and has them read.
+/// A source whose reader wants ten bytes and lets the engine read them.
 fn wanting(name: u32) -> (Source, Arc<Fetched>) {
     let mut source = source(Mode::Auto);
     let fetched = Arc::default();
@@ -213,14 +214,14 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
         assert_eq!(fetched.take_all().len(), bytes);
         assert_eq!(source.try_now(READ).is_some(), is_ready, "{bytes}");
     }
-    // Read by somebody else meanwhile: there is nothing to be woken for.
+    // Another reader took the bytes meanwhile: there is no reason to wake.
     let (mut source, fetched) = wanting(NOBODY);
     source.report(Readiness::READABLE);
     assert_eq!(source.fetch(1).ok(), Some(10));
     assert!(source.put(blocked(), false).first.is_none() && !fetched.is_full());
     assert!(source.try_now(READ).is_none() && source.waiters[READ as usize].is_some());
     assert!(source.report(Readiness::READABLE).is_fetchable, "the next arrival is heard of");
-    // The end is found by who waits, and so is what is more than bytes.
+    // The waiter finds the end by itself, and likewise any condition in addition to bytes.
     assert_eq!(source.fetch(1).ok(), Some(10));
     assert!(source.put(Ok(Vec::new()), false).first.is_some() && !fetched.is_full());
     let (mut source, _) = wanting(NOBODY);

@@ -1,4 +1,5 @@
-//! Streams on which a read was given up, and which then go to another thread while their first engine runs on.
+//! Streams on which a read was given up, and which then go to another thread while their first
+//! engine runs on.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -86,7 +87,8 @@ fn a_stream_that_goes_to_another_thread_is_read_by_nobody_else() {
                 for (_, client) in &mut list {
                     client.write_all(&bytes(0, LENGTH)).unwrap();
                 }
-                // Some have been read ahead when they go, some have not, and some are meanwhile.
+                // When they go, some have been read ahead, some have not, and some are read
+                // meanwhile.
                 for _ in 0..random.below(3) {
                     time::sleep(Duration::ZERO).await;
                 }
@@ -112,7 +114,7 @@ fn a_stream_that_goes_to_another_thread_is_read_by_nobody_else() {
     }
 }
 
-/// Connections that are read ahead, or are going to be, because a read of each was given up.
+/// Connections that are read ahead, or will be, because a read of each was given up.
 async fn read_ahead(turns: u64) -> Vec<(TcpStream, std::net::TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut list = Vec::new();
@@ -177,7 +179,7 @@ fn nothing_is_read_of_a_stranger_that_has_the_number_of_a_stream_which_was_dropp
                     let number = stream.as_raw_fd();
                     elsewhere(|| {
                         drop(stream);
-                        // Another test may be faster, and have the number.
+                        // Another test may be faster, and get the number.
                         strangers.push(one.try_clone().unwrap());
                     });
                     same += u32::from(strangers.last().unwrap().as_raw_fd() == number);

@@ -1,11 +1,13 @@
-//! Reads that are given up at random, of every kind and on every back-end: no byte may be lost, doubled or out of
-//! order, and no read may wait for what is there.
+//! Reads that are given up at random, of every kind and on every back-end: no byte may be lost,
+//! doubled or out of order, and no read may wait for bytes that are there.
 //!
-//! The model of a stream is its position: each byte follows from its place, so whatever takes bytes is checked at
-//! once, and so is what only looks at them. A writer sends in pieces, with pauses, urgent bytes, descriptors and
-//! packets between them where the stream has such; a reader takes them with an operation chosen at random, most of
-//! which it gives up after a moment. An operation is a round: `SUPERPOLL_GIVEN_UP_ROUNDS=1000000 cargo test
-//! --release -p superpoll-rt --test given_up` makes so many in all, and `SUPERPOLL_GIVEN_UP_SEED` repeats a run.
+//! The model of a stream is its position: each byte follows from its place, so every operation that
+//! takes bytes is checked at once, and so is every operation that only peeks at them. A writer
+//! sends in pieces, with pauses, urgent bytes, descriptors and packets between them where the
+//! stream has such. A reader takes them with operations chosen at random, most of which it gives up
+//! after a moment. An operation is a round: `SUPERPOLL_GIVEN_UP_ROUNDS=1000000 cargo test --release
+//! -p superpoll-rt --test given_up` makes that many in all, and `SUPERPOLL_GIVEN_UP_SEED` repeats a
+//! run.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -70,14 +72,14 @@ fn bytes(from: u64, count: u64) -> Vec<u8> {
     (from..from + count).map(byte).collect()
 }
 
-/// What the reader and the writer of a stream know of each other.
+/// The state that the reader and the writer of a stream share.
 #[derive(Default)]
 struct Shared {
     read: Cell<u64>,
 }
 
 thread_local! {
-    /// Nothing came for an operation that was not given up, though something was there.
+    /// Whether nothing came for an operation that was not given up, though something was there.
     static STALLED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -86,7 +88,7 @@ thread_local! {
 enum Patience {
     Turns(u64),
     Micros(u64),
-    /// It is not, but for the limit of the test.
+    /// It is never given up, except at the limit of the test.
     Endless,
 }
 
@@ -100,7 +102,7 @@ impl Patience {
         }
     }
 
-    /// What comes of an operation that is waited for so long.
+    /// Returns the outcome of an operation that is waited for with this patience.
     async fn of<T>(self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
         let patience = async {
             match self {
@@ -133,7 +135,7 @@ async fn read(
     let (mut at, mut operations) = (0, 0);
     let mut few = [Op::Read; 3];
     while at < total {
-        // A few of them for a while, in turn: what goes wrong does so between two.
+        // A few of them for a while, in turn: failures happen between two kinds.
         if operations % 16 == 0 {
             few = std::array::from_fn(|_| random.of(&Op::ALL));
         }
@@ -174,8 +176,8 @@ async fn read(
     }
 }
 
-/// Streams of all kinds, each written and read to its end; returns the number of operations, and of reads that
-/// the engine has made.
+/// Streams of all kinds, each written and read to its end; returns the number of operations, and of
+/// reads that the engine has made.
 fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
     let runtime = Runtime::builder().backend(backend).build().unwrap();
     let stage = async {
@@ -199,7 +201,7 @@ fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
                         .push(spawn(async move { read(reader, shared, total, mine, LIMIT).await }));
                 }};
             }
-            // Enough of TCP, which alone an engine reads ahead.
+            // Enough TCP streams, since an engine reads ahead only on those.
             match if number < 5 { 0 } else { random.below(4) } {
                 0 => {
                     let address = listener.local_addr().unwrap();

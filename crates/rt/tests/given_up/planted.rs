@@ -10,22 +10,22 @@ use superpoll_rt::{BackendKind, Runtime, spawn};
 use crate::streams::{Of, Op, Order, Subject};
 use crate::{Patience, Random, Shared, read, writers};
 
-/// What is wrong with a stream.
+/// A planted bug of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
     /// A read that is given up has taken a byte.
     Lost,
-    /// What was taken comes once more.
+    /// Bytes that were taken come once more.
     Doubled,
     /// Bytes that were read ahead come behind those that are received after them.
     Reordered,
-    /// What is looked at is taken.
+    /// Bytes that are peeked at are taken.
     PeekTakes,
-    /// What is left behind is not looked at before something else.
+    /// Bytes that are left behind are not taken before other bytes.
     Skipped,
-    /// Nothing is read any more after a while.
+    /// No read takes anything any more after a while.
     Stalls,
-    /// The end comes once more bytes are left.
+    /// The end comes while more bytes are left.
     EndsEarly,
 }
 
@@ -104,7 +104,7 @@ fn each_planted_bug_is_found() {
                 spawn(writers::write(client, known, Instant::now(), total, Random::new(1)));
             let stream = Of(Some(server));
             let planted = Planted { stream, bug, kept: Vec::new(), operations: 0 };
-            // One that stalls never goes on, however long that is waited for.
+            // A stream that stalls never goes on, however long the test waits for that.
             let outcome = read(planted, shared, total, Random::new(2), Duration::from_secs(1));
             let outcome = spawn(outcome).await;
             drop(writer);

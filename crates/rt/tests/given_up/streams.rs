@@ -1,4 +1,4 @@
-//! What is read from, and all that can take bytes from it.
+//! The streams that are read, and all operations that can take bytes from them.
 
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
@@ -16,7 +16,7 @@ use superpoll_rt::{Direction, time};
 
 use crate::{AHEAD, Patience, Random};
 
-/// What can take bytes from a stream, or look at them.
+/// An operation that takes bytes from a stream, or peeks at them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
     /// A read as a future.
@@ -71,7 +71,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// What comes of a read.
+    /// Returns the outcome of a read.
     async fn read(self, mut reader: impl AsyncRead + Unpin, taken: &mut Vec<u8>) -> io::Result<()> {
         let mut room = vec![0; self.length];
         let count = self.patience.of(self.limit, reader.read(&mut room)).await;
@@ -79,7 +79,7 @@ impl Order {
         Ok(())
     }
 
-    /// What comes of a read with several buffers, the first of them empty now and then.
+    /// Returns the outcome of a read with several buffers, the first of them empty now and then.
     async fn read_parts(
         self,
         mut reader: impl AsyncRead + Unpin,
@@ -96,7 +96,7 @@ impl Order {
         Ok(())
     }
 
-    /// What comes of a read that is polled by hand, once.
+    /// Returns the outcome of a read that is polled by hand, once.
     async fn poll(self, mut reader: impl AsyncRead + Unpin, taken: &mut Vec<u8>) -> io::Result<()> {
         let mut room = vec![0; self.length];
         let polled =
@@ -108,7 +108,7 @@ impl Order {
     }
 }
 
-/// A count, which is not that of the end; none if it was given up.
+/// Returns a count, which is not that of the end; none if the operation was given up.
 fn some(count: Option<io::Result<usize>>) -> io::Result<usize> {
     match count {
         Some(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -117,7 +117,7 @@ fn some(count: Option<io::Result<usize>>) -> io::Result<usize> {
     }
 }
 
-/// The same of what may say that it would block.
+/// The same for an operation that may return `WouldBlock`.
 fn now(count: io::Result<usize>) -> io::Result<usize> {
     match count {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -139,7 +139,8 @@ macro_rules! spliced {
 
 /// A stream that is read.
 pub(crate) trait Subject {
-    /// Carries an operation out, and puts what it has taken into `taken`. Returns what it has seen and left.
+    /// Carries an operation out, and puts the bytes that it has taken into `taken`. Returns the
+    /// bytes that it has seen and left.
     async fn act(
         &mut self,
         order: Order,
@@ -198,7 +199,7 @@ macro_rules! subject {
                     Op::Chunks => {
                         let mut chunks = Chunks::new(&*$stream);
                         for _ in 0..1 + random.below(3) {
-                            // The writer goes on only when it is known that they were taken.
+                            // The writer goes on only when it knows that they were taken.
                             if taken.len() as u64 >= left.min(AHEAD / 4) {
                                 break;
                             }
@@ -268,7 +269,7 @@ subject!(UnixStream, |stream, _room| async {
 /// The reading end of a pipe.
 pub(crate) struct Piped {
     pub(crate) reader: PipeReader,
-    /// What does not fit is lost, so a read has room for all.
+    /// Whether it is read in packets. Bytes that do not fit are lost, so a read has room for all.
     pub(crate) in_packets: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is written, and what comes between the bytes.
+//! The bytes that are written, and the events between them.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use superpoll_rt::{time, yield_now};
 
 use crate::{AHEAD, Random, Shared, bytes};
 
-/// How often those that write together do.
+/// The interval of the writers that write together.
 const BEAT: Duration = Duration::from_micros(300);
 
 /// The most bytes of a packet.
@@ -29,14 +29,14 @@ pub(crate) fn packets() -> (PipeReader, PipeWriter) {
     (pipe::reader_from(reader).unwrap(), pipe::writer_from(writer).unwrap())
 }
 
-/// What is written to.
+/// A stream that is written to.
 pub(crate) trait Target {
     /// The most bytes of a piece.
     const MOST: u64;
 
     async fn write(&mut self, piece: &[u8], random: &mut Random) -> io::Result<()>;
 
-    /// Sends a byte that is not of the stream, where there is such a thing.
+    /// Sends a byte that does not belong to the stream, where that exists.
     fn mark(&self) -> bool {
         false
     }
@@ -90,13 +90,14 @@ pub(crate) async fn write(
     let (mut at, mut mark) = (0, None);
     let marks = random.below(2) == 0;
     while at < total {
-        // One urgent byte at a time: that of a mark which is not passed becomes part of the stream when another comes.
+        // One urgent byte at a time: the byte of a mark that is not passed becomes part of the
+        // stream when another comes.
         if marks && at > 0 && mark.is_none_or(|mark| shared.read.get() > mark) {
             mark = target.mark().then_some(at);
         }
         if at - shared.read.get() < AHEAD {
             let count = (1 + random.below(target_most(&target))).min(total - at);
-            // The reader says what is wrong.
+            // The reader reports the failure.
             if target.write(&bytes(at, count), &mut random).await.is_err() {
                 return;
             }
@@ -107,7 +108,7 @@ pub(crate) async fn write(
             23 => thread::sleep(Duration::from_micros(random.below(500))),
             0..4 => time::sleep(Duration::from_micros(random.below(150))).await,
             4..8 => {}
-            // Together with others, so that an engine finds many readable at once.
+            // Together with other writers, so that an engine finds many streams readable at once.
             8..16 => time::sleep_until(beat(began)).await,
             _ => yield_now().await,
         }
@@ -117,7 +118,7 @@ pub(crate) async fn write(
     }
 }
 
-/// When a time that all streams of a stage count is over again.
+/// Returns the next moment of a beat that all streams of a stage count.
 fn beat(began: Instant) -> Instant {
     let beats = began.elapsed().as_nanos() / BEAT.as_nanos() + 1;
     began + BEAT * beats as u32
