@@ -69,7 +69,7 @@ calls! {
 }
 
 impl Calls {
-    /// All counted calls.
+    /// Returns the number of all counted calls.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_name().map(|(_, count)| count).sum()
@@ -94,7 +94,7 @@ pub(crate) fn count(call: Call) {
 pub(crate) struct Closing;
 
 impl Closing {
-    /// The socket goes on elsewhere.
+    /// Drops this without counting: the socket goes on elsewhere.
     pub fn keep_open(self) {
         mem::forget(self);
     }

@@ -74,7 +74,7 @@ const POOLED: usize = 256;
 /// The number of events that the poller may deliver at once.
 const EVENTS_PER_TURN: usize = 1024;
 
-/// Whether the engine with this number runs on this thread.
+/// Returns whether the engine with this number runs on this thread.
 pub(crate) fn is_current(id: u32) -> bool {
     with(|engine| engine.remote.id == id) == Some(true)
 }

@@ -98,10 +98,10 @@ pub struct Signal {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a signal that cannot be caught (`SIGKILL`, `SIGSTOP`), for a signal that
-/// means that the program is broken (`SIGILL`, `SIGFPE`, `SIGSEGV`), from whose handler nothing
-/// sensible can be done, and for a number that is no signal. Otherwise any error of `eventfd(2)` or
-/// `sigaction(2)`.
+/// `InvalidInput` for a signal that cannot be caught (`SIGKILL`, `SIGSTOP`), and for a number that
+/// is no signal. `InvalidInput` also for a signal that means that the program is broken (`SIGILL`,
+/// `SIGFPE`, `SIGSEGV`), from whose handler nothing sensible can be done. Otherwise any error of
+/// `eventfd(2)` or `sigaction(2)`.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     let refuse = |why: &str| {
         let text = format!("catching signal {}: {why}", kind.0);

@@ -19,7 +19,7 @@
 //! would sleep anyway, or after some connections in a row, since it is busy enough with those. A
 //! connecting client pays for neither the length of the line nor how often it moves. The listener
 //! pays two calls of `epoll_ctl` for a turn, a tenth of the least that a server can do for a
-//! connection, and less for each connection the more of them arrive at a time.
+//! connection. The more connections arrive at a time, the less it pays for each.
 //!
 //! Turns of a fixed number of connections are no alternative on a machine with time to spare. While
 //! one listener has not yet gone to sleep and the next is woken, these two share the arriving

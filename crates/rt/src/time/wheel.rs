@@ -5,8 +5,8 @@
 //! each a list of timers; a slot of level `n` spans 64^n ticks. The slot of a timer follows from
 //! its tick and from `elapsed`, the tick up to which everything was done: the level is the highest
 //! base-64 digit in which the two differ, the slot is the timer's digit there. All slots in use lie
-//! ahead of `elapsed` in their level, and everything in a level is due before anything in the next,
-//! so that the first bit of the first occupied level comes next. When time reaches a slot of a
+//! ahead of `elapsed` in their level, and everything in a level is due before anything in the next.
+//! The first bit of the first occupied level therefore comes next. When time reaches a slot of a
 //! higher level, its timers are dealt out to the lower levels. Timers of the same tick always share
 //! a slot, and so keep the order in which they were inserted.
 //!
@@ -56,7 +56,7 @@ pub(crate) struct TimerKey {
 }
 
 impl TimerKey {
-    /// The place of its entry.
+    /// Returns the place of its entry.
     #[inline]
     pub fn place(self) -> usize {
         self.index as usize
