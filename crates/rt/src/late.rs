@@ -20,8 +20,8 @@ pub(crate) const LATE: Duration = Duration::from_millis(10);
 /// The number of times that the tasks that are due run before late timers fire.
 const PASSES: u8 = 2;
 
-/// The number of waits that may find as much as a wait can report, plus one for this many
-/// descriptors.
+/// The number of waits that may find as much as a wait can report, plus one wait for every
+/// [`SOURCES_PER_LOOK`] descriptors.
 const LOOKS: usize = 64;
 const SOURCES_PER_LOOK: usize = 32;
 
@@ -30,7 +30,7 @@ const SOURCES_PER_LOOK: usize = 32;
 pub(crate) struct Look {
     /// The number of the turn.
     pub turn: u64,
-    /// There may be more to report, or to read, than the wait has brought.
+    /// Whether there may be more to report, or to read, than the wait has brought.
     pub has_more: bool,
     /// The number of times that a task has been run so far.
     pub polls: u64,
