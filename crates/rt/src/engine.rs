@@ -270,8 +270,7 @@ impl Engine {
         Ok(key)
     }
 
-    /// Returns a name for a wait, unique within this engine; names repeat after four thousand
-    /// million.
+    /// Returns a name for a wait, unique in this engine; names repeat after four thousand million.
     pub fn name_wait(&self) -> u32 {
         let name = self.named.get().wrapping_add(1).max(1);
         self.named.set(name);
@@ -443,8 +442,7 @@ impl Engine {
 
     // The loop.
 
-    /// Returns how long the poller may block: not at all if there is work, otherwise until the next
-    /// timer.
+    /// Returns how long the poller may block: not if there is work, else until the next timer.
     fn timeout(&self) -> Option<Duration> {
         if self.has_news() {
             return Some(Duration::ZERO);
