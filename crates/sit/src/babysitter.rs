@@ -1,24 +1,29 @@
 //! The babysitter's loop: one thread, one epoll set, and a line to each loop that it works for.
 //!
-//! A loop gives it descriptors and is told which of them stir, all of one wait in one packet. Such a descriptor is out
-//! of its hands then: the loop that wants it watched again says so again. That leaves nothing to agree about between
-//! two sides that do not wait for each other.
+//! A loop gives descriptors to the babysitter and is told which of them become ready, all those of
+//! one wait in one packet. The babysitter no longer watches such a descriptor: a loop that wants it
+//! watched again says so again. That leaves nothing to agree about between two sides that do not
+//! wait for each other.
 //!
-//! Lines belong to sessions. A session is a server, with a line for each of its loops and one for itself, its
-//! *control*. When a line ends without a word its descriptors become orphans, which are watched for hang-ups only. A
-//! control may ask for them. Those of a loop whose server is still there after a while are forgotten: it has given that
-//! line up, and watches them itself. While there is another server with a control, that one is told to yield first, and is
-//! waited for. Orphans that were handed over are kept until the successor says that it is settled or has left them
-//! here again, so that they survive it as well; what was left again is recognised by its open file.
+//! Lines belong to sessions. A session is a server, with a line for each of its loops and one for
+//! itself, its *control*. When a line ends without notice its descriptors become orphans, which are
+//! watched for hang-ups only. A control may ask for the orphans. If the server of a lost loop line
+//! is still there after a while, the orphans of that line are forgotten: the server has given the
+//! line up, and watches the descriptors itself. If another server with a control is present, the
+//! babysitter first tells that server to yield, and waits for it. Orphans that were handed over are
+//! kept until the successor says that it is settled or has left them here again, so that they
+//! survive the successor as well. A descriptor that was left again is recognised by its open file.
 //!
-//! The end of a line says nothing about the process: a server that has lost its lines may go on, and writes to its
-//! connections. So nothing of a server's is handed to another one unless that server has said that it yielded or its
-//! process has ended (`sessions`). And what a server could not take back, because the line had no room for it, is void as
+//! The end of a line says nothing about the process: a server that has lost its lines may go on,
+//! and write to its connections. So the descriptors of a server are handed to another server only
+//! after the first has said that it yielded, or its process has ended (`sessions`). Descriptors
+//! that a server could not take back, because the line had no room for the request, are void as
 //! soon as the server says so by another way ([`Line::revoke`]).
 //!
-//! The babysitter never waits for one line: a line that is full is caught up with when it has room, and a successor is
-//! sent what it is handed as it reads (`handing`). What is kept for a line is bounded. While more than [`UNSENT`] bytes
-//! are, nothing is read from that line; on top of that come at most 16 bytes for each descriptor that is watched for it.
+//! The babysitter never waits for one line. A line that is full is caught up with when it has room,
+//! and a successor is sent the orphans at the speed at which it reads (`handing`). The memory that
+//! is kept for a line is bounded. While more than [`UNSENT`] bytes are kept, nothing is read from
+//! that line; on top of that come at most 16 bytes for each descriptor that is watched for it.
 
 mod endings;
 mod handing;
@@ -50,51 +55,56 @@ use crate::registrations::{Given, Registrations, Stirred};
 use handing::Handing;
 use sessions::Session;
 
-/// What the epoll set knows the listener by; lines come below it, and descriptors from zero on.
+/// The token of the listener in the epoll set. Lines have tokens below it, and descriptors count
+/// from zero.
 const LISTENER: u64 = u64::MAX;
 const LINES: u64 = 1 << 63;
-/// Processes come above the lines.
+/// Tokens of processes come above those of the lines.
 const PROCESSES: u64 = 3 << 62;
 
-/// How many events are taken from a wait.
+/// The most events that are taken from one wait.
 const EVENTS: usize = 1024;
 
-/// For how long a server may take to yield, and one that is handed something to receive it.
+/// The time that a server may take to yield, and that a successor may take to receive a packet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many keys go into a packet.
+/// The most keys of a packet.
 const KEYS: usize = PACKET / 32;
 
-/// How many packets are taken from a line, or sent to a successor, before others have their turn.
+/// The most packets that are taken from a line, or sent to a successor, before the next line has
+/// its turn.
 const TURN: usize = 64;
 
-/// The bytes that are kept for a line without room, with some for each packet, above which nothing is read from it.
+/// The limit on bytes that are kept for a line without room, with some for each packet. Above it,
+/// nothing is read from that line.
 const UNSENT: usize = 4 << 20;
 const UNSENT_PACKET: usize = 64;
 
-/// How a babysitter behaves.
+/// Configures a babysitter.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// For how long orphans are kept when there is no server.
+    /// How long orphans are kept while there is no server.
     pub orphans: Duration,
-    /// Whether it ends when there is no line and no orphan left; one that listens for itself, as a service, does not.
+    /// Whether the babysitter ends when there is no line and no orphan left. One that listens for
+    /// itself, as a service, does not.
     pub ends: bool,
-    /// For how long the lines of a process that ends may outlive each other. What was left on one of which the server is
-    /// still there after that is the server's again.
+    /// The time within which all lines of a process that ends have to end. If the server is still
+    /// there after that, the descriptors left on a lost line are the server's again.
     pub grace: Duration,
 }
 
 impl Default for Options {
-    /// A minute for orphans, an end when there is nothing left to do, and five seconds of grace.
+    /// Returns one minute for orphans, an end when there is nothing left to do, and five seconds of
+    /// grace.
     fn default() -> Options {
         Options { orphans: Duration::from_secs(60), ends: true, grace: Duration::from_secs(5) }
     }
 }
 
-/// Who is on a line.
+/// The kind of client on a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whose {
-    /// Nobody has said.
+    /// The client has not introduced itself.
     Unknown,
     /// A loop in this process.
     Thread,
@@ -109,22 +119,23 @@ struct Member {
     line: Line,
     whose: Whose,
     peer: Option<Peer>,
-    /// What there was no room for, and how many bytes that is.
+    /// The packets that there was no room for, and their total size in bytes.
     unsent: VecDeque<Vec<u8>>,
     unsent_bytes: usize,
-    /// What it is being handed.
+    /// The transfer to this line that is under way.
     handing: Option<Box<Handing>>,
-    /// What the epoll set was told to wait for on the line.
+    /// The events that the epoll set waits for on the line.
     flags: EventFlags,
-    /// By which its server says that all that it left is void.
+    /// The descriptor by which the server declares all that it left void.
     revocation: Option<OwnedFd>,
-    /// What stirred in this wait.
+    /// The descriptors that became ready in this wait.
     ready: Vec<(u64, u32)>,
     /// Its length is counted by [`Registrations::count`].
     sums: Sums,
-    /// It has said that it leaves nothing, or has left what it will.
+    /// The server has said that it leaves nothing, or has left everything that it will.
     is_through: bool,
-    /// It was handed what others had left, if anything: it is the server at work, and the records are its own.
+    /// The server was handed all orphans, if there were any: it is the server at work, and owns the
+    /// records.
     is_heir: bool,
 }
 
@@ -132,7 +143,7 @@ struct Member {
 #[derive(Debug)]
 struct Succession {
     successor: usize,
-    /// The line of the one that is to yield; none: processes are to end of which the lines have ended.
+    /// The line of the server that must yield. `None`: processes must end whose lines have ended.
     before: Option<usize>,
     until: Instant,
 }
@@ -146,10 +157,10 @@ enum Ending {
     Ours,
 }
 
-/// What tells when the process at the other end of a line has ended: it is readable then.
+/// Opens a descriptor that becomes readable when the process at the other end of a line has ended.
 type Identify = Box<dyn Fn(Peer) -> io::Result<OwnedFd> + Send>;
 
-/// Who watches what is idle.
+/// A loop that watches idle descriptors for other loops.
 pub struct Babysitter {
     options: Options,
     listener: Option<Listener>,
@@ -157,21 +168,21 @@ pub struct Babysitter {
     sessions: Slab<Session>,
     registrations: Registrations,
     records: Records,
-    /// For what is received.
+    /// A buffer for received packets.
     room: Vec<u8>,
-    /// The places of those that are being told.
+    /// The places of the descriptors whose loops are being notified.
     told: Vec<usize>,
     succession: Option<Succession>,
-    /// The server that was handed something and has not settled yet.
+    /// The server that has received the orphans and has not settled yet.
     handed_to: Option<usize>,
-    /// Sessions of which a loop's line has ended, and when it is asked whether their server has.
+    /// Sessions that have lost a loop's line, and when to check whether their server has ended.
     doubtful: Vec<(u64, Instant)>,
-    /// When lines are taken in again, after there was no descriptor for one.
+    /// When to accept lines again, after the process had no descriptor left for one.
     accepts_at: Option<Instant>,
     identify: Identify,
-    /// Since when something has been left and there is no server.
+    /// Since when orphans or records have been here without a server.
     alone_since: Option<Instant>,
-    /// Who has never had anything to do ends after a while, too.
+    /// When the babysitter was created. One that has never had any work ends after a while, too.
     opened: Instant,
     had_work: bool,
     report: Box<dyn FnMut(&Happening) + Send>,
@@ -186,7 +197,7 @@ impl fmt::Debug for Babysitter {
     }
 }
 
-/// Whether an attempt is to be made again when there is room.
+/// Whether to try again when there is room.
 fn is_later(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
@@ -196,11 +207,11 @@ fn token(member: usize) -> EventData {
 }
 
 impl Babysitter {
-    /// One without anybody to work for. `report` is told what is worth to be told.
+    /// Creates a babysitter without any line. `report` is called with every event worth reporting.
     ///
     /// # Errors
     ///
-    /// What `epoll_create1(2)` says.
+    /// The errors of `epoll_create1(2)`.
     pub fn new(
         options: Options,
         report: impl FnMut(&Happening) + Send + 'static,
@@ -227,11 +238,11 @@ impl Babysitter {
         })
     }
 
-    /// Takes lines that come in there.
+    /// Accepts the lines that come in on a listener.
     ///
     /// # Errors
     ///
-    /// What `epoll_ctl(2)` says.
+    /// The errors of `epoll_ctl(2)`.
     pub fn listen(&mut self, listener: Listener) -> io::Result<()> {
         let data = EventData::new_u64(LISTENER);
         epoll::add(self.registrations.epoll(), &listener, data, EventFlags::IN)?;
@@ -243,7 +254,7 @@ impl Babysitter {
     ///
     /// # Errors
     ///
-    /// What `epoll_ctl(2)` says.
+    /// The errors of `epoll_ctl(2)`.
     pub fn work_for(&mut self, line: Line) -> io::Result<()> {
         self.had_work = true;
         self.join(line, Whose::Thread, None)
@@ -270,11 +281,11 @@ impl Babysitter {
         Ok(())
     }
 
-    /// Works until there is nobody left to work for, if that is to be its end.
+    /// Runs until there is no line and no orphan left, if [`Options::ends`] is set.
     ///
     /// # Errors
     ///
-    /// What `epoll_wait(2)` says.
+    /// The errors of `epoll_wait(2)`.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
         loop {
@@ -287,7 +298,7 @@ impl Babysitter {
             }
             let timeout = self.deadline().map(|deadline| {
                 let left = deadline.saturating_duration_since(Instant::now());
-                // Rounded up by what the kernel's clock may be early.
+                // Rounded up by the amount that the kernel's clock may be early.
                 let left = left + Duration::from_millis(1);
                 Timespec {
                     tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -298,8 +309,9 @@ impl Babysitter {
             let room = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(self.registrations.epoll(), room, timeout.as_ref()) {
                 Ok(_) => {}
-                // Nothing is known of what has come, and this process may have been stopped for longer than any of
-                // its deadlines: before the time counts, another wait looks.
+                // The events that have arrived are unknown, and this process may have been stopped
+                // for longer than any of its deadlines. Another wait fetches the events before the
+                // time counts.
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -314,7 +326,7 @@ impl Babysitter {
         self.options.ends && is_alone && (self.had_work || is_in_vain())
     }
 
-    /// When something is due that nobody asks for.
+    /// Returns the time of the next action that no packet triggers.
     fn deadline(&self) -> Option<Instant> {
         let orphans = self.alone_since.map(|since| since + self.options.orphans);
         let yields = self.succession.as_ref().map(|succession| succession.until);
@@ -329,14 +341,15 @@ impl Babysitter {
 
     fn turn(&mut self, events: &[Event]) {
         let others = || events.iter().filter(|event| event.data.u64() >= LINES);
-        // Nobody is told anything who has gone.
+        // Lines that have ended come first: nothing is sent to them any more.
         for event in others() {
             let flags = event.flags;
             if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
                 self.hear_the_end(event.data.u64());
             }
         }
-        // Descriptors before the lines: what is said there may put others into their places.
+        // Descriptors come before the lines: a packet on a line may put new descriptors into their
+        // places.
         self.stir(events);
         for event in others() {
             match event.data.u64() {
@@ -358,7 +371,7 @@ impl Babysitter {
         self.look_at_the_time();
     }
 
-    /// Tells what has stirred, and returns how many events were of descriptors.
+    /// Notifies the loops of ready descriptors, and returns how many events were of descriptors.
     fn stir(&mut self, events: &[Event]) -> usize {
         let mut count = 0;
         let mut told = std::mem::take(&mut self.told);
@@ -379,7 +392,7 @@ impl Babysitter {
             }
         }
         for index in told.drain(..) {
-            // Who has gone without hearing of it leaves it to the next.
+            // A descriptor whose loop has gone without being told is kept for the next server.
             match self.registrations.line(index) {
                 Some(line) if lost.contains(&line) => self.registrations.keep(index),
                 _ => self.registrations.remove(index),
@@ -421,7 +434,7 @@ impl Babysitter {
         }
     }
 
-    /// Tells a loop what has stirred, and counts.
+    /// Notifies a loop of its ready descriptors, and counts.
     fn tell_ready(&mut self, index: usize) -> bool {
         let Some(member) = self.members.get_mut(index) else { return false };
         member.sums.watched += self.registrations.count(index);
@@ -431,7 +444,7 @@ impl Babysitter {
         some.all(|some| self.say(index, encode(&Notice::Ready(some.to_vec()))))
     }
 
-    /// Takes what has come on a line; not all of it, if there is much.
+    /// Handles the packets that have come on a line, up to a limit.
     fn hear(&mut self, index: usize) {
         let mut room = std::mem::take(&mut self.room);
         room.resize(PACKET, 0);
@@ -466,7 +479,7 @@ impl Babysitter {
         self.room = room;
     }
 
-    /// Takes what was said last on a line of which the other side has gone.
+    /// Handles the last packets of a line whose other side has gone.
     fn hear_the_end(&mut self, line: u64) {
         if line >= PROCESSES {
             return;
@@ -511,7 +524,7 @@ impl Babysitter {
                 self.registrations.forget_handed_over();
             }
             (Request::Bye, whose) => self.part(index, whose),
-            // Of a server that has yielded.
+            // Requests of a server that has yielded are ignored.
             (Request::Keep(_) | Request::Trim { .. }, Whose::Control(_)) => {}
             (_, _) => self.refuse(index, "that is not for this kind of line to ask"),
         }
@@ -573,7 +586,7 @@ impl Babysitter {
         }
     }
 
-    /// Looks what is ready now, and says so before it answers.
+    /// Checks which descriptors are ready now, and notifies their loops before it answers.
     fn sync(&mut self, index: usize, number: u64) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -582,7 +595,7 @@ impl Babysitter {
             let room = rustix::buffer::spare_capacity(&mut events);
             let found = epoll::wait(self.registrations.epoll(), room, Some(&now)).unwrap_or(0);
             let stirred = self.stir(&events);
-            // What is left is lines, which are level-triggered and stay in the way.
+            // Only events of lines are left. Lines are level-triggered and keep filling the buffer.
             if found < EVENTS || stirred == 0 {
                 break;
             }
@@ -594,7 +607,8 @@ impl Babysitter {
 }
 
 impl Member {
-    /// Whether what comes on its line is read: not while it has so much to read itself.
+    /// Whether packets of its line are read. They are not while it has too many unread packets
+    /// itself.
     fn is_heard(&self) -> bool {
         self.handing.is_none() && self.unsent_bytes <= UNSENT
     }

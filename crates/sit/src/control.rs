@@ -1,11 +1,12 @@
-//! A server's side: what it does to be succeeded, and to succeed another.
+//! The server's side: how a server prepares for its successor, and how it succeeds another server.
 //!
-//! What a server leaves as it goes along it says without waiting, under locks of its own and on its way to somebody who
-//! does wait. What its line has no room for is kept here, in order, and sent when there is room, so that a babysitter
-//! that is busy for a moment, or was stopped for an hour, delays nobody and loses nothing. A server never closes its line
-//! while it is at work: to the babysitter that is the end of the process, after which another server goes on with the
-//! connections. If it has to give up, since more is kept than it has memory for, the last thing that it says is that it
-//! leaves nothing.
+//! A server leaves its state as it goes along, without waiting, under its own locks and on its way
+//! to clients that do wait. Packets that its line has no room for are kept here, in order, and sent
+//! when there is room. A babysitter that is busy for a moment, or was stopped for an hour,
+//! therefore delays no client and loses nothing. A server never closes its line while it is at
+//! work: to the babysitter that is the end of the process, after which another server goes on with
+//! the connections. If a server has to give up, since it keeps more packets than it has memory for,
+//! its last message is that it leaves nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,40 +21,41 @@ use crate::protocol::{
 };
 use crate::records::parts;
 
-/// For how long a babysitter may take to answer. A server that is to yield takes a part of it.
+/// How long a babysitter may take to answer. A server that yields takes a part of that time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// For how long one who ends tries to say so.
+/// How long a server that ends tries to say so.
 const ROOM: Duration = Duration::from_secs(1);
 
-/// The most bytes that are kept for a line without room. A babysitter that lets more pile up is not at work.
+/// The most bytes that are kept for a line without room. A babysitter that lets more pile up is not
+/// at work.
 const KEPT: usize = 64 << 20;
 
-/// Why a babysitter cannot be worked with.
+/// The reasons why a babysitter cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody listens there.
+    /// No babysitter listens at the path.
     Nobody {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It has refused.
+    /// The babysitter has refused.
     Refused {
-        /// Where it listens.
+        /// The path at which it listens.
         path: PathBuf,
-        /// Its reason.
+        /// The reason that it gave.
         why: String,
     },
-    /// What was begun with it did not come to its end.
+    /// An operation with the babysitter has failed halfway.
     Lost {
-        /// Where it listens.
+        /// The path at which it listens.
         path: PathBuf,
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
@@ -88,11 +90,11 @@ impl std::error::Error for Error {
 pub struct Orphan {
     /// The descriptor.
     pub descriptor: OwnedFd,
-    /// What [`Watching::state`] was.
+    /// The bytes of [`Watching::state`].
     pub state: Vec<u8>,
 }
 
-/// What other servers have left.
+/// The descriptors and records that other servers have left.
 #[derive(Debug, Default)]
 pub struct Adopted {
     /// Descriptors.
@@ -110,27 +112,27 @@ pub struct Control {
     line: Line,
     session: u64,
     waiting: u64,
-    /// What there was no room for, and its bytes in all.
+    /// The packets that there was no room for, and their total size in bytes.
     unsent: VecDeque<Unsent>,
     kept: usize,
-    /// Only that it leaves nothing is still to be said.
+    /// The only message that is left to send is that this server leaves nothing.
     has_given_up: bool,
 }
 
-/// What is to be sent.
+/// A packet that waits for room on the line.
 #[derive(Debug)]
 struct Unsent {
     packet: Vec<u8>,
     descriptor: Option<OwnedFd>,
 }
 
-/// Opens a line, says who is on it, and tells how many orphans there are.
+/// Opens a line, introduces its user, and returns it with the number of orphans.
 fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
     let nobody = |source| Error::Nobody { path: path.to_path_buf(), source };
     let until = Instant::now() + PATIENCE;
     let line = loop {
         match Line::connect(path) {
-            // Too many others are about to connect.
+            // Too many other processes are about to connect.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -138,7 +140,7 @@ fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
         }
     };
     let lost = |source| Error::Lost { path: path.to_path_buf(), doing: "greeting", source };
-    // Whoever listens there first would be given every connection.
+    // Without this check, any user that listens at the path first would be given every connection.
     let (peer, own) = (line.peer().map_err(lost)?, rustix::process::geteuid().as_raw());
     if peer.user != own && peer.user != 0 {
         let why = format!(
@@ -148,7 +150,7 @@ fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
     }
     let (line, revocation) = line.with_revocation().map_err(lost)?;
     let hello = encode_first(&Request::Hello { role, session });
-    // One who refuses has gone by then, but what it said is there.
+    // A babysitter that refuses has closed the line by then, but its answer can still be read.
     let sent = line.send_until(until, &hello, &[revocation.as_fd()]);
     drop(revocation);
     let mut packet = Vec::new();
@@ -162,12 +164,12 @@ fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
     }
 }
 
-/// Whether an attempt is to be made again: there is no room, or there are too many descriptors on their way.
+/// Whether to try again: there is no room, or too many descriptors are under way.
 fn is_later(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || is_limit(error)
 }
 
-/// Waits for a packet; true if descriptors were lost on the way.
+/// Waits for a packet. Returns true if descriptors were lost on the way.
 fn receive(
     line: &Line,
     packet: &mut Vec<u8>,
@@ -203,32 +205,32 @@ impl Control {
         Ok(Control { path, line, session, waiting, unsent, kept: 0, has_given_up: false })
     }
 
-    /// A line for a loop of this server.
+    /// Opens a line for a loop of this server.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Control::connect).
+    /// The errors of [`connect`](Control::connect).
     pub fn line(&self) -> Result<Line, Error> {
         open(&self.path, Role::Loop, self.session).map(|(line, _)| line)
     }
 
-    /// Descriptors that other servers had left when this one came.
+    /// Returns the number of descriptors that other servers had left when this one came.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// Where the babysitter listens.
+    /// Returns the path at which the babysitter listens.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who the babysitter is.
+    /// Returns the process and the user of the babysitter.
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// The errors of `getsockopt(2)`.
     pub fn peer(&self) -> io::Result<Peer> {
         self.line.peer()
     }
@@ -237,7 +239,7 @@ impl Control {
         Error::Lost { path: self.path.clone(), doing, source }
     }
 
-    /// Says something, now or as soon as there is room.
+    /// Sends a request, now or as soon as there is room.
     fn ask(
         &mut self,
         doing: &'static str,
@@ -267,13 +269,13 @@ impl Control {
         Ok(())
     }
 
-    /// Sends what there was no room for. To be done when [the line](Control::as_fd) is writable, if
-    /// [something is left](Control::is_behind).
+    /// Sends the packets that there was no room for. Call it when [the line](Control::as_fd) is
+    /// writable, if [packets are left](Control::is_behind).
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the babysitter has gone, or has not read for so long that it was given up; it holds nothing of
-    /// this server then.
+    /// [`Error::Lost`] if the babysitter has gone, or has not read for so long that this server
+    /// gave it up; the babysitter holds nothing of this server then.
     pub fn catch_up(&mut self) -> Result<(), Error> {
         let doing = "catching up with";
         while let Some(next) = self.unsent.front() {
@@ -292,16 +294,16 @@ impl Control {
         Ok(())
     }
 
-    /// Whether something is still to be sent.
+    /// Whether packets are left to send.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// The same for one who waits until all is sent.
+    /// Sends the packets that there was no room for, and waits until all are sent.
     fn catch_up_until(&mut self, doing: &'static str, until: Instant) -> Result<(), Error> {
         loop {
-            // Before the try, which may be made long after the last wait.
+            // The time is taken before the attempt, which may happen long after the last wait.
             let is_over = Instant::now() >= until;
             self.catch_up()?;
             if !self.is_behind() {
@@ -311,14 +313,16 @@ impl Control {
                 let what = "it does not read what it is told";
                 return Err(self.lost(doing, io::Error::new(io::ErrorKind::TimedOut, what)));
             }
-            // Too many descriptors on their way say nothing of the line's room.
+            // A limit on descriptors under way says nothing about the line's room, so the wait is
+            // short.
             let soon = until.min(Instant::now() + Duration::from_millis(10));
             self.line.wait(true, soon).map_err(|source| self.lost(doing, source))?;
         }
     }
 
-    /// Copies of the listeners that are [held](Control::hold) there, whoever has left them. Nobody yields for that: one
-    /// who wants to take over has the chance to find out whether it can.
+    /// Returns copies of the listeners that are [held](Control::hold) there, whichever server left
+    /// them. No server yields for that, so a server can find out whether it could take over before
+    /// it does.
     ///
     /// # Errors
     ///
@@ -327,16 +331,18 @@ impl Control {
         Ok(self.take("asking for the listeners of", &Request::Show)?.orphans)
     }
 
-    /// Takes what other servers have left. One that is still at work is told to yield first, if `upgrades`.
+    /// Takes the descriptors and records that other servers have left. With `upgrades`, a server
+    /// that is still at work is told to yield first.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if another server is at work and is not to yield, or does not; [`Error::Lost`].
+    /// [`Error::Refused`] if another server is at work and is not asked to yield, or does not;
+    /// [`Error::Lost`].
     pub fn adopt(&mut self, upgrades: bool) -> Result<Adopted, Error> {
         self.take("taking over from", &Request::Adopt { upgrades })
     }
 
-    /// Asks for something that is handed over in several packets.
+    /// Requests something that arrives in several packets.
     fn take(&mut self, doing: &'static str, request: &Request<'_>) -> Result<Adopted, Error> {
         self.ask(doing, request, None)?;
         self.catch_up_until(doing, Instant::now() + PATIENCE)?;
@@ -375,7 +381,7 @@ impl Control {
         }
     }
 
-    /// Leaves a descriptor to be held, which is nobody's to watch: a listener.
+    /// Leaves a descriptor that is held but not watched: a listener.
     ///
     /// # Errors
     ///
@@ -386,7 +392,7 @@ impl Control {
         self.ask("leaving a descriptor with", &request, Some(descriptor.as_fd()))
     }
 
-    /// Takes back what [`hold`](Control::hold) has left.
+    /// Takes back the descriptor that [`hold`](Control::hold) left.
     ///
     /// # Errors
     ///
@@ -395,8 +401,8 @@ impl Control {
         self.ask("taking a descriptor back from", &Request::Forget(vec![key]), None)
     }
 
-    /// Leaves a record, in the place of the one of the same name; one without bytes takes that away. What was left is there for the next server whatever
-    /// becomes of this one.
+    /// Leaves a record, which replaces the one of the same name; an empty record removes that one.
+    /// A record that was left is there for the next server, whatever becomes of this one.
     ///
     /// # Errors
     ///
@@ -408,7 +414,8 @@ impl Control {
         Ok(())
     }
 
-    /// Has records forgotten whose ids are below this one; with `u64::MAX`, all of the space.
+    /// Removes the records of a space whose ids are below `below`; with `u64::MAX`, all of the
+    /// space.
     ///
     /// # Errors
     ///
@@ -417,7 +424,8 @@ impl Control {
         self.ask("removing records from", &Request::Trim { space, below }, None)
     }
 
-    /// Whether another server wants to take over. To be looked at when [the line](Control::as_fd) is readable.
+    /// Whether another server wants to take over. Call it when [the line](Control::as_fd) is
+    /// readable.
     ///
     /// # Errors
     ///
@@ -443,8 +451,9 @@ impl Control {
         }
     }
 
-    /// Says that all that was idle has been left, and that this server will not touch it again. Returns when the
-    /// babysitter knows: from then on the end of this server's loops, whatever they say last, takes nothing away.
+    /// Says that all idle descriptors have been left, and that this server will not touch them
+    /// again. Returns when the babysitter knows. From then on the end of this server's loops takes
+    /// nothing away, whatever they send last.
     ///
     /// # Errors
     ///
@@ -452,7 +461,7 @@ impl Control {
     pub fn yielded(&mut self) -> Result<(), Error> {
         let doing = "yielding to";
         self.ask(doing, &Request::Yielded, None)?;
-        // What is said on one line may overtake what is said on another.
+        // A message on one line may overtake a message on another.
         self.ask(doing, &Request::Sync(0), None)?;
         let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
         let until = Instant::now() + PATIENCE;
@@ -471,15 +480,17 @@ impl Control {
         }
     }
 
-    /// Gives the babysitter up while this process goes on: all that this server left with it is void, however much of
-    /// it the babysitter has heard of, and no other server is given any of it.
+    /// Gives the babysitter up while this process goes on. Everything that this server left with it
+    /// is void, however many of the requests the babysitter has received, and no other server is
+    /// given any of it.
     pub fn give_up(self) {
         self.line.revoke();
-        // Sooner than by its end, if there is room.
+        // If there is room, the babysitter learns of it before the line ends.
         let _ = self.line.send(&encode(&Request::Bye), &[]);
     }
 
-    /// Says that what was adopted is in good hands: the babysitter forgets what was not left with it again.
+    /// Says that this server has taken charge of the adopted descriptors: the babysitter forgets
+    /// those that were not left with it again.
     ///
     /// # Errors
     ///
@@ -488,7 +499,7 @@ impl Control {
         self.ask("settling with", &Request::Settled, None)
     }
 
-    /// Ends the session: nothing of this server is kept.
+    /// Ends the session: the babysitter keeps nothing of this server.
     ///
     /// # Errors
     ///
@@ -505,7 +516,7 @@ impl Control {
 }
 
 impl AsFd for Control {
-    /// The line: readable when the babysitter has something to say.
+    /// Returns the line, which is readable when the babysitter has sent a message.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.line.as_fd()
     }

@@ -1,59 +1,59 @@
-//! What is worth to be told of a babysitter's life.
+//! Events in a babysitter's life that are worth reporting.
 
 use std::fmt;
 use std::io;
 
 use crate::line::Peer;
 
-/// What is worth to be told of a babysitter's life.
+/// An event in a babysitter's life that is worth reporting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Happening {
     /// A line was refused.
     Refused {
-        /// Whose.
+        /// The process at the other end, if known.
         peer: Option<Peer>,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A server has introduced itself.
     Came {
-        /// Which.
+        /// The server.
         peer: Peer,
     },
-    /// A server has ended without a word.
+    /// A server has ended without notice.
     Lost {
-        /// Which.
+        /// The server.
         peer: Peer,
-        /// Descriptors that it has left, and that nobody has now.
+        /// The number of descriptors that it left and that no server has now.
         orphans: usize,
     },
     /// A server was told to yield to another.
     Yields {
-        /// Which.
+        /// The server that yields.
         peer: Peer,
-        /// To whom.
+        /// Its successor.
         to: Peer,
     },
-    /// What others have left was handed over.
+    /// The descriptors and records that other servers left were handed over.
     HandedOver {
-        /// To whom.
+        /// The server that received them.
         peer: Peer,
-        /// How many descriptors.
+        /// The number of descriptors.
         descriptors: usize,
-        /// How many records.
+        /// The number of records.
         records: usize,
     },
-    /// Nobody has come for these in time.
+    /// No server came for these orphans in time.
     Dropped {
-        /// How many.
+        /// The number of orphans.
         orphans: usize,
     },
     /// Descriptors could not be received or watched, and stay with their loop.
     Returned {
-        /// How many.
+        /// The number of descriptors.
         descriptors: usize,
-        /// Why.
+        /// The error number of the first failure.
         error: i32,
     },
 }

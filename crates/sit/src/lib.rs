@@ -1,19 +1,20 @@
-//! A babysitter: whoever watches descriptors on which nothing happens, in the place of a loop that has work to do.
+//! A babysitter watches idle descriptors on behalf of event loops that have work to do.
 //!
-//! A [`Babysitter`] is a loop of its own, in a thread of the process that it works for or in a process of its own. It
-//! is given descriptors in batches, watches them with epoll, and gives those back on which something has happened.
-//! Both sides speak over a [`Line`], a Unix-domain socket that keeps the borders of messages (`SOCK_SEQPACKET`,
-//! `unix(7)`). A thread has the same descriptors, and is told their numbers; to another process they travel with the
-//! message (`SCM_RIGHTS`), up to 253 at a time.
+//! A [`Babysitter`] is an event loop of its own, in a thread of the process that it works for or in
+//! a process of its own. It receives descriptors in batches, watches them with epoll, and gives
+//! back those that become active. Both sides communicate over a [`Line`], a Unix-domain socket that
+//! preserves message boundaries (`SOCK_SEQPACKET`, `unix(7)`). A thread shares the descriptors of
+//! its process, so it receives only their numbers. For another process, the descriptors travel with
+//! the message (`SCM_RIGHTS`), up to 253 at a time.
 //!
-//! A process holds the open files as well. When the server that gave them has ended, however it ended, the
-//! connections live on, and the server that comes next is given them, each with the few bytes of state that it was
-//! left with ([`Watching::state`]). What a server knows and its connections need, but that belongs to none of them, is
-//! left with it as [records](Record). Until somebody comes the babysitter only drops who hangs up, and after a while
-//! all of them.
+//! A babysitter process holds the open files as well. When the server that gave them ends, however
+//! it ends, the connections live on. The next server receives them, each with the few bytes of
+//! state that were left with it ([`Watching::state`]). State that connections need but that belongs
+//! to no single connection is left as [records](Record). Until the next server comes, the
+//! babysitter only drops connections that hang up; after a while it drops all of them.
 //!
-//! `protocol` has what is said, `line` how, `babysitter` the loop, and `control` what a server does that wants to be
-//! succeeded.
+//! `protocol` defines the messages, `line` the transport, `babysitter` the loop, and `control` the
+//! side of a server that wants to be succeeded.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
