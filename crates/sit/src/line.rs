@@ -19,28 +19,28 @@ use rustix::net::{
 
 use crate::protocol::{FULL, PACKET};
 
-/// A socket that keeps the borders of messages, and that descriptors travel on (`unix(7)`). It never blocks.
+/// A socket that preserves message boundaries and carries descriptors (`unix(7)`). It never blocks.
 ///
-/// What a line has no room for cannot be said, and what a process that is killed meant to say is never said. So a line
-/// to another process has a second descriptor for the one thing that must be known however full the line is: that all
-/// that was left on it is void ([`revoke`](Line::revoke)).
+/// A message for which a line has no room cannot be sent, and a process that is killed sends
+/// nothing more. So a line to another process has a second descriptor for the one message that must
+/// arrive however full the line is: that everything left on it is void ([`revoke`](Line::revoke)).
 #[derive(Debug)]
 pub struct Line {
     socket: OwnedFd,
     revocation: Option<OwnedFd>,
 }
 
-/// What came.
+/// The result of receiving a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
     /// The length of the packet. Zero: the other side has gone.
     pub length: usize,
-    /// Descriptors were on their way for which this process has no room (`EMFILE`). They are lost, from the first
-    /// that is missing on.
+    /// Whether descriptors were lost because this process has no room for them (`EMFILE`). The
+    /// first one that is missing and all after it are lost.
     pub cut_off: bool,
 }
 
-/// Who is at the other end, as the kernel knows it.
+/// The process at the other end, as the kernel knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// The number of the process that connected.
@@ -55,17 +55,17 @@ fn new() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
 }
 
-/// Whether more descriptors of this user are on their way than it may have open.
+/// Whether more descriptors of this user are under way than it may have open.
 pub(crate) fn is_limit(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }
 
 impl Line {
-    /// Both ends of one, for a babysitter in the same process.
+    /// Creates both ends of a line, for a babysitter in the same process.
     ///
     /// # Errors
     ///
-    /// What `socketpair(2)` says.
+    /// The errors of `socketpair(2)`.
     pub fn pair() -> io::Result<(Line, Line)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let kind = SocketType::SEQPACKET;
@@ -73,35 +73,37 @@ impl Line {
         Ok((Line::from(one), Line::from(other)))
     }
 
-    /// One to whoever listens at a path.
+    /// Connects to the babysitter that listens at a path.
     ///
     /// # Errors
     ///
-    /// What `connect(2)` says; `WouldBlock` if too many others are about to connect.
+    /// The errors of `connect(2)`; `WouldBlock` if too many other processes are about to connect.
     pub fn connect(path: &Path) -> io::Result<Line> {
         let socket = new()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Line::from(socket))
     }
 
-    /// The same line with a descriptor for its revocation, and that descriptor for the other side, which comes with the
-    /// greeting ([`Request::Hello`](crate::Request::Hello)).
+    /// Adds a descriptor for the line's revocation. Returns the line and that descriptor for the
+    /// other side, to be sent with the greeting ([`Request::Hello`](crate::Request::Hello)).
     ///
     /// # Errors
     ///
-    /// What `eventfd2(2)` and `fcntl(2)` say.
+    /// The errors of `eventfd2(2)` and `fcntl(2)`.
     pub fn with_revocation(self) -> io::Result<(Line, OwnedFd)> {
         let own = event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let theirs = own.try_clone()?;
         Ok((Line { revocation: Some(own), ..self }, theirs))
     }
 
-    /// Declares all that was left on this line void: the other side forgets it when the line ends, and hands none of it
-    /// to another server. It needs no room on the line, and outlives the process that says it. To be said before the
-    /// first change to anything that was left here and could not be taken back.
+    /// Declares everything that was left on this line void: the other side forgets it when the line
+    /// ends, and hands none of it to another server. This needs no room on the line, and outlives
+    /// the process that calls it. Call it before the first change to anything that was left here
+    /// and could not be taken back.
     pub fn revoke(&self) {
         if let Some(revocation) = &self.revocation {
-            // It can only fail when its count is full, and then it is said.
+            // The write can only fail when the counter is full, and then the line is revoked
+            // already.
             let _ = rustix::io::write(revocation, &1u64.to_ne_bytes());
         }
     }
@@ -110,8 +112,9 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// What `sendmsg(2)` says: `WouldBlock` if there is no room for it now, `BrokenPipe` or `ConnectionReset` if the
-    /// other side has gone; `ETOOMANYREFS` if more descriptors of this user are under way than it may have open.
+    /// The errors of `sendmsg(2)`: `WouldBlock` if there is no room for the packet now,
+    /// `BrokenPipe` or `ConnectionReset` if the other side has gone; `ETOOMANYREFS` if more
+    /// descriptors of this user are under way than it may have open.
     pub fn send(&self, packet: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FULL))];
         let mut ancillary = SendAncillaryBuffer::new(&mut room);
@@ -130,11 +133,12 @@ impl Line {
         }
     }
 
-    /// Takes a packet, and the descriptors that come with it, which are closed on exec.
+    /// Receives a packet, and the descriptors that come with it, which are closed on exec.
     ///
     /// # Errors
     ///
-    /// What `recvmsg(2)` says: `WouldBlock` if there is none; `InvalidData` if it is larger than one may be.
+    /// The errors of `recvmsg(2)`: `WouldBlock` if there is none; `InvalidData` if a packet exceeds
+    /// the limit.
     pub fn receive(
         &self,
         room: &mut Vec<u8>,
@@ -146,11 +150,12 @@ impl Line {
         Ok(received)
     }
 
-    /// The same into memory that is there: [`PACKET`] bytes are enough for any packet.
+    /// Receives a packet like [`receive`](Line::receive), into existing memory: [`PACKET`] bytes
+    /// are enough for any packet.
     ///
     /// # Errors
     ///
-    /// As [`receive`](Line::receive).
+    /// The errors of [`receive`](Line::receive).
     pub fn receive_into(
         &self,
         room: &mut [u8],
@@ -164,7 +169,8 @@ impl Line {
             let mut parts = [IoSliceMut::new(room)];
             match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, flags) {
                 Err(Errno::INTR) => {}
-                // The other side has gone and has not read everything. This is told once, before what it said last.
+                // The other side has gone without reading everything. The kernel reports this once,
+                // before the last packets of the other side.
                 Err(Errno::CONNRESET) if !is_reset => is_reset = true,
                 outcome => break outcome?,
             }
@@ -181,12 +187,12 @@ impl Line {
         Ok(Received { length: said.bytes, cut_off: said.flags.contains(ReturnFlags::CTRUNC) })
     }
 
-    /// Waits until there is something to be received, or with `room` until something can be sent. False if there was
-    /// nothing until then.
+    /// Waits until there is something to receive, or with `room` until something can be sent.
+    /// Returns false if nothing happened before `until`.
     ///
     /// # Errors
     ///
-    /// What `poll(2)` says.
+    /// The errors of `poll(2)`.
     pub fn wait(&self, room: bool, until: Instant) -> io::Result<bool> {
         let wanted = if room { PollFlags::OUT } else { PollFlags::IN };
         loop {
@@ -202,11 +208,11 @@ impl Line {
         }
     }
 
-    /// Sends a packet, for which there has to be room until then.
+    /// Sends a packet, and waits for room if necessary, but not longer than `until`.
     ///
     /// # Errors
     ///
-    /// As [`send`](Line::send); `TimedOut` if there was no room.
+    /// The errors of [`send`](Line::send); `TimedOut` if there was no room.
     pub fn send_until(
         &self,
         until: Instant,
@@ -226,11 +232,11 @@ impl Line {
         }
     }
 
-    /// Who is at the other end (`SO_PEERCRED`).
+    /// Returns the process at the other end (`SO_PEERCRED`).
     ///
     /// # Errors
     ///
-    /// What `getsockopt(2)` says.
+    /// The errors of `getsockopt(2)`.
     pub fn peer(&self) -> io::Result<Peer> {
         let known = sockopt::socket_peercred(&self.socket)?;
         Ok(Peer { process: known.pid.as_raw_nonzero().get(), user: known.uid.as_raw() })
@@ -244,37 +250,39 @@ impl AsFd for Line {
 }
 
 impl From<OwnedFd> for Line {
-    /// One that was passed on. It is not made non-blocking: packets are sent and received so in any case.
+    /// Takes a socket that was passed on. It is not made non-blocking: packets are sent and
+    /// received without blocking in any case.
     fn from(socket: OwnedFd) -> Line {
         Line { socket, revocation: None }
     }
 }
 
-/// Whether a descriptor is readable: that of a [revocation](Line::revoke) is when the line is revoked, that of a process
-/// when it has ended.
+/// Whether a descriptor is readable. That of a [revocation](Line::revoke) is when the line is
+/// revoked, that of a process when the process has ended.
 pub(crate) fn is_readable(descriptor: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut one = [PollFd::new(descriptor, PollFlags::IN)];
     rustix::event::poll(&mut one, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Where lines come in. Its file is removed on drop, if it made it.
+/// Accepts lines. If the listener created its file, it removes that file on drop.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
     file: Option<Made>,
 }
 
-/// A file that was made here, as opposed to one that has come into its place.
+/// A file that was created here, as opposed to one that has taken its place.
 #[derive(Debug)]
 struct Made {
     path: PathBuf,
     name: (u64, u64),
 }
 
-/// Keeps others who want to listen in a folder waiting, while it is found out whether somebody listens there: between
-/// being bound and listening a socket looks like one that was left. The kernel gives the lock back with the file. One who
-/// has had it for a second has it for another reason, and is not waited for.
+/// Makes other processes that want to listen in a folder wait while this one finds out whether a
+/// babysitter listens there: between `bind` and `listen` a socket looks like one that was left
+/// behind. The kernel releases the lock when the file is closed. A process that holds the lock for
+/// a second holds it for another reason, and is not waited for.
 fn alone_in(folder: Option<&Path>) -> io::Result<File> {
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (folder, until) = (File::open(folder)?, Instant::now() + Duration::from_secs(1));
@@ -289,7 +297,7 @@ fn alone_in(folder: Option<&Path>) -> io::Result<File> {
     }
 }
 
-/// Whether it is the file of a socket that nobody listens on.
+/// Whether a path is the file of a socket on which no process listens.
 fn is_left(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -297,16 +305,18 @@ fn is_left(path: &Path) -> bool {
 }
 
 impl Listener {
-    /// Listens at a path, which only this user may connect to. A file that nobody listens on any more is replaced.
+    /// Listens at a path, to which only this user may connect. A file on which no process listens
+    /// any more is replaced.
     ///
     /// # Errors
     ///
-    /// What `bind(2)` and `listen(2)` say: `AddrInUse` if somebody listens there.
+    /// The errors of `bind(2)` and `listen(2)`: `AddrInUse` if another process listens there.
     pub fn bind(path: &Path) -> io::Result<Listener> {
         let socket = new()?;
         let address = SocketAddrUnix::new(path)?;
         let _alone = alone_in(path.parent())?;
-        // The file gets the permissions of the socket, and so never has others than these (`unix_bind` in the kernel).
+        // The file gets the permissions of the socket, and so never has any but these (`unix_bind`
+        // in the kernel).
         rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         match rustix::net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) if is_left(path) => {
@@ -326,7 +336,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// What `accept4(2)` says: `WouldBlock` if there is none.
+    /// The errors of `accept4(2)`: `WouldBlock` if there is none.
     pub fn accept(&self) -> io::Result<Line> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         Ok(Line::from(rustix::net::accept_with(&self.socket, flags)?))
@@ -334,7 +344,8 @@ impl Listener {
 }
 
 impl From<OwnedFd> for Listener {
-    /// One that listens already, as a service manager passes it on; whose file it is knows its owner.
+    /// Takes a socket that listens already, as a service manager passes it on. Its owner takes care
+    /// of the file.
     fn from(socket: OwnedFd) -> Listener {
         Listener { socket, file: None }
     }
@@ -351,7 +362,8 @@ impl Drop for Listener {
         let Some(Made { path, name }) = &self.file else { return };
         let _alone = alone_in(path.parent());
         if path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == *name) {
-            // Left behind it does no harm: who listens there next replaces it.
+            // A file that stays behind does no harm: the next process that listens there replaces
+            // it.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -441,7 +453,7 @@ mod tests {
         assert_eq!(listener.accept().map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(Listener::bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let line = Line::connect(&path).unwrap();
-        // Who wanted to listen there as well has looked whether anybody does.
+        // The other `bind` has connected to find out whether a process listens there.
         drop(listener.accept().unwrap());
         let peer = listener.accept().unwrap().peer().unwrap();
         assert_eq!(peer.process, std::process::id().cast_signed());

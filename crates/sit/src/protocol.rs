@@ -1,14 +1,14 @@
-//! What is said on a line.
+//! The messages on a line.
 //!
-//! Each packet is one message in the encoding of `postcard`. The first of either side begins with a mark and the
-//! version of the protocol, in a form that all versions share, so that two that do not understand each other can say
-//! so.
+//! Each packet is one message in the encoding of `postcard`. The first packet of either side begins
+//! with a mark and the version of the protocol, in a form that all versions share. So two sides
+//! that do not understand each other can say so.
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol. Programs of different versions do not go on with each other.
+/// The version of the protocol. Programs of different versions do not work with each other.
 pub const VERSION: u32 = 2;
 
 /// The most bytes of a packet.
@@ -20,45 +20,45 @@ pub const FULL: usize = 253;
 /// The most bytes of a state ([`Watching::state`]).
 pub const STATE: usize = PACKET / 2;
 
-/// What a first packet begins with, before the version.
+/// The mark at the start of a first packet, before the version.
 const MARK: &[u8; 12] = b"superpollsit";
 
-/// What a line is for.
+/// The purpose of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// To have descriptors watched for a loop.
+    /// The babysitter watches descriptors for a loop.
     Loop,
-    /// To speak for a server as a whole, which has loops of the same session.
+    /// Speaks for a server as a whole, which has loops of the same session.
     Control,
 }
 
-/// A descriptor that is to be watched.
+/// A descriptor that the babysitter watches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Watching<'a> {
-    /// What the loop knows it by, its generation included.
+    /// The key under which the loop knows it, generation included.
     pub key: u64,
-    /// What to wait for, as `poll(2)` has it; nothing: it is only held.
+    /// The events to wait for, as in `poll(2)`; with none, the descriptor is only held.
     pub events: u32,
-    /// Its number, where the babysitter is a thread of the same process.
+    /// The number of the descriptor, for a babysitter in a thread of the same process.
     pub number: i32,
-    /// What a successor is given with it.
+    /// The bytes that a successor receives with it.
     pub state: &'a [u8],
 }
 
-/// What a server knows that belongs to no descriptor: a part of it, under a name of two numbers.
+/// Part of a server's state that belongs to no descriptor, under a name of two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// What it belongs to.
+    /// The kind of state that it is part of.
     pub space: u64,
-    /// Which of these it is. A record replaces the one of the same name.
+    /// The number of the record within its space. A record replaces the one of the same name.
     pub id: u64,
-    /// The next packet with this name goes on with it.
+    /// Whether the next packet with this name continues it.
     pub more: bool,
-    /// What there is to be known; nothing: the record of this name is forgotten.
+    /// The contents. If they are empty, the record of this name is forgotten.
     pub bytes: &'a [u8],
 }
 
-/// What has been watched, and how much of it was active: the sums of which the ratio is made.
+/// The number of descriptors that were watched and that were active: the sums for the ratio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Sums {
     /// Descriptors of this line that are watched now.
@@ -69,50 +69,52 @@ pub struct Sums {
     pub active: u64,
 }
 
-/// What a babysitter is asked.
+/// A request to a babysitter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request<'a> {
-    /// The first one of a line to another process.
+    /// The first message on a line to another process.
     Hello {
-        /// What the line is for.
+        /// The purpose of the line.
         role: Role,
-        /// Which server's it is: a number that no two servers have.
+        /// The number of the server's session, which no other server has.
         session: u64,
     },
-    /// To watch descriptors, which come with it in the same order. One that it has already takes the place of that.
+    /// Watches descriptors, which come with the request in the same order. If a descriptor is there
+    /// already, the new registration replaces the old one.
     #[serde(borrow)]
     Watch(Vec<Watching<'a>>),
-    /// To forget descriptors, by their keys.
+    /// Forgets descriptors, by their keys.
     Forget(Vec<u64>),
-    /// To look what is ready now, tell that, and then answer with the same number.
+    /// Checks which descriptors are ready now, reports them, and then answers with the same number.
     Sync(u64),
-    /// To keep a record.
+    /// Keeps a record.
     #[serde(borrow)]
     Keep(Record<'a>),
-    /// To forget the records of a space whose ids are below this; `u64::MAX`: all of them.
+    /// Forgets the records of a space whose ids are below `below`; `u64::MAX`: all of them.
     Trim {
-        /// Which.
+        /// The space.
         space: u64,
         /// The first id that is kept.
         below: u64,
     },
-    /// To hand over copies of what is only held, whoever's it is. Nothing changes for those.
+    /// Hands over copies of the descriptors that are only held, whichever server left them. Nothing
+    /// changes for the originals.
     Show,
-    /// To hand over what other servers have left. One that is still there is told to yield if `upgrades`, and is a
-    /// reason to refuse otherwise.
+    /// Hands over the descriptors and records that other servers have left. With `upgrades`, a
+    /// server that is still there is told to yield first; otherwise it is a reason to refuse.
     Adopt {
-        /// Whether another server is to yield.
+        /// Whether to tell another server to yield.
         upgrades: bool,
     },
     /// The server that was told to yield has left everything that it will.
     Yielded,
-    /// What was handed over is in the server's hands; the babysitter forgets it.
+    /// The server has taken charge of the orphans; the babysitter forgets them.
     Settled,
     /// The server, or the loop, ends and leaves nothing behind.
     Bye,
 }
 
-/// What a babysitter says.
+/// A message of a babysitter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Notice<'a> {
     /// The answer to `Hello`.
@@ -122,29 +124,29 @@ pub enum Notice<'a> {
     },
     /// The line is of no use, for this reason; it is closed.
     Refused(&'a str),
-    /// Something has happened on these: key and events, as `poll(2)` has them. They are not watched any more.
+    /// These descriptors are ready: key and events, as in `poll(2)`. They are not watched any more.
     Ready(Vec<(u64, u32)>),
-    /// These cannot be watched, and why: an error's number.
+    /// These descriptors cannot be watched: key and error number.
     Returned(Vec<(u64, i32)>),
     /// The answer to `Sync`.
     Synced(u64, Sums),
     /// Another server takes over: leave what is idle, and say `Yielded`.
     Yield,
-    /// What another server has left: descriptors, which come with it, and their states.
+    /// The orphans of other servers: descriptors, which come with the message, and their states.
     #[serde(borrow)]
     Left(Vec<&'a [u8]>),
-    /// The same of records.
+    /// A record of another server.
     #[serde(borrow)]
     Kept(Record<'a>),
-    /// That was all.
+    /// The transfer is complete.
     Done,
 }
 
 impl Request<'_> {
-    /// Writes it as a packet, in the place of what is there.
+    /// Encodes the request into a packet, which replaces the contents of `packet`.
     pub fn encode_into(&self, packet: &mut Vec<u8>) {
         packet.clear();
-        // Nothing that these types hold can be refused.
+        // No value of these types can fail to encode.
         if let Ok(written) = postcard::to_extend(self, std::mem::take(packet)) {
             *packet = written;
         }
@@ -152,11 +154,11 @@ impl Request<'_> {
 }
 
 impl Notice<'_> {
-    /// What a packet says.
+    /// Decodes the notice in a packet.
     ///
     /// # Errors
     ///
-    /// `InvalidData` if it is no notice.
+    /// `InvalidData` if the packet is not a notice.
     pub fn decode(packet: &[u8]) -> io::Result<Notice<'_>> {
         decode(packet)
     }
@@ -169,18 +171,18 @@ fn broken(error: postcard::Error) -> io::Error {
     )
 }
 
-/// A message as a packet.
+/// Encodes a message as a packet.
 pub(crate) fn encode(message: &impl Serialize) -> Vec<u8> {
-    // Nothing that these types hold can be refused.
+    // No value of these types can fail to encode.
     postcard::to_stdvec(message).unwrap_or_default()
 }
 
-/// The message of a packet.
+/// Decodes the message of a packet.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> io::Result<T> {
     postcard::from_bytes(packet).map_err(broken)
 }
 
-/// The same of a line's first packet.
+/// Encodes a message as the first packet of a line.
 pub(crate) fn encode_first(message: &impl Serialize) -> Vec<u8> {
     encode_first_of(VERSION, message)
 }
@@ -189,7 +191,7 @@ fn encode_first_of(version: u32, message: &impl Serialize) -> Vec<u8> {
     [&MARK[..], &version.to_le_bytes(), &encode(message)].concat()
 }
 
-/// The message of a line's first packet, or what to tell the other side.
+/// Decodes the message of a line's first packet, or returns the reason to send to the other side.
 pub(crate) fn decode_first<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Result<T, String> {
     let theirs = packet.strip_prefix(MARK).and_then(<[u8]>::split_first_chunk);
     let Some((&version, message)) = theirs else {

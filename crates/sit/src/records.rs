@@ -1,11 +1,11 @@
-//! What servers have left that belongs to no descriptor.
+//! The records that servers have left, which belong to no descriptor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::protocol::{PACKET, Record};
 
-/// What a record's packet has beside its bytes, at most.
+/// The most bytes that a record's packet needs in addition to the bytes of the record.
 const HEAD: usize = 64;
 
 /// A record's space and id, and its bytes.
@@ -15,7 +15,7 @@ pub(crate) type Named = ((u64, u64), Arc<[u8]>);
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     all: BTreeMap<(u64, u64), Arc<[u8]>>,
-    /// One that has not come in full yet.
+    /// A record that has not arrived in full yet.
     partial: Option<((u64, u64), Vec<u8>)>,
 }
 
@@ -24,7 +24,7 @@ impl Records {
         let name = (record.space, record.id);
         let mut bytes = match self.partial.take() {
             Some((known, bytes)) if known == name => bytes,
-            // The server that had begun it was gone before its end.
+            // The server that sent the first part has gone before it sent the rest.
             _ => Vec::new(),
         };
         bytes.extend_from_slice(record.bytes);
@@ -51,7 +51,7 @@ impl Records {
         *self = Records::default();
     }
 
-    /// All of them as they are now; the bytes are shared.
+    /// Returns all records as they are now; the bytes are shared.
     pub fn all(&self) -> Vec<Named> {
         self.all.iter().map(|(&name, bytes)| (name, bytes.clone())).collect()
     }
@@ -66,12 +66,12 @@ impl Records {
     }
 }
 
-/// A record in packets.
+/// Splits a record into packets.
 pub(crate) fn parts(space: u64, id: u64, bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     (0..).map_while(move |number| part(space, id, bytes, number))
 }
 
-/// One of the packets of a record; none after the last.
+/// Returns one of the packets of a record, or `None` after the last.
 pub(crate) fn part(space: u64, id: u64, bytes: &[u8], number: usize) -> Option<Record<'_>> {
     let most = PACKET - HEAD;
     let count = bytes.len().div_ceil(most).max(1);

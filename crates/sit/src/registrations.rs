@@ -1,4 +1,4 @@
-//! The descriptors that a babysitter has.
+//! The descriptors that a babysitter watches or holds.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,58 +11,60 @@ use slab::Slab;
 use crate::protocol::Watching;
 use crate::sys;
 
-/// What ends an orphan's stay.
+/// The events that make the babysitter drop an orphan.
 const GONE: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 
 /// A descriptor as it was given.
 #[derive(Debug)]
 pub(crate) enum Given {
-    /// By number; it is the loop's.
+    /// A number; the descriptor is the loop's.
     Number(i32),
-    /// The babysitter's own.
+    /// A descriptor of the babysitter's own.
     File(OwnedFd),
 }
 
 #[derive(Debug)]
 struct Registration {
     given: Given,
-    /// The socket, where it is the babysitter's own. Other files cannot be told apart: both ends of a pipe are one
-    /// inode, and all event counters are.
+    /// The identity of the socket, for descriptors of the babysitter's own. Other files cannot be
+    /// told apart: both ends of a pipe are one inode, and all event counters are.
     file: Option<(u64, u64)>,
     session: u64,
-    /// The line it came on, unless it is an orphan.
+    /// The line that it came on, or `None` for an orphan.
     line: Option<usize>,
     key: u64,
     events: u32,
     state: Box<[u8]>,
-    /// Whether a successor was given it, and may have made anything of it.
+    /// Whether a successor was given it, and may have done anything with it.
     handed_over: bool,
-    /// Its line is being told of it. A file that lives on in a duplicate, after the number that a thread has named was
-    /// closed, keeps a registration of the kernel's that nobody can remove, and that may be taken for another's, once.
+    /// Whether its loop is being notified. A file that lives on in a duplicate, after the number
+    /// that a thread has named was closed, keeps a registration in the kernel that cannot be
+    /// removed. That registration may be mistaken for another one, once.
     is_told: bool,
 }
 
-/// All of them, and the epoll set they are in.
+/// All registrations, and the epoll set that watches them.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     epoll: OwnedFd,
     all: Slab<Registration>,
     by_key: HashMap<(usize, u64), usize>,
     by_file: HashMap<(u64, u64), usize>,
-    /// How many came on each line and have not become orphans. Counted here alone, where registrations come and go.
+    /// The number of registrations of each line that are not orphans. Counted only here, where
+    /// registrations come and go.
     by_line: Vec<u64>,
     orphans: usize,
 }
 
-/// What an event means.
+/// The meaning of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stirred {
-    /// To be told on a line, under this key, and then to be [removed](Registrations::remove): who waits to hear of it
-    /// comes first.
+    /// The loop of this line is to be notified, under this key; after that the registration is to
+    /// be [removed](Registrations::remove), so that the waiting loop comes first.
     Tell(usize, u64),
     /// An orphan has hung up, and is closed.
     Gone,
-    /// Nothing.
+    /// The event needs no action.
     Nothing,
 }
 
@@ -95,12 +97,12 @@ impl Registrations {
         self.orphans
     }
 
-    /// How many descriptors are watched or held for a line.
+    /// Returns the number of descriptors that are watched or held for a line.
     pub fn count(&self, line: usize) -> u64 {
         self.by_line.get(line).copied().unwrap_or(0)
     }
 
-    /// A line has one descriptor fewer.
+    /// Removes a descriptor from the count of a line.
     fn leave_line(&mut self, line: usize, key: u64) {
         self.by_key.remove(&(line, key));
         if let Some(count) = self.by_line.get_mut(line) {
@@ -108,8 +110,8 @@ impl Registrations {
         }
     }
 
-    /// Watches a descriptor for a line. It takes the place of one of the same key, and of an orphan that is the same
-    /// socket.
+    /// Watches a descriptor for a line. It replaces a registration of the same key, and an orphan
+    /// that is the same socket.
     pub fn insert(
         &mut self,
         line: usize,
@@ -162,13 +164,13 @@ impl Registrations {
         Ok(())
     }
 
-    /// Forgets the one at a place.
+    /// Forgets the registration at a place.
     pub fn remove(&mut self, index: usize) {
         let Some(gone) = self.all.try_remove(index) else { return };
         if gone.events != 0
             && let Some(descriptor) = gone.given.borrow()
         {
-            // A number may mean another file by now, which is not in the set: `ENOENT`.
+            // The number may mean another file by now, which is not in the set: `ENOENT`.
             let _ = epoll::delete(&self.epoll, descriptor);
         }
         match gone.line {
@@ -182,7 +184,7 @@ impl Registrations {
         }
     }
 
-    /// Forgets one; false if there is none.
+    /// Forgets the registration of a key; false if there is none.
     pub fn forget(&mut self, line: usize, key: u64) -> bool {
         let known = self.by_key.get(&(line, key)).copied();
         known.map(|index| self.remove(index)).is_some()
@@ -194,25 +196,26 @@ impl Registrations {
         meant.into_iter().for_each(|index| self.remove(index));
     }
 
-    /// Forgets all that came on a line.
+    /// Forgets all registrations of a line.
     pub fn forget_line(&mut self, line: usize) {
         self.remove_if(|registration| registration.line == Some(line));
     }
 
-    /// Forgets all orphans of a server. What is on a line of it that has not ended is still watched for it.
+    /// Forgets all orphans of a server. Descriptors on its lines that have not ended are still
+    /// watched for it.
     pub fn forget_session(&mut self, session: u64) {
         self.remove_if(|registration| {
             registration.line.is_none() && registration.session == session
         });
     }
 
-    /// Forgets all that have nobody.
+    /// Forgets all orphans.
     pub fn forget_orphans(&mut self) {
         self.remove_if(|registration| registration.line.is_none());
     }
 
-    /// Forgets the orphans of a server's lines that it has given up. Those that it was handed over, and has not settled
-    /// yet, were on no line of its own.
+    /// Forgets the orphans of lines that a server has given up. Orphans that it was handed, and has
+    /// not settled yet, were on no line of its own and stay.
     pub fn forget_orphans_of(&mut self, session: u64) {
         self.remove_if(|registration| {
             registration.line.is_none()
@@ -221,23 +224,24 @@ impl Registrations {
         });
     }
 
-    /// Whether anything is here that a server left, or that it was handed over.
+    /// Whether there is a registration that a server left, or that it was handed.
     pub fn has_any_of(&self, session: u64) -> bool {
         self.all.iter().any(|(_, registration)| registration.session == session)
     }
 
-    /// Those that are only held, whoever has left them.
+    /// Returns the places of descriptors that are only held, whichever server has left them.
     pub fn held(&self) -> Vec<usize> {
         let held = self.all.iter().filter(|(_, registration)| registration.events == 0);
         held.map(|(index, _)| index).collect()
     }
 
-    /// Forgets those that a successor was given.
+    /// Forgets the orphans that were handed to a successor.
     pub fn forget_handed_over(&mut self) {
         self.remove_if(|registration| registration.line.is_none() && registration.handed_over);
     }
 
-    /// Those that came on a line have nobody now. What was given by number cannot outlive who gave it.
+    /// Turns the registrations of a line into orphans. Descriptors that were named by number end
+    /// with their thread.
     pub fn orphan_line(&mut self, line: usize) {
         self.remove_if(|registration| {
             registration.line == Some(line) && matches!(registration.given, Given::Number(_))
@@ -245,7 +249,7 @@ impl Registrations {
         self.orphan_if(|registration| registration.line == Some(line));
     }
 
-    /// The same of all lines of a server.
+    /// Turns the registrations of all lines of a server into orphans.
     pub fn orphan_session(&mut self, session: u64) {
         self.orphan_if(|registration| registration.session == session);
     }
@@ -264,7 +268,7 @@ impl Registrations {
         left.into_iter().for_each(|(line, key)| self.leave_line(line, key));
     }
 
-    /// An event of one.
+    /// Handles an event of a registration.
     pub fn stir(&mut self, index: usize, found: EventFlags) -> Stirred {
         let Some(registration) = self.all.get_mut(index) else { return Stirred::Nothing };
         if registration.is_told {
@@ -278,14 +282,14 @@ impl Registrations {
                 self.remove(index);
                 return Stirred::Gone;
             }
-            // It has sent something, which its next server will read. From here on only its end matters, and if it has
-            // said that nothing more comes, only its end in both directions.
+            // The client has sent bytes, which its next server will read. From here on only its end
+            // matters, and if it has closed its sending side, only its end in both directions.
             self.arm(index, if half { EventFlags::empty() } else { EventFlags::RDHUP });
             return Stirred::Nothing;
         };
         let wanted = EventFlags::from_bits_retain(registration.events);
         if !found.intersects(wanted | EventFlags::HUP | EventFlags::ERR) {
-            // Half a hang-up, of which an orphan ends, but which this loop has not asked for.
+            // Half a hang-up, which ends an orphan, but which this loop has not asked for.
             self.arm(index, wanted);
             return Stirred::Nothing;
         }
@@ -300,12 +304,12 @@ impl Registrations {
         }
     }
 
-    /// The line that one came on.
+    /// Returns the line of the registration at a place.
     pub fn line(&self, index: usize) -> Option<usize> {
         self.all.get(index)?.line
     }
 
-    /// One that stirred stays: who was to be told of it has gone.
+    /// Keeps a registration that became ready: the loop that was to be notified has gone.
     pub fn keep(&mut self, index: usize) {
         if let Some(registration) = self.all.get_mut(index) {
             registration.is_told = false;
@@ -323,21 +327,24 @@ impl Registrations {
         orphans.map(mark).collect()
     }
 
-    /// What was handed over has been sent in full: from here on it is that server's.
+    /// Moves the orphans that were handed over, now that all are sent, to the session of their
+    /// successor.
     pub fn belong_to(&mut self, session: u64) {
         let handed_over = self.all.iter_mut().filter(|(_, one)| one.handed_over);
         handed_over.for_each(|(_, registration)| registration.session = session);
     }
 
-    /// The successor has gone before it was settled: they wait for another one.
+    /// Unmarks all orphans: the successor has gone before it was settled, and they wait for another
+    /// one.
     pub fn take_back(&mut self) {
         for (_, registration) in &mut self.all {
             registration.handed_over = false;
         }
     }
 
-    /// The descriptor and the state at a place, if it is one that was marked by [`hand_over`](Registrations::hand_over)
-    /// or, with `held`, one that is only held: another may have come into the place since.
+    /// Returns the descriptor and the state at a place, if it was marked by
+    /// [`hand_over`](Registrations::hand_over) or, with `held`, is only held. Another registration
+    /// may have come into the place since.
     pub fn look(&self, index: usize, held: bool) -> Option<(BorrowedFd<'_>, &[u8])> {
         let registration = self.all.get(index)?;
         let is_meant = if held { registration.events == 0 } else { registration.handed_over };

@@ -1,4 +1,5 @@
-//! A babysitter from the outside: what is left with it, what it tells, and who succeeds whom.
+//! A babysitter from the outside: the descriptors that are left with it, its notices, and the
+//! succession of servers.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -56,7 +57,7 @@ impl Sitter {
         }
     }
 
-    /// It ends when there is nobody left.
+    /// Waits until it ends, once no line and no orphan is left.
     fn end(self) {
         let end = soon();
         while !self.thread.is_finished() {
@@ -74,7 +75,7 @@ fn ask(line: &Line, request: &Request<'_>, descriptors: &[&dyn AsFd]) {
     line.send_until(soon(), &packet, &descriptors).unwrap();
 }
 
-/// The next notice, as it looks.
+/// Receives the next notice, and returns the result of `look`.
 fn hear<R>(line: &Line, look: impl FnOnce(Notice<'_>) -> R) -> R {
     let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
     loop {
@@ -100,7 +101,7 @@ fn watching(key: u64, number: i32, state: &[u8]) -> Watching<'_> {
     Watching { key, events: IN, number, state }
 }
 
-/// Until it has done what it was asked.
+/// Waits until the babysitter has handled all requests so far.
 fn sync(line: &Line) -> superpoll_sit::Sums {
     ask(line, &Request::Sync(7), &[]);
     hear(line, |notice| match notice {
@@ -123,12 +124,12 @@ fn a_thread_is_told_numbers_and_tells_what_stirs() {
     (&pairs[2].1).write_all(b"x").unwrap();
     (&pairs[1].1).write_all(b"x").unwrap();
     assert_eq!(ready(&line), [(1, IN)]);
-    // It is out of its hands until it is told again.
+    // The babysitter does not watch it until it is asked to again.
     (&pairs[1].1).write_all(b"y").unwrap();
     let sums = sync(&line);
     assert_eq!((sums.len, sums.active), (1, 1));
     assert!(sums.watched >= 2);
-    // What is ready already is told at once, and what is no descriptor is returned.
+    // A descriptor that is ready already is reported at once, and an invalid one is returned.
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let all = vec![
         watching(1, pairs[1].0.as_raw_fd(), b""),
@@ -180,12 +181,12 @@ fn what_a_lost_server_has_left_is_handed_to_the_next() {
             control.keep(space, id, &long[id as usize..]).unwrap();
         }
         control.trim(1, 2).unwrap();
-        // What is still here would go with it.
+        // Packets that are still here would be lost with the server.
         while control.is_behind() {
             control.catch_up().unwrap();
         }
         assert_eq!(sync(&line).len, 3 * FULL as u64);
-        // One that stirs is the server's again, and goes with it.
+        // A connection that becomes ready is the server's again, and ends with it.
         (&clients[0]).write_all(b"x").unwrap();
         assert_eq!(ready(&line), [(0, IN)]);
     }
@@ -193,7 +194,8 @@ fn what_a_lost_server_has_left_is_handed_to_the_next() {
     let Happening::Lost { orphans, .. } = lost else { unreachable!() };
     assert_eq!(orphans, 3 * FULL);
     assert_eq!(clients[0].read(&mut [0]).unwrap_or(0), 0);
-    // Of those that hang up meanwhile nobody hears. What the others send waits for them.
+    // Connections that hang up meanwhile are not reported. Data of the other connections waits for
+    // them.
     drop(clients.pop());
     (&clients[1]).write_all(b"question").unwrap();
     let mut control = Control::connect(&sitter.path, 2).unwrap();
@@ -252,7 +254,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
         assert!(Instant::now() < end, "it is not told");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // What it leaves before it yields is handed over as well.
+    // Descriptors that it leaves before it yields are handed over as well.
     let (late, _peer) = UnixStream::pair().unwrap();
     ask(&line, &Request::Watch(vec![watching(2, -1, b"late")]), &[&late]);
     sync(&line);
@@ -263,7 +265,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     states.sort_unstable();
     assert_eq!(states, [&b"kept"[..], b"late"]);
     assert_eq!(adopted.records.len(), 2);
-    // What it would leave afterwards stays with it, and its end takes nothing away.
+    // Descriptors that it would leave afterwards stay with it, and its end takes nothing away.
     ask(&line, &Request::Watch(vec![watching(3, -1, b"")]), &[&late]);
     let returned = hear(&line, |notice| matches!(notice, Notice::Returned(all) if all.len() == 1));
     assert!(returned);
@@ -276,7 +278,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     let mut third = Control::connect(&sitter.path, 4).unwrap();
     let adopted = third.adopt(false).unwrap();
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (2, 2));
-    // What is left again replaces what was handed over.
+    // A descriptor that is left again replaces the one that was handed over.
     let line = third.line().unwrap();
     let again = &adopted.orphans[0].descriptor;
     ask(&line, &Request::Watch(vec![watching(1, -1, b"again")]), &[again]);
@@ -289,7 +291,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     assert_eq!(adopted.orphans.len(), 1);
     assert_eq!(adopted.orphans[0].state, b"again");
     last.bye().unwrap();
-    // What it has handed over is still an orphan, which nobody has settled.
+    // The descriptor that it has handed over is still an orphan, which no server has settled.
     drop(adopted);
 }
 
@@ -383,7 +385,7 @@ fn a_hang_up_is_told_like_anything_else() {
     while (&one).write(&[0; 4096]).is_ok() {}
     ask(&line, &Request::Watch(vec![writable]), &[]);
     sync(&line);
-    // Half of one only if it was asked for.
+    // Half a hang-up is reported only if it was asked for.
     other.shutdown(Shutdown::Write).unwrap();
     assert_eq!(sync(&line).len, 1);
     drop(other);
@@ -426,7 +428,7 @@ fn no_packet_stops_it() {
     .map(|request| postcard::to_stdvec(request).unwrap())
     .collect();
     for round in 0..400 {
-        // Of a stranger, or of somebody who has introduced itself.
+        // On the line of a stranger, or of a client that has introduced itself.
         let stranger;
         let known;
         let line = if round % 4 == 0 {
@@ -452,7 +454,7 @@ fn no_packet_stops_it() {
             }
         }
     }
-    // Its own line is unharmed, and so is what it holds.
+    // The keeper's line is unharmed, and so is the descriptor that it holds.
     assert_eq!(sync(&keeper).len, 1);
     other.write_all(b"x").unwrap();
     assert_eq!(ready(&keeper), [(1, IN)]);
@@ -481,7 +483,7 @@ fn listeners_are_shown_while_their_server_is_at_work() {
         assert_eq!(shown.local_addr().unwrap(), listener.local_addr().unwrap());
     }
     assert!(!old.is_to_yield().unwrap());
-    // Who has looked and goes takes nothing along, with a word or without.
+    // A server that has looked and goes takes nothing along, whether it announces its end or not.
     drop(new);
     sitter.until(|happening| matches!(happening, Happening::Lost { .. }));
     let mut another = Control::connect(&sitter.path, 4).unwrap();
@@ -496,7 +498,8 @@ fn listeners_are_shown_while_their_server_is_at_work() {
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (2, 1));
 }
 
-/// A server's line, and the other end: somebody who greets as a babysitter does, and reads when it is told to.
+/// Returns a server's line and its other end, which greets as a babysitter does and reads on
+/// demand.
 fn greeted() -> (Control, Line) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sit");
@@ -515,7 +518,7 @@ fn greeted() -> (Control, Line) {
     (opening.join().unwrap(), line)
 }
 
-/// The next packet, and how many descriptors came with it.
+/// Returns the next packet, and the number of descriptors that came with it.
 fn hear_any(line: &Line) -> (Vec<u8>, usize) {
     let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
     assert!(line.wait(false, soon()).unwrap(), "nothing is said");
@@ -563,7 +566,7 @@ fn a_babysitter_that_does_not_read_is_given_up_in_the_end_and_told_so() {
         control.keep(1, id, &much).unwrap();
     }
     assert!(control.is_behind());
-    // Its line is still there, and what it says last is that it leaves nothing.
+    // Its line is still there, and its last message is that it leaves nothing.
     let mut last = Vec::new();
     let error = loop {
         match control.catch_up() {

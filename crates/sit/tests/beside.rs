@@ -1,5 +1,5 @@
-//! Servers beside a babysitter that do not do as they should: one that has lost its line and lives on, and one that does
-//! not read what it is handed.
+//! Servers next to a babysitter that misbehave: one that has lost its line and lives on, and one
+//! that does not read the orphans that it is handed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use superpoll_sit::{
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where a child process finds the babysitter: it is this program again.
+/// The variable with the path of the babysitter, for a child process that runs this program again.
 const SITS_AT: &str = "SUPERPOLL_TEST_SITS_AT";
 
 fn soon() -> Instant {
@@ -71,7 +71,8 @@ fn sync(line: &Line) {
     });
 }
 
-/// A server in a process of its own, which has left a connection and a record and then does what it is told.
+/// A server in a process of its own, which has left a connection and a record and then follows
+/// orders.
 struct Server {
     child: Child,
 }
@@ -113,14 +114,14 @@ impl Drop for Server {
     }
 }
 
-/// No test of its own: what a child process does.
+/// Not a test of its own: the code of a child process.
 #[test]
 fn a_server_of_another_test() {
     let Some(path) = std::env::var_os(SITS_AT) else { return };
     let mut control = Control::connect(Path::new(&path), 1).unwrap();
     control.adopt(false).unwrap();
     let line = control.line().unwrap();
-    // It has no peer, whose end would be its own.
+    // A listener has no peer, whose end would be its own end.
     let kept = TcpListener::bind("127.0.0.1:0").unwrap();
     let watching = Watching { key: 1, events: 1, number: -1, state: b"left" };
     ask(&line, &Request::Watch(vec![watching]), &[&kept]);
@@ -139,7 +140,7 @@ fn a_server_of_another_test() {
             "revoke the loop's line" => {
                 let line = line.take().unwrap();
                 line.revoke();
-                // What is said on the line comes too late, or not at all.
+                // A message on the line comes too late, or not at all.
                 drop(line);
             }
             other => panic!("{other}"),
@@ -161,7 +162,8 @@ fn what_a_server_has_left_that_lives_without_a_line_is_handed_over_when_it_has_e
     server.tell("lose the lines");
     until("its line is still there", || sitter.waiting() == 1);
     let successor = successor(&sitter.path);
-    // It has asked by then, if the machine is not busy; if it is, less is shown.
+    // The successor has asked by then, unless the machine is busy; in that case the test shows
+    // less.
     for _ in 0..100 {
         sitter.waiting();
     }
@@ -179,7 +181,7 @@ fn a_server_that_lives_on_without_a_line_keeps_what_it_has_and_its_successor_is_
     server.tell("lose the lines");
     let successor = successor(&sitter.path);
     match successor.join().unwrap() {
-        // After the grace nothing is left of it; before, it is waited for.
+        // After the grace period nothing is left of it; before, the babysitter waits for it.
         Ok(adopted) => assert_eq!((adopted.orphans.len(), adopted.records.len()), (0, 0)),
         Err(Error::Refused { why, .. }) => {
             let number = server.child.id().to_string();
@@ -243,10 +245,12 @@ fn a_successor_that_does_not_read_keeps_nobody_waiting() {
     for _ in 0..10 {
         sync(&line);
     }
-    // All that was done while it was waited for: it would have been refused by the end of a wait.
+    // All of that happened while the babysitter waited for it: at the end of the wait it would have
+    // been refused.
     let refused = |happening: &Happening| matches!(happening, Happening::Refused { .. });
     assert!(!sitter.happenings.try_iter().any(|happening| refused(&happening)));
-    // Meanwhile another one is told that it is not alone, and when that one has gone nothing is lost.
+    // Meanwhile another server is told that it is not alone, and when that one has gone nothing is
+    // lost.
     let error = Control::connect(&sitter.path, 4).unwrap().adopt(true).unwrap_err().to_string();
     assert!(error.contains("about to take over"), "{error}");
     drop((stuck, line, other));

@@ -1,4 +1,4 @@
-//! How lines end, and what becomes of what was left on them.
+//! The ends of lines, and the fate of the descriptors that were left on them.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::happening::Happening;
 use crate::line::is_readable;
 
 impl Babysitter {
-    /// A line's end is announced: nothing of it is to be left.
+    /// Handles the announced end of a line: nothing is left on it.
     pub(super) fn part(&mut self, index: usize, whose: Whose) {
         self.registrations.forget_line(index);
         if let Whose::Control(session) = whose {
@@ -27,7 +27,7 @@ impl Babysitter {
         self.lose(index, Ending::Theirs);
     }
 
-    /// A line has ended.
+    /// Handles the end of a line.
     pub(super) fn lose(&mut self, index: usize, ending: Ending) {
         self.stop_sending(index);
         let Some(mut member) = self.members.try_remove(index) else { return };
@@ -46,7 +46,8 @@ impl Babysitter {
                         self.doubtful.push((session, Instant::now() + self.options.grace));
                     }
                 } else {
-                    // It is in the server's own hands, or of no use to any other.
+                    // The server watches these descriptors itself, or they are of no use to any
+                    // other server.
                     self.registrations.forget_line(index);
                 }
                 self.leave_session(session, member.revocation.take().filter(|_| leaves));
@@ -65,7 +66,7 @@ impl Babysitter {
         }
     }
 
-    /// A server's own line has ended.
+    /// Handles the end of a server's own line.
     fn lose_control(
         &mut self,
         index: usize,
@@ -83,13 +84,14 @@ impl Babysitter {
         }
         if is_kept {
             if !member.is_through {
-                // Its loops have said their last as well, if it has ended.
+                // If the server has ended, its loops have sent their last packets as well.
                 self.hear_session(session);
                 self.doubtful.retain(|&(doubtful, _)| doubtful != session);
                 self.doubtful.push((session, Instant::now() + self.options.grace));
             }
         } else if !member.is_through {
-            // What it was handed and has not settled is decided above: it may not have got all of it.
+            // The orphans that it was handed and has not settled are decided above: it may not have
+            // got all of them.
             let is_its_own = is_revoked || !was_unsettled;
             self.void(session, member.is_heir && is_its_own);
         }

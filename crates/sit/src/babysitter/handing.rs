@@ -1,4 +1,4 @@
-//! What a successor is handed, packet by packet, as it reads.
+//! Hands orphans over to a successor, packet by packet, at the speed at which it reads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,13 +11,15 @@ use crate::protocol::{FULL, Notice, PACKET, encode};
 use crate::records::{Named, part};
 use crate::registrations::Registrations;
 
-/// When it is tried again to send what cannot be sent while too many descriptors are on their way.
+/// How long to wait before sending again while too many descriptors are under way.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// How far it has got. The descriptors and the bytes of records stay where they are; this has their places.
+/// The progress of a transfer. The descriptors and the bytes of records stay where they are; this
+/// has their places.
 #[derive(Debug)]
 pub(super) struct Handing {
-    /// Copies of what is only held, which changes nothing for those.
+    /// Whether it sends copies of descriptors that are only held, which changes nothing for the
+    /// originals.
     pub shows: bool,
     places: Vec<usize>,
     next_place: usize,
@@ -25,10 +27,10 @@ pub(super) struct Handing {
     next_record: usize,
     next_part: usize,
     is_done: bool,
-    /// When the other side has to have read some more.
+    /// When the other side must have read more.
     until: Instant,
     again: Option<Instant>,
-    /// What is to be said after it.
+    /// Packets to send after the transfer.
     after: VecDeque<Vec<u8>>,
 }
 
@@ -52,7 +54,7 @@ impl Handing {
         self.again.map_or(self.until, |again| again.min(self.until))
     }
 
-    /// Whether it waits for room.
+    /// Whether the transfer waits for room.
     pub fn wants_room(&self) -> bool {
         self.again.is_none()
     }
@@ -67,7 +69,7 @@ impl Handing {
             let (mut descriptors, mut states, mut bytes) = (vec![], vec![], 0);
             let mut next = self.next_place;
             while next < self.places.len() && descriptors.len() < FULL {
-                // One that has hung up since is not there any more.
+                // A connection that has hung up since is not there any more.
                 if let Some((descriptor, state)) = registrations.look(self.places[next], self.shows)
                 {
                     bytes += state.len() + 8;
@@ -107,7 +109,7 @@ impl Babysitter {
         self.go_on_handing(index);
     }
 
-    /// Sends what there is room for.
+    /// Sends as many packets as there is room for.
     pub(super) fn go_on_handing(&mut self, index: usize) {
         for _ in 0..TURN {
             let Some(member) = self.members.get_mut(index) else { return };
@@ -122,7 +124,7 @@ impl Babysitter {
                 }
                 Ok(()) => handing.until = Instant::now() + PATIENCE,
                 Err(error) if is_later(&error) => break,
-                // Of those that are on their way nothing tells when they have arrived.
+                // The kernel does not report when the descriptors that are under way have arrived.
                 Err(error) if is_limit(&error) => {
                     handing.again = Some((Instant::now() + AGAIN).min(handing.until));
                     break;
@@ -133,7 +135,7 @@ impl Babysitter {
         self.set_interest(index);
     }
 
-    /// All of it has been sent.
+    /// Finishes a transfer that has been sent in full.
     fn end_handing(&mut self, index: usize) {
         let Some(member) = self.members.get_mut(index) else { return };
         let Some(handing) = member.handing.take() else { return };
@@ -164,7 +166,8 @@ impl Babysitter {
         self.refuse(index, &format!("handing over what others have left: {error}"));
     }
 
-    /// What was being handed to it waits for another, for it has not got all of it, and acts on none of it before.
+    /// Takes the orphans of an unfinished transfer back, for another successor. The first one has
+    /// not got all of them, and acts on none of them before.
     pub(super) fn stop_sending(&mut self, index: usize) {
         let Some(member) = self.members.get_mut(index) else { return };
         member.unsent.clear();
@@ -175,7 +178,7 @@ impl Babysitter {
         }
     }
 
-    /// Tries again, or gives up on who does not read.
+    /// Tries transfers again, and gives up on successors that do not read.
     pub(super) fn look_at_handings(&mut self, now: Instant) {
         let due = self.members.iter().filter(|(_, member)| {
             member.handing.as_ref().is_some_and(|handing| handing.deadline() <= now)

@@ -1,4 +1,4 @@
-//! Lines as such: who is let in, what is said, and what there was no room for.
+//! Lines as such: accepting and refusing them, sending on them, and the packets that wait for room.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::happening::Happening;
 use crate::line::Listener;
 use crate::protocol::{Notice, encode, encode_first};
 
-/// For how long lines are not taken in after there was no descriptor for one.
+/// How long no lines are accepted after the process had no descriptor left for one.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Babysitter {
-    /// Whether the listener is looked at.
+    /// Sets whether the epoll set watches the listener.
     pub(super) fn set_accepting(&mut self, accepts: bool) {
         let flags = if accepts { EventFlags::IN } else { EventFlags::empty() };
         if let Some(listener) = &self.listener {
@@ -22,15 +22,15 @@ impl Babysitter {
         }
     }
 
-    /// Takes lines in.
+    /// Accepts lines.
     pub(super) fn accept(&mut self) {
         while let Some(accepted) = self.listener.as_ref().map(Listener::accept) {
             let line = match accepted {
                 Ok(line) => line,
                 Err(error) if is_later(&error) => return,
                 Err(error) => {
-                    // Without a descriptor to spare nobody can be answered. The listener stays readable; not to spin,
-                    // it is left alone for a moment.
+                    // Without a spare descriptor no client can be answered. The listener stays
+                    // readable; to avoid spinning, it is left alone for a moment.
                     let why = error.to_string();
                     (self.report)(&Happening::Refused { peer: None, why });
                     self.set_accepting(false);
@@ -55,11 +55,11 @@ impl Babysitter {
         }
     }
 
-    /// Says something, at once or as soon as there is room; false if there is nobody to hear it.
+    /// Sends a packet, now or as soon as there is room. Returns false if the other side has gone.
     pub(super) fn say(&mut self, index: usize, packet: Vec<u8>) -> bool {
         let Some(member) = self.members.get_mut(index) else { return false };
         if let Some(handing) = &mut member.handing {
-            // In between it would not be heard.
+            // Between the packets of a transfer it would not be read.
             handing.say_later(packet);
             return true;
         }
@@ -75,12 +75,12 @@ impl Babysitter {
                 self.set_interest(index);
                 true
             }
-            // That it has gone is heard.
+            // The epoll set reports that the other side has gone.
             Err(_) => false,
         }
     }
 
-    /// Says what there was no room for.
+    /// Sends the packets that there was no room for.
     pub(super) fn catch_up(&mut self, index: usize) {
         let Some(member) = self.members.get_mut(index) else { return };
         while let Some(packet) = member.unsent.front() {
@@ -96,7 +96,7 @@ impl Babysitter {
         self.go_on_handing(index);
     }
 
-    /// Has the epoll set wait for what can be done on a line.
+    /// Sets the events that the epoll set waits for on a line.
     pub(super) fn set_interest(&mut self, index: usize) {
         let Some(member) = self.members.get_mut(index) else { return };
         let is_sent = member.handing.as_ref().is_some_and(|handing| handing.wants_room());
@@ -109,7 +109,7 @@ impl Babysitter {
         }
     }
 
-    /// Says why a line is of no use, and ends it.
+    /// Sends the reason why a line is of no use, and ends the line.
     pub(super) fn refuse(&mut self, index: usize, why: &str) {
         let Some(member) = self.members.get(index) else { return };
         let notice = Notice::Refused(why);

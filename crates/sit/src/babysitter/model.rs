@@ -1,14 +1,16 @@
 //! A model of servers and their connections, around a real babysitter: random kills, lost lines, lines without room.
 //!
-//! Each connection counts what was ever read from it and written to it, as the kernel does. A server that is handed one
-//! knows the counts of the moment at which it was left, and compares. Two things must never happen:
+//! Each connection counts the bytes that were ever read from it and written to it, as the kernel
+//! does. A server that is handed a connection knows the counts of the moment at which the
+//! connection was left, and compares them. Two things must never happen:
 //!
 //! * two processes act on one connection;
-//! * a server takes a connection for one in another state than it is: something was read from it, or something was
-//!   written to it that is no message, which the server does not know.
+//! * a server mistakes the state of a connection: bytes were read from it, or bytes that are no
+//!   message were written to it, and the server does not know of them.
 //!
-//! The servers here do what `superpoll serve` does, in short. Everything runs in one thread, a step at a time, so that a
-//! seed is a history. The mistakes at the end are each found by the same worlds, or the model would be worth nothing.
+//! The servers here do the same as `superpoll serve`, in short. Everything runs in one thread, a
+//! step at a time, so that a seed determines a history. The same worlds find each of the mistakes
+//! at the end; otherwise the model would be worth nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -47,7 +49,7 @@ struct Connection {
     others: u64,
 }
 
-/// A connection as it is left.
+/// The state of a connection at the moment at which a server left it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Left {
     connection: u64,
@@ -76,12 +78,12 @@ enum At {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It has asked for what others have left.
+    /// It has asked for the orphans of other servers.
     Asking,
-    /// It is at work; its connections were not all left again.
+    /// It is at work, but has not left all of its connections again.
     Adopting,
     Working,
-    /// It has said that it will not touch anything again.
+    /// It has said that it will not touch its connections again.
     Yielded,
 }
 
@@ -101,7 +103,8 @@ struct World {
     servers: Vec<Server>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
-    /// Connections that servers were handed and went on with, and that they did not go on with.
+    /// The number of connections that servers were handed and went on with, and of those that they
+    /// closed.
     kept: usize,
     closed: usize,
     random: Random,
@@ -121,12 +124,12 @@ fn line(babysitter: &mut Babysitter, process: i32, role: Role) -> Line {
     line
 }
 
-/// Says something; false if there is no room, or nobody there.
+/// Sends a request. Returns false if there is no room, or the other side has gone.
 fn say(line: Option<&Line>, request: &Request<'_>, descriptors: &[BorrowedFd<'_>]) -> bool {
     line.is_some_and(|line| line.send(&encode(request), descriptors).is_ok())
 }
 
-/// What has come: nothing, the end, or a packet.
+/// Returns a packet, an empty one at the end of the line, or `None` if nothing has come.
 fn hear(line: Option<&Line>) -> Option<Vec<u8>> {
     let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
     match line?.receive(&mut packet, &mut descriptors) {
@@ -137,7 +140,7 @@ fn hear(line: Option<&Line>) -> Option<Vec<u8>> {
 }
 
 impl Server {
-    /// It watches everything itself from here on.
+    /// The server watches everything itself from here on.
     fn lose_line(&mut self, revokes: bool) {
         if let Some(line) = self.line.take()
             && revokes
@@ -147,7 +150,7 @@ impl Server {
         self.holds.values_mut().for_each(|at| *at = At::Here);
     }
 
-    /// It goes on alone.
+    /// The server goes on without a babysitter.
     fn lose_all(&mut self, revokes: bool) {
         if let Some(control) = self.control.take()
             && revokes
@@ -157,7 +160,7 @@ impl Server {
         self.lose_line(revokes);
     }
 
-    /// Its lines end, and it does not know.
+    /// The server's lines end, and the server does not know.
     fn lose_by_accident(&self) {
         for line in [&self.control, &self.line].into_iter().flatten() {
             rustix::net::shutdown(line, rustix::net::Shutdown::Both).unwrap();
@@ -217,7 +220,7 @@ impl World {
         self.has_ended(gone.process);
     }
 
-    /// Nobody but this server acts on it.
+    /// Checks that no other server acts on the connection.
     fn is_alone(&self, server: usize, connection: u64) -> Result<(), String> {
         for (index, other) in self.servers.iter().enumerate() {
             let acts = other.stage != Stage::Yielded && other.holds.contains_key(&connection);
@@ -229,14 +232,15 @@ impl World {
         Ok(())
     }
 
-    /// A server goes on with what it was handed.
+    /// Makes a server go on with the connections that it was handed.
     fn adopt(&mut self, server: usize) -> Result<(), String> {
         for left in std::mem::take(&mut self.servers[server].handed) {
             let Some(connection) = self.connections.get(&left.connection) else { continue };
             let written = connection.messages + connection.others;
             let is_read = left.read != connection.read && self.mistake != Mistake::ComparesNoReads;
             if is_read || written < left.written {
-                // It would be closed here; the one that acts on it, if any, still has it.
+                // The real server would close it here; another server that acts on it, if any,
+                // still has it.
                 self.closed += 1;
                 continue;
             }
@@ -251,13 +255,13 @@ impl World {
         Ok(())
     }
 
-    /// A server looks at its lines.
+    /// Makes a server handle the packets on its lines.
     fn listen(&mut self, server: usize) -> Result<(), String> {
         let revokes = self.mistake != Mistake::NeverRevokes;
         while let Some(packet) = hear(self.servers[server].control.as_ref()) {
             let one = &mut self.servers[server];
             if one.stage == Stage::Asking && (packet.is_empty() || packet[0] == 1) {
-                // It is refused, or there is no babysitter: it ends.
+                // The server is refused, or there is no babysitter: the server ends.
                 self.kill(server);
                 return Ok(());
             }
@@ -307,20 +311,20 @@ impl World {
         Ok(())
     }
 
-    /// It leaves what it can, and does not touch anything again.
+    /// Makes a server leave all the connections that it can, and touch nothing again.
     fn give_way(&mut self, server: usize) {
         let all: Vec<u64> = self.servers[server].holds.keys().copied().collect();
         for connection in all {
             self.leave(server, connection);
             if self.servers[server].holds.get(&connection) == Some(&At::Here) {
-                // It ends with this server.
+                // The connection ends with this server.
                 self.servers[server].holds.remove(&connection);
                 if let Some(gone) = self.connections.remove(&connection) {
                     let _ = gone.mine.shutdown(std::net::Shutdown::Both);
                 }
             }
         }
-        // Its loop is certain that all was heard.
+        // The server's loop is certain that the babysitter has handled all packets.
         self.babysitter.step();
         self.servers[server].stage = Stage::Yielded;
         if !say(self.servers[server].control.as_ref(), &Request::Yielded, &[]) {
@@ -344,7 +348,7 @@ impl World {
         }
     }
 
-    /// A server takes a connection back and acts on it.
+    /// Makes a server take a connection back and act on it.
     fn act(&mut self, server: usize, connection: u64) -> Result<(), String> {
         let revokes = self.mistake != Mistake::NeverRevokes;
         let ignores = self.mistake == Mistake::IgnoresUndelivered;
@@ -361,7 +365,8 @@ impl World {
         let Some(known) = self.connections.get_mut(&connection) else { return Ok(()) };
         match self.random.below(3) {
             0 => known.messages += 1,
-            // A ping, which is not sent before it is settled whose the connection is.
+            // A ping, which a server sends only after it is settled which server has the
+            // connection.
             1 if one.stage == Stage::Working => known.others += 1,
             _ => {
                 let count = (&known.mine).read(&mut [0; 16]).unwrap_or(0);
@@ -393,7 +398,7 @@ impl World {
         match (self.random.below(24), connection) {
             (0, _) => self.kill(server),
             (1, _) if stage == Stage::Working && self.random.below(3) == 0 => {
-                // By accident, and it has not noticed.
+                // By accident, and the server has not noticed.
                 let process = self.servers[server].process;
                 self.servers[server].lose_by_accident();
                 if self.mistake == Mistake::NoFence {
@@ -401,14 +406,14 @@ impl World {
                 }
             }
             (2, _) if stage == Stage::Working && self.random.below(4) == 0 => {
-                // It says what nobody understands, and is refused.
+                // The server sends an invalid packet, and is refused.
                 let one = &self.servers[server];
                 let line = [&one.control, &one.line][self.random.below(2)].as_ref();
                 line.map(|line| line.send(&[0xff; 8], &[]));
             }
             (3..=6, _) => self.babysitter.step(),
             (7, _) if self.random.below(2) == 0 => {
-                // It has much to say, and the babysitter is busy.
+                // The server sends many packets while the babysitter is busy.
                 while say(self.servers[server].line.as_ref(), &Request::Sync(1), &[]) {}
             }
             (7..=9, _) => return self.listen(server),
@@ -424,7 +429,8 @@ impl World {
             }
             (21, _) if stage == Stage::Yielded => self.kill(server),
             (22.., _) if stage == Stage::Adopting => {
-                // Its loop is certain that what was left again was heard before it is settled.
+                // The server's loop is certain that the babysitter knows all connections that were
+                // left again before it settles.
                 all.into_iter().for_each(|connection| self.leave(server, connection));
                 self.babysitter.step();
                 if say(self.servers[server].control.as_ref(), &Request::Settled, &[]) {
@@ -437,7 +443,7 @@ impl World {
     }
 }
 
-/// What goes wrong in a world, if anything does.
+/// Runs a world, and returns the first error in it, if any.
 fn live(seed: u64, mistake: Mistake) -> Result<World, String> {
     let mut world = World::new(seed, mistake);
     for _ in 0..600 {
@@ -455,7 +461,7 @@ fn no_connection_has_two_servers_or_a_server_that_mistakes_its_state() {
         (kept, closed) = (kept + world.kept, closed + world.closed);
     }
     println!("{rounds} worlds: {kept} connections kept, {closed} closed");
-    // Worlds in which nothing is ever handed over would say nothing.
+    // Worlds in which nothing is ever handed over would prove nothing.
     assert!(kept as u64 > rounds && closed > 0, "{kept} kept, {closed} closed");
 }
 

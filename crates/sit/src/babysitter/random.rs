@@ -1,4 +1,5 @@
-//! Packets at random, well-formed and not, on lines that come and go, and what must hold after each step.
+//! Sends random packets, well-formed and not, on lines that come and go, and checks invariants
+//! after each step.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,14 +34,14 @@ impl Random {
     }
 }
 
-/// How many rounds a random test has: so many, or as `SUPERPOLL_SIT_ROUNDS` says.
+/// Returns the number of rounds of a random test: `usual`, or the value of `SUPERPOLL_SIT_ROUNDS`.
 pub(super) fn rounds(usual: u64) -> u64 {
     let asked = std::env::var("SUPERPOLL_SIT_ROUNDS").ok();
     asked.and_then(|asked| asked.parse().ok()).unwrap_or(usual)
 }
 
 impl Babysitter {
-    /// What there is to do now.
+    /// Returns the events that are ready now.
     fn look(&self) -> Vec<epoll::Event> {
         let mut events = Vec::with_capacity(EVENTS);
         let room = rustix::buffer::spare_capacity(&mut events);
@@ -49,7 +50,7 @@ impl Babysitter {
         events
     }
 
-    /// Does what there is to do, and does not wait.
+    /// Handles the events that are ready, without waiting.
     pub(super) fn step(&mut self) {
         let events = self.look();
         self.turn(&events);
@@ -61,7 +62,7 @@ impl Babysitter {
         for (index, member) in &self.members {
             let kept: usize = member.unsent.iter().map(|packet| packet.len() + 64).sum();
             assert_eq!(kept, member.unsent_bytes, "line {index}");
-            // One answer to each packet of a turn, at most, comes on top.
+            // On top of that comes at most one answer to each packet of a turn.
             assert!(kept <= UNSENT + (1 << 20), "line {index} has {kept} bytes kept for it");
             assert!(member.ready.is_empty());
         }
@@ -155,7 +156,7 @@ fn life(seed: u64) {
             4 => drop((&pairs[random.below(12)].0).read(&mut [0; 64])),
             5..=9 => babysitter.step(),
             12 if !lines.is_empty() => {
-                // One goes after it was looked, and before anything is said to it.
+                // One line ends between the wait and the handling of its events.
                 let events = babysitter.look();
                 drop(lines.swap_remove(random.below(lines.len())));
                 babysitter.turn(&events);

@@ -1,11 +1,11 @@
 //! Servers as processes.
 //!
-//! A process that is killed closes its lines before it is gone, in any order, and a process may lose its lines and live:
-//! its descriptors were closed by mistake, or the babysitter refused a packet. Whether a server still acts on its
-//! connections is a question to the kernel: a descriptor of the process (`pidfd_open(2)`, Linux 5.3) is readable once no
-//! thread of it runs any more.
+//! A process that is killed closes its lines before it is gone, in any order. A process may also
+//! lose its lines and live: its descriptors were closed by mistake, or the babysitter refused a
+//! packet. Only the kernel knows whether a server still acts on its connections: a descriptor of
+//! the process (`pidfd_open(2)`, Linux 5.3) is readable once no thread of it runs any more.
 //!
-//! What a server left is in one of these states:
+//! The descriptors and records that a server left are in one of these states:
 //!
 //! ```text
 //! at work --Yielded--------------------------------------------> free for a successor
@@ -27,7 +27,7 @@ use super::{Babysitter, Ending, Member, PATIENCE, PROCESSES, Succession, TURN, W
 use crate::line::{Peer, is_readable};
 use crate::protocol::Role;
 
-/// A server.
+/// A server and its process.
 #[derive(Debug)]
 pub(super) struct Session {
     number: u64,
@@ -35,18 +35,20 @@ pub(super) struct Session {
     /// Readable when the process has ended.
     ended: OwnedFd,
     lines: usize,
-    /// Those of its lines that have ended: a server that finds out late that it has lost a line says so all the same.
+    /// The revocations of its lines that have ended: a server may find out late that it has lost a
+    /// line, and revokes it all the same.
     revocations: Vec<OwnedFd>,
-    /// It was handed what others had left, if anything.
+    /// Whether it was handed the orphans of other servers, if there were any.
     is_heir: bool,
     has_yielded: bool,
-    /// Nothing of it is for another server.
+    /// Whether everything that it left is void, so that no other server may have it.
     is_void: bool,
 }
 
-/// A descriptor of the process at the other end of a line. If that process has ended, and another one has got its
-/// number, nothing is handed over as long as that one lives; the line has ended then, and what was left on it is
-/// forgotten after [`Options::grace`](super::Options::grace).
+/// Opens a descriptor of the process at the other end of a line. If that process has ended and
+/// another one has got its number, nothing is handed over as long as the new process lives. The
+/// line has ended then, and the descriptors that were left on it are forgotten after
+/// [`Options::grace`](super::Options::grace).
 pub(super) fn identify(peer: Peer) -> io::Result<OwnedFd> {
     let process = Pid::from_raw(peer.process).ok_or(rustix::io::Errno::SRCH)?;
     Ok(rustix::process::pidfd_open(process, PidfdFlags::empty())?)
@@ -57,9 +59,9 @@ impl Babysitter {
         self.sessions.iter_mut().map(|(_, one)| one).find(|one| one.number == number)
     }
 
-    /// A line says that it is one of a server's.
+    /// Adds a line to the session of a server.
     pub(super) fn enroll(&mut self, index: usize, role: Role, number: u64) -> Result<(), String> {
-        // A line between two threads has no process at its other end but this one.
+        // A line between two threads has no process but this one at its other end.
         let Some(peer) = self.members.get(index).and_then(|member| member.peer) else {
             return Ok(());
         };
@@ -91,17 +93,17 @@ impl Babysitter {
         Ok(())
     }
 
-    /// It is handed what others have left.
+    /// Notes that a server was handed the orphans of other servers.
     pub(super) fn inherits(&mut self, number: u64) {
         self.session(number).into_iter().for_each(|session| session.is_heir = true);
     }
 
-    /// It will not touch again what it has left.
+    /// Notes that a server will not touch again the descriptors that it has left.
     pub(super) fn has_yielded(&mut self, number: u64) {
         self.session(number).into_iter().for_each(|session| session.has_yielded = true);
     }
 
-    /// Nothing that it has left, or will, is for another server.
+    /// Makes void everything that a server has left, or will leave: no other server is given it.
     pub(super) fn void(&mut self, number: u64, with_records: bool) {
         self.registrations.forget_session(number);
         if with_records {
@@ -114,7 +116,8 @@ impl Babysitter {
         self.session(number).is_some_and(|session| session.is_void)
     }
 
-    /// One of its lines has ended. Of what may not be handed over yet the session is remembered.
+    /// Removes a line from its session. The session is remembered as long as its descriptors may
+    /// not be handed over.
     pub(super) fn leave_session(&mut self, number: u64, revocation: Option<OwnedFd>) {
         let Some(session) = self.session(number) else { return };
         session.revocations.extend(revocation);
@@ -139,22 +142,23 @@ impl Babysitter {
         all.map(|(index, _)| index).collect()
     }
 
-    /// Takes what its lines have to say.
+    /// Handles the packets that have come on the lines of a server.
     pub(super) fn hear_session(&mut self, number: u64) {
         self.lines_of(number).into_iter().for_each(|index| self.hear(index));
     }
 
-    /// A server's process has ended, and with it all that it might still have done.
+    /// Handles the end of a server's process, after which the server cannot act on anything.
     pub(super) fn process_ended(&mut self, place: usize) {
         let Some(session) = self.sessions.get(place) else { return };
-        // Another may have come into its place in this turn.
+        // Another session may have come into this place during this turn.
         if !is_readable(&session.ended) {
             return;
         }
         let number = session.number;
         for index in self.lines_of(number) {
             self.stop_sending(index);
-            // What it said last; a line that a child of it has open does not end by itself.
+            // Its last packets; a line that a child process has open as well does not end by
+            // itself.
             for _ in 0..TURN {
                 if !self.members.contains(index) {
                     break;
@@ -174,7 +178,8 @@ impl Babysitter {
         self.try_again();
     }
 
-    /// A server, other than the successor itself, that may still act on what it has left.
+    /// Returns a server, other than the successor itself, that may still act on the descriptors
+    /// that it has left.
     pub(super) fn still_alive(&self, successor: usize) -> Option<Peer> {
         let member = self.members.get(successor)?;
         let process = member.peer.map(|peer| peer.process);
@@ -189,7 +194,8 @@ impl Babysitter {
         self.sessions.iter().find(|(_, session)| is_meant(session)).map(|(_, found)| found.peer)
     }
 
-    /// Whether what others have left may be handed over now; if not, that is tried again when a process has ended.
+    /// Whether the orphans of other servers may be handed over now. If not, the babysitter tries
+    /// again when a process has ended.
     pub(super) fn may_hand_over(&mut self, successor: usize) -> bool {
         if self.still_alive(successor).is_none() {
             return true;
@@ -199,7 +205,8 @@ impl Babysitter {
         false
     }
 
-    /// A process has ended, or what it left is void.
+    /// Tries to hand over again, since a process has ended or the descriptors that it left are
+    /// void.
     fn try_again(&mut self) {
         let waits = self.succession.take_if(|succession| succession.before.is_none());
         let Some(Succession { successor, until, .. }) = waits else { return };
@@ -209,8 +216,9 @@ impl Babysitter {
         }
     }
 
-    /// A line of a server has ended, and its process has not for a while. If the server is at work, it has given that line
-    /// up and has what was left on it in its own hands; if it has no control any more, that goes for all of it.
+    /// Decides about a server that has lost a line and whose process has not ended for a while. If
+    /// the server is at work, it has given that line up and handles the descriptors of that line
+    /// itself. If it has no control any more, that holds for all its descriptors.
     pub(super) fn settle_doubt(&mut self, number: u64) {
         if self.members.iter().any(|(_, member)| member.is_at_work(number)) {
             self.session(number).into_iter().for_each(|session| session.revocations.clear());
@@ -231,7 +239,8 @@ impl Babysitter {
         }
     }
 
-    /// A server has not yielded, or a process has not ended, in time.
+    /// Refuses a successor if the server before it has not yielded, or a process has not ended, in
+    /// time.
     pub(super) fn end_succession(&mut self, now: Instant) {
         let Some(late) = self.succession.take_if(|succession| succession.until <= now) else {
             return;
@@ -256,7 +265,7 @@ impl Babysitter {
 }
 
 impl Session {
-    /// It has as many lines as it says.
+    /// Checks that the session has as many lines as it counts.
     #[cfg(test)]
     pub(super) fn check(&self, lines: impl Iterator<Item = Whose>) {
         let own = |whose: &Whose| matches!(whose, Whose::Loop(number) | Whose::Control(number) if *number == self.number);

@@ -8,7 +8,7 @@ use crate::happening::Happening;
 use crate::protocol::{Notice, encode};
 
 impl Babysitter {
-    /// A server asks for what others have left.
+    /// Handles a server's request for the orphans of other servers.
     pub(super) fn adopt(&mut self, successor: usize, session: u64, upgrades: bool) {
         let other = self.members.iter().find(|(index, member)| {
             let is_server = matches!(member.whose, Whose::Control(other) if other != session);
@@ -37,7 +37,7 @@ impl Babysitter {
         self.say(before, encode(&Notice::Yield));
     }
 
-    /// A server has left what it will, or has gone.
+    /// Handles a server that has left everything that it will, or has gone.
     pub(super) fn yielded(&mut self, index: usize) {
         let whose = self.members.get(index).map(|member| member.whose);
         let Some(Whose::Control(session)) = whose else { return };
@@ -58,13 +58,13 @@ impl Babysitter {
         }
     }
 
-    /// A server asks for copies of what is held.
+    /// Sends a server copies of the descriptors that are held.
     pub(super) fn show(&mut self, index: usize) {
         let held = Handing::new(true, self.registrations.held(), Vec::new());
         self.begin_handing(index, held);
     }
 
-    /// Hands over what others have left, if none of them can act on it any more.
+    /// Hands the orphans of other servers over, if none of those servers can act on them any more.
     pub(super) fn hand_over(&mut self, successor: usize) {
         if !self.may_hand_over(successor) {
             return;
