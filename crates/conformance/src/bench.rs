@@ -1,4 +1,4 @@
-//! What the suite is run against: a way to make pollers, and what they can do.
+//! The subjects of the suite: ways to make pollers, and their capabilities.
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::moody;
 use crate::rig::{Fault, Rig};
 use crate::sitter::Sitter;
 
-/// What a back-end can do. Checks of what it cannot do are skipped, except that it says so.
+/// The capabilities of a back-end. Checks of capabilities that it lacks are skipped, except that it
+/// must say so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// It offers [`Mode::Edge`](superpoll::Mode::Edge).
@@ -29,23 +30,24 @@ pub struct Capabilities {
     pub fd_limit: Option<i32>,
     /// The most wait calls (`poll`, `epoll_wait` and so on) in one wait that finds something.
     pub calls_per_wait: u64,
-    /// New descriptors are told to epoll with the next wait, so its calls can be counted.
+    /// It registers new descriptors with epoll in the next wait, so its calls can be counted.
     pub registers_with_epoll: bool,
-    /// It can be told what is ready, and woken.
+    /// It can be told which descriptors are ready, and woken.
     pub tell_and_wake: bool,
-    /// What it watches stays open until the next wait or flush after its owner has closed it.
+    /// A watched file stays open until the next wait or flush after its owner has closed it.
     pub holds_files: bool,
     /// With [`Mode::Auto`](superpoll::Mode::Auto) it reports an arrival since the last wait even if
     /// nothing is left of it.
     pub reports_arrivals: bool,
-    /// It may move descriptors at any time, so that the number of its calls says nothing.
+    /// It may move descriptors at any time, so the number of its calls says nothing.
     pub moves_at_random: bool,
-    /// A babysitter watches what is idle, and has to be asked what is ready before a wait that does not block long.
+    /// A babysitter watches idle descriptors. The poller has to ask it which are ready before a
+    /// wait that does not block long.
     pub babysat: bool,
 }
 
 impl Capabilities {
-    /// Those of a back-end on `epoll`.
+    /// The capabilities of a back-end on `epoll`.
     pub const EPOLL: Capabilities = Capabilities {
         edge: true,
         exclusive: true,
@@ -61,7 +63,7 @@ impl Capabilities {
         babysat: false,
     };
 
-    /// Those of a back-end on `poll`.
+    /// The capabilities of a back-end on `poll`.
     pub const POLL: Capabilities = Capabilities {
         edge: false,
         exclusive: false,
@@ -70,7 +72,7 @@ impl Capabilities {
         ..Capabilities::EPOLL
     };
 
-    /// Those of a back-end on `select`.
+    /// The capabilities of a back-end on `select`.
     pub const SELECT: Capabilities = Capabilities {
         read_closed_alone: false,
         fd_limit: Some(libc::FD_SETSIZE as i32),
@@ -78,10 +80,10 @@ impl Capabilities {
         ..Capabilities::POLL
     };
 
-    /// Those of the adaptive back-end with a policy that starts descriptors in epoll.
+    /// The capabilities of the adaptive back-end with a policy that starts descriptors in epoll.
     pub const ADAPTIVE: Capabilities = Capabilities { calls_per_wait: 2, ..Capabilities::EPOLL };
 
-    /// Those of the back-end on io_uring.
+    /// The capabilities of the back-end on io_uring.
     pub const URING: Capabilities = Capabilities {
         registers_with_epoll: false,
         calls_per_wait: 2,
@@ -90,7 +92,7 @@ impl Capabilities {
         ..Capabilities::EPOLL
     };
 
-    /// Those of a back-end of this crate's.
+    /// Returns the capabilities of a back-end of the `superpoll` crate.
     pub const fn of(kind: BackendKind) -> Capabilities {
         match kind {
             BackendKind::Select => Capabilities::SELECT,
@@ -102,7 +104,7 @@ impl Capabilities {
     }
 }
 
-/// Something to run the suite against.
+/// A subject of the suite.
 pub struct Bench {
     name: String,
     capabilities: Capabilities,
@@ -117,7 +119,7 @@ impl std::fmt::Debug for Bench {
 }
 
 impl Bench {
-    /// Pollers as `make` makes them, called `name` in failures.
+    /// Creates a bench of the pollers that `make` makes, called `name` in failures.
     pub fn new(
         name: impl Into<String>,
         capabilities: Capabilities,
@@ -126,29 +128,30 @@ impl Bench {
         Bench { name: name.into(), capabilities, make: Box::new(make), fault: Fault::None }
     }
 
-    /// The same with a planted bug.
+    /// Returns the same bench with a planted bug.
     #[must_use]
     pub fn with_fault(self, fault: Fault) -> Bench {
         Bench { name: format!("{} with {fault:?}", self.name), fault, ..self }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it can do.
+    /// Returns its capabilities.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// A new poller.
+    /// Creates a poller.
     pub fn rig(&self) -> Rig {
         let rig = Rig::new((self.make)(), self.fault);
         if self.capabilities.babysat { rig.catching_up() } else { rig }
     }
 
-    /// How long a check waits for what must come. Only a failing check waits so long.
+    /// Returns how long a check waits for an event that must come. Only a failing check waits that
+    /// long.
     pub fn patience(&self) -> Duration {
         // A planted bug is expected to fail; a sound poller on a busy machine is not.
         if self.fault == Fault::None { Duration::from_secs(20) } else { Duration::from_millis(300) }
@@ -163,7 +166,7 @@ fn adaptive(name: &str, start: impl Fn() -> Poller + 'static, caps: Capabilities
     Bench::new(format!("adaptive-{name}"), caps, start)
 }
 
-/// The adaptive back-end that moves descriptors at random.
+/// Returns the adaptive back-end that moves descriptors at random.
 pub fn chaotic(seed: u64) -> Bench {
     let caps = Capabilities {
         moves_at_random: true,
@@ -178,7 +181,8 @@ pub fn chaotic(seed: u64) -> Bench {
     adaptive(&format!("chaos-{seed}"), make, caps)
 }
 
-/// Everything that may leave does, after the first wait that does not report it.
+/// Hands every descriptor that may leave to the babysitter, after the first wait that does not
+/// report it.
 const RESTLESS: Tuning = Tuning {
     idle: Duration::ZERO,
     batch: 1,
@@ -186,14 +190,14 @@ const RESTLESS: Tuning = Tuning {
     stated_only: false,
 };
 
-/// The adaptive back-end with a babysitter that is given everything at once: in a thread, or as if it were another
-/// process.
+/// Returns the adaptive back-end with a babysitter that is given everything at once: in a thread,
+/// or as if it were another process.
 pub fn babysat(is_process: bool) -> Bench {
     let caps = Capabilities {
         moves_at_random: true,
         registers_with_epoll: false,
         babysat: true,
-        // A thread, too, for as long as it takes to forget a descriptor.
+        // A thread holds files, too, for as long as it takes to forget a descriptor.
         holds_files: true,
         ..Capabilities::ADAPTIVE
     };
@@ -213,8 +217,8 @@ pub fn babysat(is_process: bool) -> Bench {
     adaptive("process", make, caps)
 }
 
-/// The adaptive back-end that moves descriptors at random, between its own sets and a babysitter's thread, which are
-/// idle for different times by the seed.
+/// Returns the adaptive back-end that moves descriptors at random, between its own sets and a
+/// babysitter's thread, with idle times that follow from the seed.
 pub fn chaotic_and_babysat(seed: u64) -> Bench {
     let caps = babysat(false).capabilities();
     let make = move || {
@@ -229,8 +233,8 @@ pub fn chaotic_and_babysat(seed: u64) -> Bench {
     adaptive(&format!("chaos-{seed}-thread"), make, caps)
 }
 
-/// The adaptive back-end that moves descriptors at random, with a babysitter that has no reason either, and may end at
-/// any time.
+/// Returns the adaptive back-end that moves descriptors at random, with an erratic babysitter that
+/// may end at any time.
 pub fn chaotic_and_moody(seed: u64, may_end: bool) -> Bench {
     let caps = babysat(true).capabilities();
     let make = move || {
@@ -245,7 +249,7 @@ pub fn chaotic_and_moody(seed: u64, may_end: bool) -> Bench {
     adaptive(&format!("chaos-{seed}-moody"), make, caps)
 }
 
-/// Whether this system has it; says so if not.
+/// Whether this system has the back-end; prints a note if not.
 fn works(kind: BackendKind) -> bool {
     let works = kind.is_available();
     if !works {
@@ -254,7 +258,8 @@ fn works(kind: BackendKind) -> bool {
     works
 }
 
-/// Every back-end of the `superpoll` crate, `adaptive` with each policy, with [`Chaos`] and with a babysitter.
+/// Returns every back-end of the `superpoll` crate, `adaptive` with each policy, with [`Chaos`] and
+/// with a babysitter.
 pub fn all() -> Vec<Bench> {
     let assumed = || Poller::builder().costs(Costs::ASSUMED);
     let hot = Capabilities { registers_with_epoll: false, ..Capabilities::ADAPTIVE };

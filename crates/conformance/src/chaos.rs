@@ -1,4 +1,4 @@
-//! A placement policy without reason: it promotes, demotes, settles and hands off at random.
+//! A random placement policy: it promotes, demotes, settles and hands off at random.
 //!
 //! Sensible policies move a descriptor now and then, at moments that have something in common. This
 //! one moves at every opportunity the engine offers, so that a bug in a move does not wait for the
@@ -9,19 +9,19 @@ use std::time::Duration;
 use superpoll::Hint;
 use superpoll::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
 
-/// Moves at random.
+/// A policy that moves at random.
 #[derive(Clone, Debug)]
 pub struct Chaos {
     state: u64,
 }
 
 impl Chaos {
-    /// The sequence of moves that belongs to a seed.
+    /// Creates the policy whose moves belong to a seed.
     pub fn new(seed: u64) -> Chaos {
         Chaos { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
-    /// A number below `bound` (xorshift).
+    /// Returns a number below `bound` (xorshift).
     fn below(&mut self, bound: u64) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

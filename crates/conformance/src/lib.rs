@@ -3,11 +3,11 @@
 //! The suite judges an event poller in two ways. [`checks`] are named: one for each clause of the
 //! contract and each trap that other pollers have fallen into. [`sequence`]s are random: operations
 //! on pipes, sockets, eventfds and files, whose outcome is compared with a [model
-//! kernel](subject::model), which is itself compared with the kernel's own `epoll` and `poll`.
-//! Both drive a [`Rig`], in which a bug can be planted, and that is how the suite is tested: for
-//! each [`Fault`] there is a check that fails.
+//! kernel](subject::model), which is itself compared with the kernel's own `epoll` and `poll`. Both
+//! drive a [`Rig`], in which a bug can be planted, and that is how the suite is tested: for each
+//! [`Fault`] there is a check that fails.
 //!
-//! Whoever writes a back-end of their own runs the suite against it with [`check_all`].
+//! Authors of a back-end run the suite against it with [`check_all`].
 
 use std::fmt;
 
@@ -30,12 +30,12 @@ use subject::poller::RigEngine;
 use subject::real::Real;
 use superpoll::Poller;
 
-/// What the suite found right.
+/// The checks and sequences that passed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Checks that passed.
     pub passed: Vec<&'static str>,
-    /// Checks of what the back-end cannot do, which were not run.
+    /// Checks that were not run, since they concern capabilities that the back-end lacks.
     pub skipped: Vec<&'static str>,
     /// Random sequences that agreed with the model.
     pub sequences: u32,
@@ -49,12 +49,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// What the suite found wrong first.
+/// The first failure that the suite found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The name of the check, or `random sequences`.
     pub check: &'static str,
-    /// What was expected and what came.
+    /// The expected and the actual outcome.
     pub reason: String,
 }
 
@@ -91,11 +91,11 @@ pub fn check_all(
     check_bench(&Bench::new(name, capabilities, make))
 }
 
-/// The same for a bench.
+/// Runs the whole suite against a bench.
 ///
 /// # Errors
 ///
-/// As [`check_all`].
+/// The errors of [`check_all`].
 pub fn check_bench(bench: &Bench) -> Result<Report, Failure> {
     let mut report = Report::default();
     for check in checks::CHECKS {

@@ -1,9 +1,10 @@
-//! A babysitter without reason: it does what the protocol allows, at moments that have none.
+//! An erratic babysitter: it does anything that the protocol allows, at random moments.
 //!
-//! It returns what it could have kept, says that descriptors stir that do not, repeats what is long over, names some
-//! that nobody has given to it, and talks of things that no loop has to do with. One of the second kind ends without
-//! a word, or says what is no message, in the midst of all that. No event may be lost or doubled by any of it. What it
-//! does follows from the seed and from what it is told.
+//! It returns descriptors that it could have kept, reports idle ones as ready, repeats reports that
+//! are long over, names descriptors that it was never given, and sends notices that concern no
+//! loop. With `may_end`, it also ends without notice, or sends an invalid message, in the midst of
+//! all that. None of it may lose or double an event. Its behaviour follows from the seed and from
+//! the requests that it receives.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,7 +24,7 @@ struct Moody {
     past: Vec<u64>,
 }
 
-/// What becomes of it.
+/// The outcome of a step.
 enum Mood {
     Stays,
     Ends,
@@ -40,7 +41,7 @@ impl Moody {
 
     fn say(&self, notice: &Notice<'_>) {
         let packet = postcard::to_stdvec(notice).expect("a notice can be written");
-        // Nobody reads more than it has room for, and who does not read has gone.
+        // The loop reads no more than it has room for, and a loop that does not read has gone.
         let _ = self.line.send(&packet, &[]);
     }
 
@@ -50,7 +51,7 @@ impl Moody {
         }
     }
 
-    /// Says that these stir, in packets of its own choice.
+    /// Reports these keys as ready, in packets of random sizes.
     fn tell_ready(&mut self, keys: Vec<u64>) {
         let mut rest = &keys[..];
         while !rest.is_empty() {
@@ -62,7 +63,7 @@ impl Moody {
         keys.into_iter().for_each(|key| self.end(key));
     }
 
-    /// What comes over it.
+    /// Does something at random.
     fn whim(&mut self) {
         let held: Vec<u64> = self.held.keys().copied().collect();
         match self.below(8) {
@@ -76,7 +77,7 @@ impl Moody {
                 self.tell_ready(vec![key]);
             }
             2 if !self.past.is_empty() => {
-                // Of one that is here again under another name, rather than of one that has gone.
+                // Prefers a key that is here again with another generation to one that has gone.
                 let is_back = |past: &&u64| held.iter().any(|&key| key as u32 == **past as u32);
                 let place = self.below(self.past.len() as u64) as usize;
                 let key = *self.past.iter().rev().find(is_back).unwrap_or(&self.past[place]);
@@ -85,7 +86,7 @@ impl Moody {
             }
             3 => {
                 let key = self.below(1 << 20) << 32 | self.below(1 << 8);
-                // Of what it has, the loop has to believe it.
+                // The loop would have to believe a report on a descriptor that the babysitter has.
                 if !self.held.contains_key(&key) {
                     self.say(&Notice::Ready(vec![(key, 1), (u64::MAX, 1), (0, 1)]));
                 }
@@ -142,7 +143,8 @@ impl Moody {
         Mood::Stays
     }
 
-    /// Ends where an answer is waited for: nothing is under way then, and what it has is closed before anybody knows.
+    /// Ends while the loop waits for an answer: nothing is under way then, and its descriptors are
+    /// closed before the loop learns of the end.
     fn leave(&mut self) -> Mood {
         self.held.clear();
         match self.below(3) {

@@ -31,11 +31,11 @@ pub enum Fault {
     OneShotNotRearmed,
     /// The read-closed condition is never reported.
     ReadClosedMasked,
-    /// The read-closed condition is reported to those who did not ask for it.
+    /// The read-closed condition is reported to registrations that did not ask for it.
     ReadClosedUnasked,
-    /// The priority condition is not reported to those who ask for it and not for data.
+    /// The priority condition is not reported to registrations that ask for it and not for data.
     PriorityAloneMasked,
-    /// The priority condition is reported with whatever has arrived.
+    /// The priority condition is reported with every arrival.
     PriorityInvented,
     /// Hang-ups are dropped.
     HangUpDropped,
@@ -67,15 +67,15 @@ pub enum Fault {
     SpuriousReturn,
     /// The limit of a wait is exceeded.
     LimitIgnored,
-    /// What a limit cut off is lost.
+    /// Events that a limit cut off are lost.
     CutOffLost,
-    /// A wait that is cut off always reports the same ones.
+    /// Waits that are cut off always report the same registrations.
     UnfairOrder,
     /// An event is reported twice in one wait.
     EventTwice,
     /// The first event after a move between the sets is lost.
     MoveLosesEdge,
-    /// What happens to a descriptor while a babysitter watches it is lost.
+    /// Events of a descriptor are lost while a babysitter watches it.
     AwayLost,
     /// A zero limit is taken for one.
     ZeroLimitAccepted,
@@ -133,10 +133,10 @@ pub const FAULTS: &[Fault] = &[
     Fault::WritableHidden,
 ];
 
-/// What a wait of a rig delivered.
+/// The events that a wait of a rig delivered.
 pub type Batch = Vec<(Key, Readiness)>;
 
-/// A registration as the rig was asked for it.
+/// A registration as it was requested from the rig.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     key: Key,
@@ -183,7 +183,7 @@ fn without(readiness: Readiness, bit: Readiness) -> Readiness {
 }
 
 impl Rig {
-    /// The poller as it is, or with a fault.
+    /// Creates a rig with the poller as it is, or with a fault.
     pub fn new(poller: Poller, fault: Fault) -> Rig {
         Rig {
             poller,
@@ -201,13 +201,14 @@ impl Rig {
         }
     }
 
-    /// It asks its babysitter what is ready before a wait that does not block long.
+    /// Makes the rig ask its babysitter which descriptors are ready before a wait that does not
+    /// block long.
     #[must_use]
     pub fn catching_up(self) -> Rig {
         Rig { catches_up: true, ..self }
     }
 
-    /// Has everything that is ready known to the poller itself.
+    /// Makes the poller itself know of everything that is ready.
     pub fn catch_up(&mut self) {
         if self.catches_up {
             self.poller.flush();
@@ -245,7 +246,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::register`].
+    /// The errors of [`Poller::register`].
     pub fn register(&mut self, fd: impl AsFd, watch: impl Into<Watch>) -> superpoll::Result<Key> {
         let (number, watch) = (fd.as_fd().as_raw_fd(), watch.into());
         if self.has(Fault::DuplicateReplaces)
@@ -262,7 +263,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::register_raw`].
+    /// The errors of [`Poller::register_raw`].
     pub fn register_raw(&mut self, fd: RawFd, watch: impl Into<Watch>) -> superpoll::Result<Key> {
         let watch = watch.into();
         let key = self.poller.register_raw(fd, self.bent(watch))?;
@@ -274,7 +275,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::own`].
+    /// The errors of [`Poller::own`].
     pub fn own<T: AsFd>(
         &mut self,
         io: T,
@@ -291,8 +292,8 @@ impl Rig {
         let key = owned.key();
         self.forget(key);
         if self.has(Fault::CloseNotDetaching) {
-            // What a poller without ownership leaves to the kernel: the registration is still in
-            // the table, and the number means nothing, or the next file.
+            // A poller without ownership leaves this state to the kernel: the registration is still
+            // in the table, and the number means nothing, or the next file.
             let fd = owned.as_fd().as_raw_fd();
             std::mem::forget(owned);
             crate::sys::close(fd);
@@ -318,7 +319,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::modify`].
+    /// The errors of [`Poller::modify`].
     pub fn modify(&mut self, key: Key, interest: Interest) -> superpoll::Result<()> {
         match self.asked(key) {
             Some(asked) => self.modify_watch(key, Watch { interest, ..asked.watch }),
@@ -331,7 +332,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::modify_watch`].
+    /// The errors of [`Poller::modify_watch`].
     pub fn modify_watch(&mut self, key: Key, watch: impl Into<Watch>) -> superpoll::Result<()> {
         let watch = watch.into();
         let Some(asked) = self.asked(key) else {
@@ -342,7 +343,7 @@ impl Rig {
             Fault::ModifyIgnored => return Ok(()),
             Fault::OneShotNotRearmed if watch.mode == Mode::OneShot => return Ok(()),
             Fault::DisarmLeavesHangUp if watch.interest.is_empty() => {
-                // As a poll array that disarms with `events = 0`.
+                // Like a poll array that disarms with `events = 0`.
                 return self.poller.modify_watch(key, Watch::new(Interest::PRIORITY));
             }
             Fault::ModifyAdds => {
@@ -362,7 +363,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::deregister`].
+    /// The errors of [`Poller::deregister`].
     pub fn deregister(&mut self, key: Key) -> superpoll::Result<()> {
         let known = self.asked(key).is_some();
         self.forget(key);
@@ -384,7 +385,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::tell_ready`].
+    /// The errors of [`Poller::tell_ready`].
     pub fn tell_ready(&mut self, key: Key, readiness: Readiness) -> superpoll::Result<()> {
         if self.has(Fault::ToldReadyForgotten) {
             return Ok(());
@@ -396,7 +397,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::wait`].
+    /// The errors of [`Poller::wait`].
     pub fn wait(&mut self, limit: usize, timeout: Option<Duration>) -> superpoll::Result<Batch> {
         let (asked_limit, limit, timeout) =
             (limit, self.bent_limit(limit), self.bent_time(timeout));
@@ -454,7 +455,7 @@ impl Rig {
         batch.retain(|event| !event.1.is_empty());
     }
 
-    /// Makes a batch wrong in the rig's one way.
+    /// Applies the rig's fault to a batch.
     fn bend(&mut self, batch: &mut Batch, limit: usize) {
         let drop_bit = |batch: &mut Batch, bit| {
             for event in batch.iter_mut() {
@@ -530,7 +531,7 @@ impl Rig {
         self.last.extend_from_slice(batch);
     }
 
-    /// Reports what stays ready only the first time.
+    /// Reports registrations that stay ready only the first time.
     fn report_once(&mut self, batch: &mut Batch) {
         let ready: Vec<Key> = batch.iter().map(|event| event.0).collect();
         let affected = |asked: &Asked| match self.fault {
@@ -555,7 +556,7 @@ impl Rig {
         self.woken
     }
 
-    /// The refusals of the last wait.
+    /// Returns the refusals of the last wait.
     pub fn refusals(&self) -> &[(Key, Error)] {
         self.events.refusals()
     }
@@ -564,7 +565,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::waker`].
+    /// The errors of [`Poller::waker`].
     pub fn waker(&mut self) -> superpoll::Result<Waker> {
         self.poller.waker()
     }
@@ -573,7 +574,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::registrar`].
+    /// The errors of [`Poller::registrar`].
     pub fn registrar(&mut self) -> superpoll::Result<Registrar> {
         self.poller.registrar()
     }
@@ -582,7 +583,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// As [`Poller::nest`].
+    /// The errors of [`Poller::nest`].
     pub fn nest(&mut self) -> superpoll::Result<BorrowedFd<'_>> {
         self.poller.nest()
     }
@@ -592,7 +593,7 @@ impl Rig {
         self.poller.stats()
     }
 
-    /// The poller itself, past any fault.
+    /// Returns the poller itself, past any fault.
     pub fn poller(&mut self) -> &mut Poller {
         &mut self.poller
     }

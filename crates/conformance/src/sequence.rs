@@ -1,15 +1,16 @@
 //! Random operation sequences, and their comparison with the model.
 //!
-//! A [`Step`] names its operands by what is open at the time ("the third registered number"), so
-//! that any subsequence of a sequence makes sense and a failure shrinks well. [`compare`] drives
-//! the model and one subject through the same steps. After each operation their replies must be
-//! the same; after each wait the registrations that were reported must be those that the model
-//! says, with the same readiness, no more and no fewer. Two things are left open: a registration
-//! with [`Mode::Auto`] may be reported as often as a level-triggered one and must be as often as an
+//! A [`Step`] names its operands by their position among the open numbers ("the third registered
+//! number"). So any subsequence of a sequence makes sense, and a failure shrinks well. [`compare`]
+//! drives the model and one subject through the same steps. After each operation their replies must
+//! be the same. After each wait the reported registrations must be those of the model, with the
+//! same readiness, no more and no fewer. Two things are left open: a registration with
+//! [`Mode::Auto`] may be reported as often as a level-triggered one and must be as often as an
 //! edge-triggered one, and edges may be repeated when the subject had to tell the kernel anew.
 //!
-//! A wait with a limit is compared over as many waits as what is ready needs. A registration that was told to
-//! be ready and of which the kernel has something to say as well may be reported twice in these, or once for both.
+//! A wait with a limit is compared over as many waits as the ready registrations need. A
+//! registration that the caller told to be ready, and for which the kernel has a report as well,
+//! may be reported twice in these, or once for both.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +25,12 @@ use crate::subject::{How, Kind, Number, Op, Subject, Tag};
 /// The most numbers that are open at a time.
 const MOST: usize = 16;
 
-/// One step of a sequence; operands are looked up in what is open when it is taken.
+/// One step of a sequence. Its operands are looked up among the open numbers when it is taken.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Opens something.
+    /// Opens a file.
     Open(Kind),
-    /// Opens something and registers all of it.
+    /// Opens a file and registers all of its numbers.
     OpenAndRegister(Kind, Watch),
     /// Duplicates a number.
     Duplicate(u8),
@@ -59,7 +60,7 @@ pub enum Step {
     Tell(u8, Interest),
     /// Wakes the subject.
     Wake,
-    /// Waits for at most so many events; naps if nothing is ready.
+    /// Waits for at most this many events; naps if nothing is ready.
     Wait(usize, bool),
 }
 
@@ -136,7 +137,7 @@ pub enum Limits {
     Tight,
 }
 
-/// Sequences of steps, ending with a wait.
+/// Returns a strategy for sequences of steps, ending with a wait.
 pub fn sequences(limits: Limits) -> impl Strategy<Value = Vec<Step>> {
     let first = (kinds(), watches()).prop_map(|(kind, watch)| Step::OpenAndRegister(kind, watch));
     (prop::collection::vec(first, 1..4), prop::collection::vec(steps(limits), 1..60)).prop_map(
@@ -148,7 +149,7 @@ pub fn sequences(limits: Limits) -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// Makes a watch one that the subject offers.
+/// Changes a watch to one that the subject offers.
 fn offered(capabilities: &Capabilities, mut watch: Watch) -> Watch {
     match watch.mode {
         Mode::Edge if !capabilities.edge => watch.mode = Mode::Auto,
@@ -169,7 +170,7 @@ fn pick(numbers: &[Number], which: u8) -> Option<Number> {
     (!numbers.is_empty()).then(|| numbers[which as usize % numbers.len()])
 }
 
-/// The operations that a step means now.
+/// Returns the operations that a step means now.
 fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
     let open = model.open();
     let registered = model.registered();
@@ -248,7 +249,7 @@ fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
             one(pick(&sockets, which).map(|number| Op::Shutdown(number, how)))
         }
         Step::Tell(which, told) if capabilities.tell_and_wake => {
-            // Once for each wait: what two in a row come to is not part of the contract.
+            // Once for each wait: the contract does not define the result of two in a row.
             let untold: Vec<_> =
                 registered.into_iter().filter(|&number| !model.is_told(number)).collect();
             one(pick(&untold, which).map(|number| Op::Tell(number, Readiness::of(told))))
@@ -295,9 +296,9 @@ fn compare_waits(
     let expectation = model.expectation();
     let limit = if subject.has_limit() { limit } else { usize::MAX };
     let mut told = expectation.told.clone();
-    // What the caller told takes a turn of its own, before or after what the kernel says of the same
-    // registration. Between two turns of one each other one may have its turn, so the second of the two
-    // may come a whole round after the first.
+    // Readiness that the caller told takes a turn of its own, before or after the kernel's report
+    // on the same registration. Between two turns of one registration each other one may have its
+    // turn, so the second of the two may come a whole round after the first.
     let round = |reports: usize| match reports.div_ceil(limit) {
         0 | 1 => 1,
         waits if expectation.told.is_empty() => waits,
@@ -325,7 +326,7 @@ fn compare_waits(
         if subject.may_repeat_edges() {
             model.forgive();
             forgiven = true;
-            // What is told once more takes its turn like everything else.
+            // A repeated report takes its turn like every other one.
             let repeated = model.expectation().state.len() + told.len();
             waits = wait + round(repeated);
         }
@@ -341,7 +342,8 @@ fn compare_waits(
                 None if forgiven => model.expectation().state.get(&tag).copied(),
                 None => None,
             };
-            // What the caller told comes once, by itself or with what the kernel says.
+            // Readiness that the caller told comes once, alone or together with the kernel's
+            // report.
             let as_told = told.remove(&tag).is_some_and(|told| {
                 readiness == told || expected.is_some_and(|state| readiness == told | state)
             });
@@ -373,7 +375,7 @@ fn compare_waits(
         }
     }
     for (tag, readiness) in told {
-        // With a limit the told one may be served by what the kernel said before.
+        // With a limit, an earlier report of the kernel may stand for the told readiness.
         if !seen.contains_key(&tag) {
             return Err(format!("registration {tag} was told {readiness:?} and is not reported"));
         }
@@ -385,7 +387,7 @@ fn compare_waits(
     Ok(())
 }
 
-/// How many sequences a run compares unless `PROPTEST_CASES` says otherwise.
+/// The number of sequences that a run compares unless `PROPTEST_CASES` is set.
 pub const CASES: u32 = 400;
 
 /// Compares random sequences. The seed is fixed unless `PROPTEST_CASES` is set.
@@ -422,8 +424,8 @@ pub fn explore<S: Subject>(
     }
 }
 
-/// Steps from arbitrary bytes, three for each: any bytes are a sequence, and a small change of the
-/// bytes is a small change of the sequence.
+/// Decodes steps from arbitrary bytes, three for each: any bytes are a sequence, and a small change
+/// of the bytes is a small change of the sequence.
 pub fn decode(bytes: &[u8]) -> Vec<Step> {
     let mut steps: Vec<Step> =
         bytes.chunks_exact(3).map(|chunk| step_of(chunk[0], chunk[1], chunk[2])).collect();

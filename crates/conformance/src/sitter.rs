@@ -1,7 +1,8 @@
-//! A babysitter that is spoken to as if it were another process: it is given open files, and holds them.
+//! A babysitter that is treated as if it were another process: it receives open files, and holds
+//! them.
 //!
-//! It runs in a thread here, which makes no difference to who is at the other end of its lines: what is sent with a
-//! message arrives as a descriptor of its own.
+//! It runs in a thread here, which makes no difference to the other ends of its lines: a descriptor
+//! that is sent with a message arrives as a descriptor of its own.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::thread::JoinHandle;
 
 use superpoll_sit::{Babysitter, Control, Line, Listener, Options};
 
-/// It ends when this is dropped.
+/// The babysitter, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Sitter {
     folder: PathBuf,
@@ -19,7 +20,7 @@ pub(crate) struct Sitter {
 }
 
 impl Sitter {
-    /// A new one, which listens in a folder of its own.
+    /// Starts a babysitter, which listens in a folder of its own.
     pub fn start() -> Sitter {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +38,7 @@ impl Sitter {
         Sitter { folder, control: Some(control), thread: Some(thread) }
     }
 
-    /// A line to it.
+    /// Opens a line to it.
     pub fn line(&self) -> Line {
         let control = self.control.as_ref().expect("it is there until this is dropped");
         control.line().expect("it answers")

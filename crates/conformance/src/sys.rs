@@ -15,11 +15,11 @@ fn take(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// A pipe that never blocks, and whose buffer is one page: reading end, writing end.
+/// Creates a pipe that never blocks, and whose buffer is one page: reading end, writing end.
 ///
 /// # Errors
 ///
-/// What `pipe2(2)` and `fcntl(2)` say.
+/// The errors of `pipe2(2)` and `fcntl(2)`.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     // SAFETY: the kernel writes two integers, for which there is room.
@@ -30,11 +30,12 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(ends)
 }
 
-/// A pipe that never blocks, each read of which ends where a write did (`O_DIRECT`): reading end, writing end.
+/// Creates a pipe that never blocks, each read of which ends where a write did (`O_DIRECT`):
+/// reading end, writing end.
 ///
 /// # Errors
 ///
-/// What `pipe2(2)` says.
+/// The errors of `pipe2(2)`.
 pub fn packet_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     let flags = libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_DIRECT;
@@ -43,11 +44,11 @@ pub fn packet_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((take(fds[0]), take(fds[1])))
 }
 
-/// A pair of Unix-domain stream sockets that never block.
+/// Creates a pair of Unix-domain stream sockets that never block.
 ///
 /// # Errors
 ///
-/// What `socketpair(2)` says.
+/// The errors of `socketpair(2)`.
 pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -56,28 +57,28 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((take(fds[0]), take(fds[1])))
 }
 
-/// An eventfd with a count of zero that never blocks.
+/// Creates an eventfd with a count of zero that never blocks.
 ///
 /// # Errors
 ///
-/// What `eventfd(2)` says.
+/// The errors of `eventfd(2)`.
 pub fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(take)
 }
 
-/// A regular file without a name, which vanishes with its last descriptor.
+/// Creates a regular file without a name, which vanishes with its last descriptor.
 ///
 /// # Errors
 ///
-/// What `memfd_create(2)` says.
+/// The errors of `memfd_create(2)`.
 pub fn regular_file() -> io::Result<File> {
     // SAFETY: the name is a string with a terminating zero that outlives the call.
     let fd = check(unsafe { libc::memfd_create(c"regular".as_ptr(), libc::MFD_CLOEXEC) })?;
     Ok(File::from(take(fd)))
 }
 
-/// Reads at most `count` bytes; the error number if it fails.
+/// Reads at most `count` bytes. Returns the error number if it fails.
 pub fn read(fd: RawFd, count: usize) -> Result<usize, i32> {
     let mut buffer = vec![0u8; count];
     // SAFETY: the buffer has room for `count` bytes and outlives the call.
@@ -85,8 +86,8 @@ pub fn read(fd: RawFd, count: usize) -> Result<usize, i32> {
     usize::try_from(got).map_err(|_| errno())
 }
 
-/// Writes `count` bytes, or fewer; the error number if it fails. Raises no `SIGPIPE` (the Rust
-/// runtime ignores it).
+/// Writes `count` bytes, or fewer. Returns the error number if it fails. Raises no `SIGPIPE` (the
+/// Rust runtime ignores it).
 pub fn write(fd: RawFd, count: usize) -> Result<usize, i32> {
     // An eventfd adds the number it is given: one, in either byte order far from overflowing.
     let mut buffer = vec![0u8; count];
@@ -106,7 +107,7 @@ fn errno() -> i32 {
 ///
 /// # Errors
 ///
-/// What `send(2)` says.
+/// The errors of `send(2)`.
 pub fn send_urgent(socket: impl AsFd) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the kernel reads one byte, which outlives the call.
@@ -118,28 +119,28 @@ pub fn send_urgent(socket: impl AsFd) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// What `shutdown(2)` says.
+/// The errors of `shutdown(2)`.
 pub fn shutdown(fd: RawFd, how: libc::c_int) -> io::Result<()> {
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::shutdown(fd, how) }).map(drop)
 }
 
-/// A duplicate under the lowest free number that is at least `lowest`.
+/// Duplicates a descriptor to the lowest free number that is at least `lowest`.
 ///
 /// # Errors
 ///
-/// What `fcntl(2)` says.
+/// The errors of `fcntl(2)`.
 pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     let fd = fd.as_fd().as_raw_fd();
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) }).map(take)
 }
 
-/// A duplicate of the descriptor with this number, whoever owns it.
+/// Duplicates the descriptor with this number, whoever owns it.
 ///
 /// # Errors
 ///
-/// What `fcntl(2)` says.
+/// The errors of `fcntl(2)`.
 pub fn duplicate_number(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) }).map(take)
@@ -149,12 +150,12 @@ pub fn duplicate_number(fd: RawFd) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 ///
-/// What `dup3(2)` says.
+/// The errors of `dup3(2)`.
 pub fn move_to(fd: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
     if fd.as_raw_fd() == number {
         return Ok(fd);
     }
-    // SAFETY: the number is free, so no descriptor of anybody's is replaced.
+    // SAFETY: the number is free, so the call replaces no descriptor that is in use.
     check(unsafe { libc::dup3(fd.as_raw_fd(), number, libc::O_CLOEXEC) }).map(take)
 }
 
@@ -168,16 +169,16 @@ pub fn is_open(fd: RawFd) -> bool {
 ///
 /// The owner must be leaked or must have been taken apart with `into_raw_fd`.
 pub fn close(fd: RawFd) {
-    // SAFETY: takes an integer; that nobody owns the number any more is the caller's to see to,
-    // and its violation is caught by the owner's own close in debug builds.
+    // SAFETY: takes an integer. The caller sees to it that the number has no owner any more; a
+    // violation is caught by the owner's own close in debug builds.
     unsafe { libc::close(fd) };
 }
 
-/// `poll(2)`, without blocking if `milliseconds` is zero.
+/// Calls `poll(2)`, without blocking if `milliseconds` is zero.
 ///
 /// # Errors
 ///
-/// What `poll(2)` says.
+/// The errors of `poll(2)`.
 pub fn poll(slots: &mut [libc::pollfd], milliseconds: libc::c_int) -> io::Result<usize> {
     // SAFETY: the kernel reads and writes that many slots, which outlive the call.
     let ready =
@@ -185,21 +186,21 @@ pub fn poll(slots: &mut [libc::pollfd], milliseconds: libc::c_int) -> io::Result
     check(ready).map(|ready| ready as usize)
 }
 
-/// A new epoll set.
+/// Creates an epoll set.
 ///
 /// # Errors
 ///
-/// What `epoll_create1(2)` says.
+/// The errors of `epoll_create1(2)`.
 pub fn epoll_create() -> io::Result<OwnedFd> {
     // SAFETY: takes a flag, touches no memory.
     check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(take)
 }
 
-/// `epoll_ctl(2)`.
+/// Calls `epoll_ctl(2)`.
 ///
 /// # Errors
 ///
-/// What `epoll_ctl(2)` says.
+/// The errors of `epoll_ctl(2)`.
 pub fn epoll_control(
     set: impl AsFd,
     operation: libc::c_int,
@@ -212,11 +213,11 @@ pub fn epoll_control(
     check(unsafe { libc::epoll_ctl(set.as_fd().as_raw_fd(), operation, fd, &mut event) }).map(drop)
 }
 
-/// `epoll_wait(2)` for at most `limit` events: data and bits of each.
+/// Calls `epoll_wait(2)` for at most `limit` events. Returns the data and bits of each.
 ///
 /// # Errors
 ///
-/// What `epoll_wait(2)` says.
+/// The errors of `epoll_wait(2)`.
 pub fn epoll_wait(
     set: impl AsFd,
     limit: usize,
@@ -231,11 +232,11 @@ pub fn epoll_wait(
     Ok(buffer[..count].iter().map(|event| (event.u64, event.events)).collect())
 }
 
-/// Names a thread for [`interrupt`].
+/// A thread as the target of [`interrupt`].
 #[derive(Clone, Copy, Debug)]
 pub struct Thread(libc::pthread_t);
 
-/// The calling thread.
+/// Returns the calling thread.
 pub fn this_thread() -> Thread {
     // SAFETY: takes nothing, touches no memory.
     Thread(unsafe { libc::pthread_self() })
@@ -247,7 +248,7 @@ extern "C" fn ignore(_signal: libc::c_int) {}
 ///
 /// # Errors
 ///
-/// What `sigaction(2)` says.
+/// The errors of `sigaction(2)`.
 pub fn handle_interrupts() -> io::Result<()> {
     // SAFETY: zeros are a valid sigaction, and the handler is async-signal-safe: it does nothing.
     check(unsafe {
@@ -264,11 +265,11 @@ pub fn interrupt(thread: Thread) {
     unsafe { libc::pthread_kill(thread.0, libc::SIGUSR2) };
 }
 
-/// Lowers the soft limit of descriptors; the hard one stays.
+/// Lowers the soft limit of descriptors; the hard limit stays.
 ///
 /// # Errors
 ///
-/// What `setrlimit(2)` says.
+/// The errors of `setrlimit(2)`.
 pub fn limit_descriptors(soft: u64) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes, then reads, one rlimit, which outlives the calls.
@@ -279,42 +280,43 @@ pub fn limit_descriptors(soft: u64) -> io::Result<()> {
     }
 }
 
-/// Has the kernel refuse io_uring to this thread, and to what it starts, with this error, as the seccomp
-/// profile of a container does (`seccomp(2)`).
+/// Makes the kernel refuse io_uring with this error to this thread and the threads and processes
+/// that it starts, as the seccomp profile of a container does (`seccomp(2)`).
 ///
 /// # Errors
 ///
-/// What `prctl(2)` says.
+/// The errors of `prctl(2)`.
 pub fn refuse_io_uring(error: libc::c_int) -> io::Result<()> {
     refuse(libc::SYS_io_uring_setup, 0, error)
 }
 
-/// The same for rings with at least so many entries, as if there were memory for smaller ones only.
+/// Makes the kernel refuse rings with at least this many entries, as if there were memory only for
+/// smaller ones.
 ///
 /// # Errors
 ///
-/// What `prctl(2)` says.
+/// The errors of `prctl(2)`.
 pub fn refuse_large_rings(entries: u32, error: libc::c_int) -> io::Result<()> {
     refuse(libc::SYS_io_uring_setup, entries, error)
 }
 
-/// Lets this thread, and what it starts, make rings and not use them.
+/// Lets this thread, and the threads and processes that it starts, create rings but not use them.
 ///
 /// # Errors
 ///
-/// What `prctl(2)` says.
+/// The errors of `prctl(2)`.
 pub fn refuse_use_of_rings(error: libc::c_int) -> io::Result<()> {
     refuse(libc::SYS_io_uring_enter, 0, error)
 }
 
-/// Refuses a system call whose first argument is at least this.
+/// Refuses a system call whose first argument is at least `least`.
 fn refuse(call: libc::c_long, least: u32, error: libc::c_int) -> io::Result<()> {
     let instruction =
         |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = |offset: usize| {
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset as u32, 0, 0)
     };
-    // Of an argument the lower half, which is all there is of a small number.
+    // Only the lower half of the argument, which holds all of a small number.
     let argument = std::mem::offset_of!(libc::seccomp_data, args)
         + if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut filter = [
@@ -338,7 +340,7 @@ fn refuse(call: libc::c_long, least: u32, error: libc::c_int) -> io::Result<()> 
 ///
 /// # Errors
 ///
-/// What `setrlimit(2)`, `capget(2)` and `capset(2)` say.
+/// The errors of `setrlimit(2)`, `capget(2)` and `capset(2)`.
 pub fn forbid_locked_memory() -> io::Result<()> {
     #[repr(C)]
     struct Header {
@@ -373,7 +375,7 @@ pub fn forbid_locked_memory() -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// What `mlock(2)` says.
+/// The errors of `mlock(2)`.
 pub fn lock_memory() -> io::Result<()> {
     let page = [0u8; 1];
     // SAFETY: the page exists, and locking it changes nothing in it.
@@ -384,14 +386,14 @@ pub fn lock_memory() -> io::Result<()> {
 }
 
 /// Forks; runs `child` there on its copy of `with`, and `parent` here on the original. Returns the
-/// child's exit status: zero if it returned true.
+/// child's exit status: zero if `child` returned true.
 ///
-/// For processes that have no other thread, or whose other threads hold no lock (of the
-/// allocator, say) that the child needs.
+/// For processes that have no other thread, or whose other threads hold no lock (of the allocator,
+/// say) that the child needs.
 ///
 /// # Errors
 ///
-/// What `fork(2)` and `waitpid(2)` say.
+/// The errors of `fork(2)` and `waitpid(2)`.
 pub fn fork_and_wait<T>(
     with: &mut T,
     child: impl FnOnce(&mut T) -> bool,

@@ -17,7 +17,7 @@ mod sys {
 
     pub struct Counting;
 
-    // SAFETY: every call is handed to the system's allocator as it is; the counter is a
+    // SAFETY: every call is passed to the system's allocator as it is; the counter is a
     // thread-local without a destructor, which needs no allocation itself.
     unsafe impl GlobalAlloc for Counting {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -38,7 +38,7 @@ mod sys {
         }
     }
 
-    /// Allocations of the calling thread so far.
+    /// Returns the allocations of the calling thread so far.
     pub fn allocations() -> usize {
         COUNT.with(Cell::get)
     }
@@ -62,8 +62,8 @@ fn waits_that_are_cut_off_allocate_nothing() {
     judge(2, usize::MAX);
 }
 
-/// Counts allocations over many rounds, with so many waits a round that their limit cuts off, and a
-/// set of active descriptors that moves on after so many rounds.
+/// Counts allocations over many rounds. The limit cuts off this many waits in each round, and the
+/// set of active descriptors moves on after this many rounds.
 fn judge(cut_off: usize, shift: usize) {
     for bench in bench::all().iter().filter(|bench| !bench.capabilities().moves_at_random) {
         let mut rig = bench.rig();

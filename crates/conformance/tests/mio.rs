@@ -1,7 +1,7 @@
-//! What the checks of the contract find in mio.
+//! The findings of the contract's checks in mio.
 //!
-//! Each test asserts what was observed, so that it fails when mio changes, and says in its name
-//! what that is. `docs/rivals.md` sorts them into defects and documented differences.
+//! Each test asserts observed behaviour, so that it fails when mio changes; its name says what that
+//! is. `docs/rivals.md` sorts the findings into defects and documented differences.
 
 use std::io::{Write, pipe};
 use std::os::fd::{AsRawFd, RawFd};
@@ -65,7 +65,7 @@ fn short_timeouts_are_rounded_up_to_a_millisecond() {
     let (mut poll, mut events) = setup();
     let begin = Instant::now();
     poll.poll(&mut events, Some(Duration::from_micros(100))).unwrap();
-    // Whatever the machine does, a timer of a millisecond does not end before.
+    // On any machine, a timer of a millisecond does not end before.
     assert!(begin.elapsed() >= Duration::from_millis(1));
 }
 
@@ -124,7 +124,7 @@ fn an_event_outlives_deregistration_and_reuse_of_the_token() {
     poll.registry().deregister(&mut SourceFd(&reader.as_raw_fd())).unwrap();
     let (other, _other_writer) = pipe().unwrap();
     register(&poll, other.as_raw_fd(), 1, Interest::READABLE).unwrap();
-    // A token has no generation: what was fetched before is taken for the new source's.
+    // A token has no generation: an event that was fetched before is taken for the new source's.
     let late: Vec<usize> = events.iter().map(|event| event.token().0).collect();
     assert_eq!(late, [1]);
 }

@@ -1,4 +1,4 @@
-//! The suite is itself on trial: each planted bug must be caught by the check that is named for it.
+//! Tests the suite itself: the check that is named for a planted bug must catch it.
 //!
 //! `cargo test -p superpoll-conformance --test mutants -- --nocapture` prints the table.
 

@@ -1,6 +1,7 @@
 //! Every kind of descriptor, interest, mode and back-end against `poll(2)`.
 //!
-//! By default a share of the product that has every pair. `SUPERPOLL_ORACLE_TURNS=28` has all of it told:
+//! By default a share of the product that has every pair. `SUPERPOLL_ORACLE_TURNS=28` runs all of
+//! it:
 //!
 //!     SUPERPOLL_ORACLE_TURNS=28 cargo test -p superpoll-conformance --test oracle -- --nocapture
 
@@ -9,10 +10,10 @@ use superpoll_conformance::{Fault, oracle};
 
 const TURNS: &str = "SUPERPOLL_ORACLE_TURNS";
 
-/// How many turns are told where the environment says nothing.
+/// The number of turns unless the environment says otherwise.
 const FEW: usize = 4;
 
-/// So many differences are told.
+/// The most differences that are printed.
 const MOST: usize = 6;
 
 fn turns() -> usize {
@@ -24,7 +25,8 @@ fn named(name: &str) -> Option<Bench> {
     bench::all().into_iter().find(|bench| bench.name() == name)
 }
 
-/// Each back-end begins with another turn, so that they differ in what they are examined with.
+/// Examines a back-end. Each begins with another turn, so that different back-ends are examined
+/// with different turns.
 fn agrees_with_poll(name: &str, first: usize) {
     let Some(bench) = named(name) else {
         eprintln!("skipped: {name} is not available here");

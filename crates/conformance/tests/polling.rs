@@ -1,7 +1,7 @@
-//! What the checks of the contract find in polling.
+//! The findings of the contract's checks in polling.
 //!
-//! Each test asserts what was observed, so that it fails when polling changes, and says in its
-//! name what that is. `docs/rivals.md` sorts them into defects and documented differences.
+//! Each test asserts observed behaviour, so that it fails when polling changes; its name says what
+//! that is. `docs/rivals.md` sorts the findings into defects and documented differences.
 
 use std::io::{Write, pipe};
 use std::num::NonZeroUsize;
@@ -41,9 +41,9 @@ mod ffi {
         mode: PollMode,
     ) -> std::io::Result<()> {
         let raw = fd.as_fd().as_raw_fd();
-        // SAFETY: the tests remove each source, or drop the poller, before they close it; where a
-        // test closes first on purpose, it is to see what becomes of the kernel's registration,
-        // and the poller on epoll keeps no reference to the source itself.
+        // SAFETY: the tests remove each source, or drop the poller, before they close it. A test
+        // that closes first on purpose examines the kernel's registration, and the poller on epoll
+        // keeps no reference to the source itself.
         unsafe { poller.add_with_mode(raw, event, mode) }
     }
 }

@@ -1,4 +1,4 @@
-//! What needs a process of its own: forking, and running out of descriptors.
+//! Tests that need a process of their own: forking, and running out of descriptors.
 //!
 //! Each test starts this test binary again, for the one test and with a variable that says so, so
 //! that neither a fork nor a lowered limit meets the threads of other tests.
@@ -18,7 +18,7 @@ const IN: Readiness = Readiness::READABLE;
 const ZERO: Option<Duration> = Some(Duration::ZERO);
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
-/// Uses up all descriptors but `spare`, and gives them back when dropped.
+/// Uses up all descriptors but `spare`, and returns them, so that dropping them frees the numbers.
 fn exhaust(spare: usize) -> Result<Vec<File>> {
     let mut hoard = Vec::new();
     let failed = loop {
@@ -163,7 +163,8 @@ fn without_descriptors(bench: &Bench) -> Result {
     // A rebuild that is due, but cannot be.
     rig.close(owned);
     let (spare, spared) = (hoard.len(), exhaust(0)?);
-    // A babysitter that is given files has them in this process here, and closes what has stirred.
+    // A babysitter that receives files has them in this very process, and closes those that became
+    // ready.
     let most = if bench.capabilities().babysat { 3 } else { 1 };
     assert!(spare > 0 && spared.len() <= most, "{}: {}", bench.name(), spared.len());
     doomed_writer.write_all(b"x")?;
@@ -303,7 +304,7 @@ fn child(family: &mut Family, to_parent: &mut PipeWriter, parent_says: &mut Pipe
     family.expect(&[], "in the child, at first")?;
     family.level.2.write_all(b"x")?;
     family.expect(&[family.level.0], "in the child, after a write")?;
-    // What the child changes is the child's.
+    // The changes of the child concern only the child.
     family.rig.deregister(family.level.0)?;
     family.rig.modify(family.once.0, Interest::NONE)?;
     family.expect(&[], "in the child, deregistered")?;

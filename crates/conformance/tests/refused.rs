@@ -56,7 +56,8 @@ fn the_contract_holds_where_io_uring_is_refused() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What a poller makes of a load: its back-end, its system calls, and the costs it places by.
+/// Returns the results of a poller under a load: its back-end, its system calls, and the costs it
+/// places by.
 fn work(kind: BackendKind) -> (&'static str, Calls, Option<Costs>) {
     let costs = *Costs::calibrated();
     let mut poller = Poller::builder().backend(kind).costs(costs).build().unwrap();
@@ -65,8 +66,8 @@ fn work(kind: BackendKind) -> (&'static str, Calls, Option<Costs>) {
         poller.register(reader, Watch::new(Interest::READABLE).mode(Mode::Auto)).unwrap();
     }
     let mut events = Events::with_limit(pipes.len());
-    // All of them at times, and one that is not the same one twice, so that no measurement of the moment moves
-    // one.
+    // All pipes are active at times. In the other rounds one is active, a different one each time,
+    // so that no momentary measurement moves a descriptor.
     for round in 0..100 {
         let active = if round % 25 == 0 { 0..100 } else { round..round + 1 };
         for (_, writer) in &pipes[active.clone()] {

@@ -1,5 +1,6 @@
-//! io_uring that is there and not as it should be: too little memory, a part that is refused, and as many
-//! descriptors as a process may have. It works, or says what is wrong in a line, and `auto` does without.
+//! io_uring that is available but limited: too little memory, a refused operation, and as many
+//! descriptors as a process may have. The back-end works, or states the problem in one line, and
+//! `auto` does without it.
 
 use std::collections::HashSet;
 use std::io::{Read, Write, pipe};
@@ -20,7 +21,7 @@ fn uring() -> superpoll::Result<Poller> {
     Poller::builder().backend(BackendKind::Uring).build()
 }
 
-/// Whether a test on rings can be had at all.
+/// Whether rings are available at all.
 fn has_rings() -> bool {
     let has = BackendKind::Uring.is_available();
     if !has {
@@ -29,7 +30,7 @@ fn has_rings() -> bool {
     has
 }
 
-/// A byte in a pipe is reported.
+/// Checks that a byte in a pipe is reported.
 fn works(poller: &mut Poller) -> Result {
     let (reader, mut writer) = pipe()?;
     let key = poller.register(&reader, Interest::READABLE)?;
@@ -41,7 +42,8 @@ fn works(poller: &mut Poller) -> Result {
     if reported { Ok(()) } else { Err("a byte in a pipe is not reported".into()) }
 }
 
-/// The back-end is refused in one line with these words, and nobody else suffers.
+/// Checks that the back-end is refused in one line with these words, and that other back-ends still
+/// work.
 fn is_refused(words: &[&str]) -> Result {
     let said = match uring() {
         Err(error @ Error::BackendUnavailable { backend: "uring", .. }) => error.to_string(),
@@ -88,7 +90,7 @@ fn the_contract_holds_with_the_smallest_rings() {
             poller.register(reader, Interest::READABLE)?;
         }
         poller.flush();
-        // Eight changes are told in a call.
+        // One call carries eight changes.
         let calls = poller.stats().calls.since(&before);
         if calls.io_uring_enter < 100 / 8 {
             return Err(format!("this is not the smallest ring: {calls}").into());
@@ -137,7 +139,7 @@ fn without_locked_memory_it_works_or_says_what_to_raise() {
             {
                 is_refused(&["ulimit -l"])?;
             }
-            // Another reason than memory is another test's.
+            // Another test covers reasons other than memory.
             Err(error) if has_rings() => return Err(error.into()),
             Err(_) => {}
         }
@@ -145,7 +147,7 @@ fn without_locked_memory_it_works_or_says_what_to_raise() {
     });
 }
 
-/// Each a counter that is ready, until there are no more numbers.
+/// Returns ready counters, until there are no more descriptor numbers.
 fn all_descriptors() -> Result<Vec<OwnedFd>> {
     let mut all = Vec::new();
     let end = loop {
@@ -213,8 +215,8 @@ fn as_many_descriptors_as_there_may_be_are_watched_and_one_more_is_an_error() {
     });
 }
 
-/// Reads a byte that another thread writes when a ring of this thread's is taken down. Returns how often that was
-/// interrupted.
+/// Reads a byte that another thread writes when a ring of this thread is taken down. Returns how
+/// often the read was interrupted.
 fn read_while_a_ring_goes(limit: Option<Duration>) -> Result<usize> {
     let (mut reader, mut writer) = UnixStream::pair()?;
     reader.set_read_timeout(limit)?;

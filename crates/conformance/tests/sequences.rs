@@ -17,7 +17,7 @@ fn agrees(bench: &Bench, limits: Limits) {
     }
 }
 
-/// This one sequence ends as the model says.
+/// Checks that one sequence ends as the model says.
 fn follows(bench: &Bench, steps: &[Step]) {
     let mut subject = Real::new(RigEngine::new(bench));
     if let Err(difference) = compare(&mut subject, bench.capabilities(), steps) {
@@ -123,7 +123,8 @@ fn a_babysitter_that_ends_at_any_time_loses_and_doubles_nothing() {
     }
 }
 
-/// A hang-up waits for its turn while what the caller told of the same registration has had one.
+/// A hang-up waits for its turn while the readiness that the caller told for the same registration
+/// has had one.
 #[test]
 fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {
     let read_write = Interest::READABLE | Interest::WRITABLE;
@@ -159,7 +160,8 @@ fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {
     }
 }
 
-/// One that waits for its turn is asked about again in its turn, though what was told left room for more.
+/// A registration that waits for its turn is checked again in its turn, though the told readiness
+/// left room for more.
 #[test]
 fn an_interest_that_was_changed_while_it_waited_for_its_turn_is_kept() {
     let level = |interest| Watch::new(interest).mode(Mode::Level);

@@ -1,4 +1,4 @@
-//! What changes cost: counted in system calls, never in time.
+//! The cost of changes, counted in system calls, never in time.
 
 use std::io::{Read, Write, pipe};
 use std::os::unix::net::UnixStream;
@@ -140,7 +140,7 @@ pub fn disabling_is_lazy(bench: &Bench) -> Outcome {
     }
     let calls = rig.stats().calls.since(&before);
     ensure!(calls.epoll_ctl() == 0, "pauses in which nothing arrived cost {calls}");
-    // One in whose pause something does arrive: one call to stop it, one to go on.
+    // A pause during which bytes do arrive: one call to stop, one to go on.
     rig.modify(key, Interest::NONE)?;
     writer.write_all(b"x")?;
     let before = rig.stats().calls;

@@ -1,4 +1,4 @@
-//! Which events come, and how often: the modes.
+//! The modes: which events come, and how often.
 
 use std::fs::File;
 use std::io::{Read, Write, pipe};
@@ -234,7 +234,7 @@ pub fn devices_that_cannot_be_waited_for_are_as_files(bench: &Bench) -> Outcome 
     if bench.capabilities().read_closed_alone {
         alone.extend([Interest::PRIORITY, Interest::READ_CLOSED]);
     }
-    // There is nothing of that to tell, and that is no reason to refuse it.
+    // This back-end has nothing to report of that, and that is no reason to refuse it.
     for interest in alone {
         let mut rig = bench.rig();
         let key = rig.register(&device, interest)?;
@@ -251,7 +251,8 @@ pub fn devices_that_cannot_be_waited_for_are_as_files(bench: &Bench) -> Outcome 
     Ok(())
 }
 
-/// What is always ready is reported in each wait, once for each change, or once for each arming.
+/// Checks that an always-ready file is reported in each wait, once for each change, or once for
+/// each arming.
 fn obeys_its_mode(bench: &Bench, file: &File) -> Outcome {
     let caps = bench.capabilities();
     let mut modes = vec![Mode::Level, Mode::OneShot, Mode::Auto];
@@ -264,7 +265,7 @@ fn obeys_its_mode(bench: &Bench, file: &File) -> Outcome {
         for _ in 0..3 {
             let again = now(&mut rig)?;
             let right = match mode {
-                // What is in a poll array is watched as a level.
+                // A poll array watches every registration as a level.
                 Mode::Auto if !caps.reports_arrivals => again.is_empty() || again == [(key, IN)],
                 Mode::Level | Mode::Exclusive => again == [(key, IN)],
                 _ => again.is_empty(),

@@ -16,7 +16,7 @@ struct Ready {
     writer: PipeWriter,
 }
 
-/// That many readable pipes, with hints in turn.
+/// Creates this many readable pipes, with hints in turn.
 fn ready(rig: &mut Rig, count: usize, mode: Mode) -> Result<Vec<Ready>, Problem> {
     let hints = [Hint::Busy, Hint::Idle, Hint::None];
     (0..count)
@@ -30,7 +30,7 @@ fn ready(rig: &mut Rig, count: usize, mode: Mode) -> Result<Vec<Ready>, Problem>
         .collect()
 }
 
-/// Waits with a limit as often as a share of `count` has; each key must have come by then.
+/// Waits with a limit as often as a share of `count` needs; each key must have come by then.
 fn first_share(rig: &mut Rig, count: usize, limit: usize) -> Outcome {
     let mut seen = HashSet::new();
     for wait in 0..count.div_ceil(limit) {
@@ -62,7 +62,7 @@ fn every_share(rig: &mut Rig, count: usize, limit: usize, waits: usize) -> Outco
     Ok(())
 }
 
-/// A situation: that many pipes, that many files, and the limit.
+/// Checks one situation: the number of pipes, the number of files, and the limit.
 fn mixed(
     bench: &Bench,
     cases: &[(usize, usize, usize)],
@@ -151,7 +151,7 @@ pub fn one_shots_survive_the_limit(bench: &Bench) -> Outcome {
                 rig.modify(pipe.key, Interest::READABLE)?;
             }
         }
-        // Mixed with others that stay ready.
+        // Mixed with registrations that stay ready.
         let others = ready(&mut rig, count, Mode::Level)?;
         let mut seen: HashMap<Key, usize> = HashMap::new();
         for _ in 0..(2 * count).div_ceil(limit) {
@@ -195,7 +195,7 @@ pub fn limits_may_change_between_waits(bench: &Bench) -> Outcome {
             ensure!(batch.len() == limit.min(8), "{} events, limit {limit}", batch.len());
         }
     }
-    // What was cut off and read in the meantime does not come.
+    // An event that was cut off does not come if its data was read in the meantime.
     rig.wait(2, super::ZERO)?;
     for pipe in &mut pipes[1..] {
         pipe.reader.read_exact(&mut [0])?;

@@ -15,7 +15,8 @@ use crate::sys;
 const IN: Readiness = Readiness::READABLE;
 const OUT: Readiness = Readiness::WRITABLE;
 
-/// Modes that repeat what stays ready, and those that do not, as far as the back-end has them.
+/// Returns the modes that repeat ready registrations, and those that do not, as far as the back-end
+/// has them.
 fn modes(bench: &Bench) -> Vec<Mode> {
     let mut modes = vec![Mode::Level, Mode::OneShot, Mode::Auto];
     modes.extend(bench.capabilities().edge.then_some(Mode::Edge));
@@ -39,7 +40,7 @@ pub fn no_event_after_deregister(bench: &Bench) -> Outcome {
 }
 
 pub fn no_event_after_deregister_within_a_batch(bench: &Bench) -> Outcome {
-    // All are ready; a wait takes one. Each event handler removes all others.
+    // All are ready; a wait reports one. Its event handler removes all the rest.
     for count in [2, 3, 8] {
         let mut rig = bench.rig();
         let mut pairs = Vec::new();
@@ -226,7 +227,8 @@ pub fn an_idle_duplicate_is_forgotten_when_it_fires(bench: &Bench) -> Outcome {
     rig.close(owned);
     expect(&mut rig, &[], "closed")?;
     writer.write_all(b"x")?;
-    // An arrival for another one in the same batch as the stale event must survive a rebuild.
+    // An arrival for another registration in the same batch as the stale event must survive a
+    // rebuild.
     other_writer.write_all(b"x")?;
     expect(&mut rig, &[(other_key, IN)], "the other one, in the same batch")?;
     // So must the wakers.
@@ -273,7 +275,8 @@ pub fn owner_dropped_on_another_thread(bench: &Bench) -> Outcome {
         for owner in owners {
             drop(owner);
         }
-        // Nobody reads any more: writing fails, or the poller still holds what it sleeps on.
+        // No thread reads any more: writing fails, or the poller still holds the descriptor that it
+        // sleeps on.
         drop(writers);
         waker.wake()
     });

@@ -1,9 +1,9 @@
 //! One check for each clause of the contract and each trap that other pollers have fallen into.
 //!
-//! A check is a function that builds a small situation, drives a poller through it and says what it
-//! expected and what it got. It knows nothing of the back-end but its capabilities. Nothing in a
-//! check is decided by how long something takes: where time matters the assertion is one that holds
-//! on the slowest machine (a wait that ends before its timeout is wrong, one that ends after it is
+//! A check is a function that builds a small situation, drives a poller through it and compares the
+//! outcome with the expectation. It knows nothing of the back-end but its capabilities. No check is
+//! decided by the time that something takes: where time matters, the assertion is one that holds on
+//! the slowest machine (a wait that ends before its timeout is wrong, one that ends after it is
 //! not), or a counter of system calls.
 
 mod changes;
@@ -24,7 +24,7 @@ use crate::bench::{Bench, Capabilities};
 use crate::rig::{Batch, Rig};
 use superpoll::{Key, Readiness};
 
-/// What a check found wrong.
+/// The problem that a check found.
 #[derive(Debug)]
 pub struct Problem(pub String);
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Check {
     }
 }
 
-/// The check of this name.
+/// Returns the check of this name.
 pub fn find(name: &str) -> Option<&'static Check> {
     CHECKS.iter().find(|check| check.name == name)
 }
@@ -77,15 +77,15 @@ use ensure;
 
 static NUMBERS: Mutex<()> = Mutex::new(());
 
-/// For checks that close a descriptor number and use it again: one at a time in a process, because
-/// another one's descriptor might come under the number in between.
+/// Locks out other checks that close a descriptor number and use it again: one at a time in a
+/// process, because the descriptor of another check might come under the number in between.
 fn numbers() -> MutexGuard<'static, ()> {
     NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const ZERO: Option<Duration> = Some(Duration::ZERO);
 
-/// What is ready now, in the order of keys.
+/// Returns the events that are ready now, in the order of keys.
 fn now(rig: &mut Rig) -> Result<Batch, Problem> {
     let mut batch = rig.wait(64, ZERO)?;
     batch.sort_by_key(|event| event.0);
@@ -112,7 +112,7 @@ macro_rules! checks {
             Check { name: stringify!($name), applies: $applies, run: $module::$name },
         )+)+];
 
-        /// Hands the names of all checks to a macro, to make a test of each.
+        /// Passes the names of all checks to a macro, to make a test of each.
         #[macro_export]
         macro_rules! each_check {
             ($callback:ident) => { $callback! { $($($name)+)+ } };
@@ -191,7 +191,8 @@ checks! {
     }
     time {
         a_timeout_is_never_early if always;
-        // With a babysitter a wait ends now and then to see who may leave, and goes on.
+        // With a babysitter a wait ends now and then to find descriptors that may leave, and goes
+        // on.
         short_timeouts_are_not_rounded_up if |caps| !caps.babysat;
         zero_timeout_does_not_block if always;
         an_interruption_is_retried_with_the_deadline_kept if always;

@@ -26,7 +26,7 @@ fn calls(set: &OwnedFd, rig: &mut Rig) -> Result<bool, Problem> {
     Ok(!sys::epoll_wait(set, 4, 0)?.is_empty())
 }
 
-/// Lets the outer loop call the poller until it no longer asks for it.
+/// Makes the outer loop call the poller until the poller's descriptor is no longer ready.
 fn settle(set: &OwnedFd, rig: &mut Rig) -> Outcome {
     for _ in 0..8 {
         if !calls(set, rig)? {
@@ -89,7 +89,7 @@ pub fn nested_poller_shows_wakes(bench: &Bench) -> Outcome {
         ensure!(rig.woken(), "the wait says that it was a wake");
         settle(&set, &mut rig)?;
     }
-    // A wake while the poller is awake, just before it rests again.
+    // A wake while the poller is awake, just before it sleeps again.
     waker.wake()?;
     waker.wake()?;
     super::now(&mut rig)?;
@@ -150,7 +150,7 @@ pub fn nested_poller_shows_a_drop_and_a_rebuild(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// Three wait for their turn, and the last one has nothing to say any more when it has it.
+/// Three registrations wait for their turn, and the last one is not ready any more when it has it.
 pub fn nested_poller_shows_a_one_shot_that_was_passed_over(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let mut pipes = [pipe()?, pipe()?, pipe()?];

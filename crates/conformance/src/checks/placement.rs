@@ -1,4 +1,4 @@
-//! Where descriptors are watched must not show, except in the counters.
+//! Placement: the set that watches a descriptor must not show, except in the counters.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::AsRawFd;
@@ -45,8 +45,8 @@ pub fn hints_lose_no_event(bench: &Bench) -> Outcome {
 }
 
 pub fn moves_lose_no_edge(bench: &Bench) -> Outcome {
-    // Busy for a while, then idle, then busy: policies move it there and back. Nobody reads in a
-    // busy phase, so only the arrival itself can be what a wait reports.
+    // Busy for a while, then idle, then busy: policies move it there and back. The pipe is not read
+    // in a busy phase, so a wait can only report the arrival itself.
     let mut rig = bench.rig();
     let watch = Watch::new(Interest::READABLE).mode(Mode::Auto);
     let mut all = pipes(&mut rig, 6, watch)?;
@@ -62,7 +62,7 @@ pub fn moves_lose_no_edge(bench: &Bench) -> Outcome {
             );
         }
         all[busy].1.read_exact(&mut [0; 60])?;
-        // A wait that blocks, in which the loop may go quiet and hand everything over.
+        // A wait that blocks, in which the loop may go quiet and hand every descriptor over.
         rig.wait(64, Some(Duration::from_micros(300)))?;
     }
     Ok(())
@@ -153,7 +153,7 @@ pub fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
             "after a hand-off a wait is one epoll call: {calls}"
         );
     }
-    // Nothing is lost by it.
+    // The moves lose no event.
     for (key, reader, writer) in &mut all {
         writer.write_all(b"x")?;
         let batch = rig.wait(64, Some(bench.patience()))?;
@@ -178,12 +178,12 @@ pub fn memory_per_descriptor_is_small(bench: &Bench) -> Outcome {
     now(&mut rig)?;
     let stats = rig.stats();
     let own = rig.poller().memory().own;
-    // The map from descriptor numbers covers numbers that belong to others: the writers here, and
-    // whatever tests that run beside this one have open.
+    // The map from descriptor numbers covers foreign numbers: the writers here, and the descriptors
+    // of tests that run at the same time.
     let highest = more.last().map_or(0, |twin| twin.as_raw_fd()) as usize;
     let strangers = 4 * (highest + highest / 8).saturating_sub(count);
     ensure!(own > 0, "some memory is used");
-    // With a babysitter it is also remembered since when each is idle.
+    // With a babysitter the poller also remembers since when each is idle.
     let each = if bench.capabilities().babysat { 80 } else { 64 };
     ensure!(
         own <= each * count + strangers,

@@ -42,7 +42,7 @@ pub fn negative_descriptor_is_refused(bench: &Bench) -> Outcome {
     }
     ensure!(rig.poller().is_empty(), "nothing is registered");
     if sys::is_open(0) {
-        // Zero is a number like any other; the kernel is not told of it.
+        // Zero is a number like any other; the kernel does not learn of it.
         let key = rig.register_raw(0, Interest::READABLE)?;
         rig.deregister(key)?;
     }
@@ -52,7 +52,7 @@ pub fn negative_descriptor_is_refused(bench: &Bench) -> Outcome {
 pub fn closed_descriptor_is_refused(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     let mut rig = bench.rig();
-    // Far above what other threads of the process open meanwhile.
+    // Far above the numbers that other threads of the process open meanwhile.
     let (reader, _writer) = pipe()?;
     let fd = sys::duplicate_from(&reader, 990)?.as_raw_fd();
     let outcome = rig.register_raw(fd, Interest::READABLE);
@@ -108,7 +108,7 @@ pub fn closed_while_watched_harms_no_other(bench: &Bench) -> Outcome {
         ensure!(batch.iter().all(|event| event.0 == kept), "no event of the closed: {batch:?}");
     }
     expect(&mut rig, &[(kept, IN)], "the others are unaffected")?;
-    // Where the kernel forgot it silently the registration is still there to end.
+    // If the kernel forgot the file silently, the registration is still there to end.
     match rig.deregister(key) {
         Ok(()) | Err(Error::StaleKey { .. }) => {}
         outcome => return Err(super::Problem(format!("deregistering it: {outcome:?}"))),

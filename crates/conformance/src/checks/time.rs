@@ -43,7 +43,8 @@ pub fn a_timeout_is_never_early(bench: &Bench) -> Outcome {
 }
 
 pub fn short_timeouts_are_not_rounded_up(bench: &Bench) -> Outcome {
-    /// On a busy machine the time may be over before the poller comes to wait; not so often in a row.
+    /// On a busy machine the timeout may expire before the poller comes to wait, but not this often
+    /// in a row.
     const TRIES: u32 = 100;
     for count in SIZES {
         let (mut rig, _pipes) = idle(bench, count)?;
@@ -78,7 +79,7 @@ pub fn zero_timeout_does_not_block(bench: &Bench) -> Outcome {
             ensure!(batch.is_empty(), "nothing happened: {batch:?}");
         }
         let calls = rig.stats().calls.since(&before);
-        // A babysitter's answer is waited for, before the wait.
+        // The poller waits for a babysitter's answer, before the wait.
         ensure!(
             (calls.ppoll == 0 || bench.capabilities().babysat) && calls.epoll_pwait2 == 0,
             "{count} descriptors: a look needs no timed call: {calls}"
@@ -148,7 +149,7 @@ pub fn unwanted_events_do_not_end_a_wait(bench: &Bench) -> Outcome {
     let (left, peer) = std::os::unix::net::UnixStream::pair()?;
     let key = rig.register(&left, Interest::READABLE)?;
     super::now(&mut rig)?;
-    // The kernel may still watch it (a lazy disable), and reports what nobody wants.
+    // The kernel may still watch it (a lazy disable), and report events that are not wanted.
     rig.modify(key, Interest::NONE)?;
     drop(peer);
     let (one_shot, mut writer) = pipe()?;

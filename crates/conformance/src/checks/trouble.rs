@@ -165,7 +165,7 @@ pub fn priority_needs_no_readable(bench: &Bench) -> Outcome {
                     }
                     sys::send_urgent(&peer)
                 });
-                // A level that was read for is reported in the meantime.
+                // Data that is there is reported as a level until the urgent byte arrives.
                 let told = loop {
                     let told = rig.wait(8, Some(bench.patience()))?;
                     if told != [(key, IN)] {

@@ -71,7 +71,7 @@ pub fn wakes_are_coalesced(bench: &Bench) -> Outcome {
         rig.wait(8, Some(bench.patience()))?;
         joined(thread)??;
         ensure!(rig.woken(), "a hundred wakes during a wait");
-        // What came after it returned counts for the next one.
+        // A wake that came after the wait returned counts for the next one.
         rig.wait(8, super::ZERO)?;
     }
     let writes = rig.stats().calls.waker_write - before;
@@ -242,7 +242,7 @@ pub fn registrar_works_from_many_threads(bench: &Bench) -> Outcome {
     let expected = threads * each / 4;
     let mut kept = Vec::new();
     for handle in handles {
-        // While the threads work the poller takes their commands over.
+        // The poller executes the commands of the threads while they work.
         while !handle.is_finished() {
             events.extend(rig.wait(4, Some(Duration::from_millis(1)))?);
         }
@@ -286,14 +286,14 @@ pub fn registrar_refusals_reach_the_wait(bench: &Bench) -> Outcome {
     let stale = registrar.deregister(second);
     ensure!(stale.is_ok(), "a command for a refused key is ignored");
     expect(&mut rig, &[(key, IN)], "the first registration")?;
-    // A refusal ends a wait that has nothing else to say.
+    // A refusal ends a wait that has nothing else to report.
     rig.deregister(key)?;
     let key = rig.register(&writer, Interest::READABLE)?;
     registrar.register(&writer, Interest::READABLE)?;
     let batch = rig.wait(8, Some(bench.patience()))?;
     ensure!(batch.is_empty() && rig.refusals().len() == 1, "{:?}", rig.refusals());
     rig.deregister(key)?;
-    // A slot that was refused is of use to the next one.
+    // A slot whose registration was refused is used for the next one.
     let third = registrar.register(&reader, Interest::READABLE)?;
     ensure!(third != second, "a refused key is not given out again");
     expect(&mut rig, &[(third, IN)], "a registration after a refusal")

@@ -1,13 +1,15 @@
-//! What a poller says beside what `poll(2)` says.
+//! Compares a poller's reports with those of `poll(2)`.
 //!
-//! The kernel is asked before and after each wait. What it says both times holds during the wait and has to be reported;
-//! what it says neither time must not be. A level is reported so in each wait; a one-shot in the first one that has
-//! anything of it, and then nothing is; of an edge what is new since the step before is due, and some time nothing is
-//! told any more although nothing has changed. In [`Mode::Auto`] as much is due as of an edge, and not more is allowed
-//! than of a level, except that a back-end may report an arrival of which nothing is left.
+//! The kernel is asked before and after each wait. Conditions that it reports both times hold
+//! during the wait and must be reported; conditions that it reports neither time must not be. A
+//! level is reported so in each wait. A one-shot is reported in the first wait that has any of its
+//! conditions, and then nothing is. Of an edge, the conditions that are new since the step before
+//! are due, and at some point nothing is reported any more although nothing has changed. In
+//! [`Mode::Auto`] as much is due as of an edge, and not more is allowed than of a level, except
+//! that a back-end may report an arrival of which nothing is left.
 //!
-//! What is due and does not come at once is waited for, since the kernel wakes a waiter a little after the state has
-//! changed. What must not come is a difference the first time.
+//! The judge waits for due events that do not come at once, since the kernel wakes a waiter a
+//! little after the state has changed. An event that must not come is a difference the first time.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,24 +20,26 @@ use super::{Findings, Scene, state};
 use crate::bench::{Bench, Capabilities};
 use crate::rig::Rig;
 
-/// Waits of each step whose events are compared.
+/// The number of waits of each step whose events are compared.
 const ROUNDS: usize = 2;
 
-/// An edge may come in so many waits after the last step, in case that the kernel wakes several times for one arrival.
+/// An edge may come in this many waits after the last step, in case the kernel wakes several times
+/// for one arrival.
 const ECHOES: usize = 200;
 
-/// How long what is due may take.
+/// How long an event that is due may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One descriptor, as it is watched.
+/// A descriptor, as it is watched.
 struct Watched {
     key: Key,
     is_armed: bool,
-    /// What the kernel said after the step before.
+    /// The conditions that the kernel reported after the step before.
     past: Readiness,
 }
 
-/// One wait: what was delivered of a descriptor, and what the kernel said before and after.
+/// One wait: the conditions that were delivered for a descriptor, and those that the kernel
+/// reported before and after.
 #[derive(Clone, Copy)]
 struct Look {
     got: Readiness,
@@ -52,7 +56,7 @@ const KNOWN: [Readiness; 6] = [
     Readiness::ERROR,
 ];
 
-/// Those conditions for which this holds.
+/// Returns the conditions for which `holds` is true.
 fn those(holds: impl Fn(Readiness) -> bool) -> Readiness {
     KNOWN.into_iter().filter(|&one| holds(one)).fold(Readiness::NONE, |all, one| all | one)
 }
@@ -62,18 +66,18 @@ fn less(found: Readiness, minus: Readiness) -> Readiness {
 }
 
 impl Look {
-    /// What held all the time.
+    /// Returns the conditions that held all the time.
     fn surely(&self) -> Readiness {
         those(|one| self.before.contains(one) && self.after.contains(one))
     }
 
-    /// What was said and did not hold at either end.
+    /// Returns the conditions that were reported and did not hold at either end.
     fn invented(&self) -> Readiness {
         less(self.got, self.before | self.after)
     }
 }
 
-/// What a back-end does not promise to report to one with this interest.
+/// Returns the conditions that a back-end does not promise to report for this interest.
 fn not_promised(caps: Capabilities, interest: Interest) -> Readiness {
     if caps.read_closed_alone || interest.contains(Interest::READABLE) {
         return Readiness::NONE;
@@ -95,7 +99,7 @@ impl Trial<'_> {
         self.scene.watched.iter().map(|fd| state(fd, self.watch.interest)).collect()
     }
 
-    /// One wait, and what is said of each descriptor; or what the poller refuses.
+    /// Waits once, and returns the reports on each descriptor, or the refusal of the poller.
     fn look(&mut self) -> Result<Vec<Look>, String> {
         let before = self.states();
         let told = self.rig.wait(64, Some(Duration::ZERO)).map_err(|error| error.to_string())?;
@@ -115,7 +119,8 @@ impl Trial<'_> {
         Ok(looks)
     }
 
-    /// What has to come of it that has not; or what must not have come.
+    /// Returns the conditions that are due and were not reported, or those that must not have been
+    /// reported.
     fn missing(&self, place: usize, look: Look, round: usize) -> Result<Readiness, Readiness> {
         let watched = &self.watched[place];
         let mode = self.watch.mode;
@@ -135,7 +140,7 @@ impl Trial<'_> {
         Ok(less(due, look.got))
     }
 
-    /// The waits after one step. Returns what was wrong, with the number of the descriptor.
+    /// Compares the waits after one step. Returns the problem, with the number of the descriptor.
     fn compare(&mut self, checks: &mut usize) -> Result<(), (usize, String)> {
         for round in 0..ROUNDS {
             let since = Instant::now();
@@ -153,7 +158,7 @@ impl Trial<'_> {
                     if let Err(bits) = self.missing(place, look, round) {
                         return Err(failed("must not come:", bits));
                     }
-                    // Of an edge a part may come in each wait.
+                    // An edge may come in parts, in several waits.
                     if matches!(self.watch.mode, Mode::Edge | Mode::Auto) {
                         got_so_far[place] |= look.got;
                         look.got = those(|one| {
@@ -180,7 +185,7 @@ impl Trial<'_> {
         if self.watch.mode == Mode::Edge { self.fall_silent() } else { Ok(()) }
     }
 
-    /// Nothing happens any more, and some time no edge comes any more.
+    /// Checks that edges stop coming once nothing happens any more.
     fn fall_silent(&mut self) -> Result<(), (usize, String)> {
         let mut loud = None;
         for _ in 0..ECHOES {
@@ -193,7 +198,7 @@ impl Trial<'_> {
         Err((loud.unwrap_or(0), "an edge comes again and again".to_owned()))
     }
 
-    /// Arms again what has fired, and notes what the kernel says now.
+    /// Arms one-shots that have fired again, and notes the present state in the kernel.
     fn go_on(&mut self) -> superpoll::Result<()> {
         let states = self.states();
         for (watched, past) in self.watched.iter_mut().zip(states) {
@@ -207,7 +212,7 @@ impl Trial<'_> {
     }
 }
 
-/// Tells a story to a new poller, and compares.
+/// Runs a scene with a new poller, and compares.
 pub(super) fn tell(
     bench: &Bench,
     watch: Watch,
@@ -231,7 +236,7 @@ pub(super) fn tell(
     let caps = bench.capabilities();
     let mut trial = Trial { watch, caps, rig, watched, scene: &scene, patience };
     let mut name = "the start";
-    // Its other ends are the steps', which therefore stay to the end.
+    // The other ends of the descriptors belong to the steps, which therefore stay to the end.
     let mut next = steps.iter_mut();
     loop {
         if let Err((place, problem)) = trial.compare(&mut findings.checks) {

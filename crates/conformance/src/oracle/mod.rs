@@ -1,16 +1,18 @@
-//! Every kind of descriptor, interest, mode and back-end against what `poll(2)` says at the same moment.
+//! Compares every kind of descriptor, interest, mode and back-end with `poll(2)` at the same
+//! moment.
 //!
-//! Each [kind](kinds::KINDS) is a short story of descriptors: sockets that are reset, pipes whose reader goes, terminals
-//! that hang up, files that cannot be waited for. After each step of it the kernel is asked with `poll(2)` what the
-//! descriptors are ready for, and the poller is asked to wait. How the two have to agree follows from the mode
-//! (`judge`). A story knows nothing of interests, modes and back-ends, and so each is told with all of them.
+//! Each [kind](kinds::KINDS) is a short story of descriptors: sockets that are reset, pipes whose
+//! reader goes, terminals that hang up, files that cannot be waited for. After each step the oracle
+//! asks the kernel with `poll(2)` for the state of the descriptors, and asks the poller to wait.
+//! The mode determines how the two have to agree (`judge`). A story knows nothing of interests,
+//! modes and back-ends, and so each is told with all of them.
 //!
-//! The complete product takes a while. [`examine`] takes a share of it, in turns: each turn has every pair of a kind
-//! with a back-end, an interest or a mode, and of an interest with a mode, and the [`TURNS`] turns together are the
-//! whole.
+//! The complete product takes a while. [`examine`] takes a share of it, in turns: each turn has
+//! every pair of a kind with a back-end, an interest or a mode, and of an interest with a mode, and
+//! the [`TURNS`] turns together are the whole.
 //!
-//! Nothing waits for time to pass. A step that takes effect later says by what that is seen, and an event that is to
-//! come and is not there yet is waited for by looking again.
+//! Nothing waits for time to pass. A step that takes effect later names the condition that shows
+//! its effect. If an event that must come is not there yet, the oracle looks again.
 
 use std::fmt;
 use std::io;
@@ -41,21 +43,22 @@ pub const INTERESTS: [Interest; 7] = [
 /// The modes; [`Mode::Exclusive`] is not one of one poller alone.
 pub const MODES: [Mode; 4] = [Mode::Level, Mode::Auto, Mode::OneShot, Mode::Edge];
 
-/// So many turns are the whole product.
+/// The number of turns that make up the whole product.
 pub const TURNS: usize = INTERESTS.len() * MODES.len();
 
-/// Differences that are left out: of which kind, where, and why.
+/// Differences that are left out: the kind, the back-ends that they concern, and the reason.
 type Known = (&'static str, fn(&Capabilities) -> bool, &'static str);
 const KNOWN: &[Known] = &[];
 
-/// What was found in an examination.
+/// The results of an examination.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Findings {
-    /// How often a descriptor's events were compared with what the kernel says, or a refusal with the contract.
+    /// How often a descriptor's events were compared with the kernel's state, or a refusal with the
+    /// contract.
     pub checks: usize,
-    /// What is not as it should be, by kind, interest, mode and step; the first few.
+    /// The differences that were found, by kind, interest, mode and step; the first few.
     pub differences: Vec<String>,
-    /// Kinds that were left out, and why.
+    /// Kinds that were left out, and the reason.
     pub skipped: Vec<(&'static str, &'static str)>,
 }
 
@@ -74,17 +77,17 @@ impl fmt::Display for Findings {
     }
 }
 
-/// Examines a back-end with the turns from `first` on, so many of them, until there are `most` differences, each of
-/// which may have been waited for.
+/// Examines a back-end with `turns` turns from `first` on, until there are `most` differences, each
+/// of which may have taken a wait.
 ///
 /// # Errors
 ///
-/// What the system says when a story cannot be told; that is no finding.
+/// The system's error if a story cannot be told; that is no finding.
 pub fn examine(bench: &Bench, first: usize, turns: usize, most: usize) -> io::Result<Findings> {
     let mut findings = Findings::default();
     for turn in first..first + turns {
         for (number, kind) in KINDS.iter().enumerate() {
-            // Both come round together after all pairs of an interest and a mode.
+            // Interests and modes repeat together only after all their pairs.
             let place = number + turn;
             let interest = INTERESTS[place % INTERESTS.len()];
             let mode = MODES[place % MODES.len()];
@@ -134,7 +137,7 @@ fn refuse(bench: &Bench, watch: Watch, kind: &str, scene: &Scene, findings: &mut
     }
 }
 
-/// What the kernel says of a descriptor to one with this interest.
+/// Returns the kernel's state of a descriptor, masked for this interest.
 fn state(fd: &impl std::os::fd::AsRawFd, interest: Interest) -> Readiness {
     let fd = fd.as_raw_fd();
     let mut slot = [libc::pollfd { fd, events: interest.poll_bits(), revents: 0 }];

@@ -8,13 +8,13 @@ use superpoll::{Interest, Readiness};
 
 use super::state;
 
-/// How long a step may take to be seen. Only a system that does not do what it should takes so long.
+/// How long a step may take to show its effect. Only a faulty system takes that long.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// It is kept until the story is over, with what it has hold of.
+/// A step's action. It is kept until the story is over, with the descriptors that it holds.
 type Action = Box<dyn FnMut(&[OwnedFd]) -> io::Result<()>>;
 
-/// By what it is seen that a step has taken effect.
+/// The condition that shows that a step has taken effect.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     AtOnce,
@@ -22,7 +22,7 @@ enum Seen {
     Lacks(usize, Readiness),
 }
 
-/// Something that happens to the descriptors.
+/// A change to the descriptors.
 pub struct Step {
     /// Its name in a difference.
     pub name: &'static str,
@@ -37,11 +37,11 @@ impl std::fmt::Debug for Step {
 }
 
 impl Step {
-    /// Has it happen, and waits until that is seen.
+    /// Carries the step out, and waits until its effect shows.
     ///
     /// # Errors
     ///
-    /// What the system says, and `TimedOut` if nothing is seen of it.
+    /// The errors of the system, and `TimedOut` if no effect shows.
     pub fn take(&mut self, watched: &[OwnedFd]) -> io::Result<()> {
         (self.action)(watched)?;
         let since = Instant::now();
@@ -63,7 +63,7 @@ impl Step {
     }
 }
 
-/// Descriptors that are watched, and what happens to them.
+/// Descriptors that are watched, and the steps that change them.
 #[derive(Debug)]
 pub struct Scene {
     /// The descriptors, each to be registered alone.
@@ -73,12 +73,12 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A story of these, to which nothing has happened.
+    /// Creates a story of these descriptors, without steps.
     pub fn of(watched: impl IntoIterator<Item = OwnedFd>) -> Scene {
         Scene { watched: watched.into_iter().collect(), steps: Vec::new() }
     }
 
-    /// Then this happens.
+    /// Adds a step.
     #[must_use]
     pub fn then(
         mut self,
@@ -89,19 +89,19 @@ impl Scene {
         self
     }
 
-    /// The last step is seen by the first descriptor being ready for this.
+    /// Declares that the last step shows when the first descriptor is ready for `bits`.
     #[must_use]
     pub fn until(self, bits: Readiness) -> Scene {
         self.seen(Seen::Has(0, bits))
     }
 
-    /// As [`until`](Scene::until), of another descriptor.
+    /// Like [`until`](Scene::until), for another descriptor.
     #[must_use]
     pub fn until_of(self, place: usize, bits: Readiness) -> Scene {
         self.seen(Seen::Has(place, bits))
     }
 
-    /// The last step is seen by the first descriptor not being ready for this any more.
+    /// Declares that the last step shows when the first descriptor is no longer ready for `bits`.
     #[must_use]
     pub fn until_not(self, bits: Readiness) -> Scene {
         self.seen(Seen::Lacks(0, bits))

@@ -15,14 +15,14 @@ fn take(fd: libc::c_int) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Writes once; returns how many bytes were taken, none if that failed.
+/// Writes once. Returns the number of bytes written, zero on failure.
 pub fn write(fd: &OwnedFd, bytes: &[u8]) -> usize {
-    // SAFETY: the kernel reads so many bytes, which outlive the call.
+    // SAFETY: the kernel reads this many bytes, which outlive the call.
     let put = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     usize::try_from(put).unwrap_or(0)
 }
 
-/// Reads once, at most so many bytes; returns how many came, none if that failed.
+/// Reads once, at most `most` bytes. Returns the number of bytes read, zero on failure.
 pub fn read(fd: &OwnedFd, most: usize) -> usize {
     crate::sys::read(fd.as_raw_fd(), most).unwrap_or(0)
 }
@@ -45,7 +45,7 @@ pub fn receive_urgent(fd: &OwnedFd) {
     unsafe { libc::recv(fd.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_OOB) };
 }
 
-/// Takes what is in the queue of errors (`MSG_ERRQUEUE`).
+/// Takes the entries of the error queue (`MSG_ERRQUEUE`).
 pub fn receive_errors(fd: &OwnedFd) {
     let (mut bytes, mut control) = ([0u8; 64], [0u64; 64]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -80,13 +80,13 @@ pub fn set_option<T: Copy>(fd: &OwnedFd, level: i32, option: i32, value: T) -> i
     check(set).map(drop)
 }
 
-/// Has a close reset the connection.
+/// Makes a close reset the connection.
 pub fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger)
 }
 
-/// A TCP socket that is not connected and never blocks.
+/// Creates a TCP socket that is not connected and never blocks.
 pub fn tcp_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: takes integers, touches no memory.
@@ -113,14 +113,14 @@ pub fn make_fifo(path: &Path) -> io::Result<()> {
     check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).map(drop)
 }
 
-/// A timer that is not armed.
+/// Creates a timer that is not armed.
 pub fn timer() -> io::Result<OwnedFd> {
     let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) }).map(take)
 }
 
-/// Has a timer fire after so long, or not at all if that is zero.
+/// Makes a timer fire after this many nanoseconds, or not at all if that is zero.
 pub fn set_timer(fd: &OwnedFd, nanoseconds: i64) -> io::Result<()> {
     // SAFETY: zeros are a valid time, and the kernel reads one, which outlives the call.
     check(unsafe {
@@ -131,7 +131,7 @@ pub fn set_timer(fd: &OwnedFd, nanoseconds: i64) -> io::Result<()> {
     .map(drop)
 }
 
-/// Blocks `SIGUSR1` for this thread and returns what tells of it instead.
+/// Blocks `SIGUSR1` for this thread, and returns a descriptor that reports the signal instead.
 pub fn signals() -> io::Result<OwnedFd> {
     // SAFETY: zeros are a valid set, which outlives the calls.
     check(unsafe {
@@ -143,13 +143,13 @@ pub fn signals() -> io::Result<OwnedFd> {
     .map(take)
 }
 
-/// Sends `SIGUSR1` to this thread, which has to have it blocked.
+/// Sends `SIGUSR1` to this thread, which must have blocked it.
 pub fn raise() {
     // SAFETY: takes an integer, touches no memory.
     unsafe { libc::raise(libc::SIGUSR1) };
 }
 
-/// What tells of files that appear and vanish in a folder.
+/// Returns a descriptor that reports files that appear and vanish in a folder.
 pub fn watch_folder(path: &Path) -> io::Result<OwnedFd> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: takes an integer, touches no memory.
@@ -161,18 +161,18 @@ pub fn watch_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// What tells of the end of a process.
+/// Returns a descriptor that reports the end of a process.
 pub fn process(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes integers, touches no memory.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id as libc::pid_t, 0) };
     check(fd as libc::c_int).map(take)
 }
 
-/// A terminal: the master's end and the slave's, which never block.
+/// Creates a terminal: the master's end and the slave's, which never block.
 pub fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     let (mut master, mut slave) = (0, 0);
     let none = std::ptr::null_mut();
-    // SAFETY: the kernel writes two integers, for which there is room; nothing is said of name and settings.
+    // SAFETY: the kernel writes two integers, for which there is room; name and settings are null.
     check(unsafe {
         libc::openpty(&raw mut master, &raw mut slave, none, none.cast(), none.cast())
     })?;

@@ -19,10 +19,10 @@ pub mod real;
 /// A descriptor number within a world.
 pub type Number = usize;
 
-/// Names a registration; never used twice in a world.
+/// The name of a registration; never used twice in a world.
 pub type Tag = u64;
 
-/// What can be opened.
+/// A kind of file that a world can open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A pipe with a buffer of one page: two numbers, the reading end first.
@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many descriptors it takes.
+    /// Returns the number of descriptors that it takes.
     pub fn numbers(self) -> usize {
         match self {
             Kind::Pipe | Kind::Sockets => 2,
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// Directions to shut down.
+/// The directions to shut down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     /// `SHUT_RD`.
@@ -59,7 +59,7 @@ pub enum How {
 /// An operation with all its operands.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Opens something under these numbers, which are the lowest free ones.
+    /// Opens a file under these numbers, which are the lowest free ones.
     Open(Kind, Vec<Number>),
     /// Duplicates the first number as the second.
     Duplicate(Number, Number),
@@ -71,9 +71,9 @@ pub enum Op {
     Modify(Number, Watch),
     /// Ends a registration; the number stays open.
     Deregister(Number),
-    /// Writes so many bytes at once.
+    /// Writes this many bytes at once.
     Write(Number, usize),
-    /// Reads so many bytes at once.
+    /// Reads this many bytes at once.
     Read(Number, usize),
     /// Writes to a socket until it would block.
     Fill(Number),
@@ -87,14 +87,14 @@ pub enum Op {
     Wake,
 }
 
-/// What an operation came to.
+/// The result of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// It worked.
     Done,
-    /// So many bytes, or the error number.
+    /// The number of bytes, or the error number.
     Bytes(Result<usize, i32>),
-    /// It was refused, with this reason.
+    /// The operation was refused, with this reason.
     Refused(String),
 }
 
@@ -109,14 +109,14 @@ pub trait Subject {
     /// Carries out an operation.
     fn apply(&mut self, op: &Op) -> Reply;
 
-    /// Waits for at most `limit` events. With `nap`, for a moment if nothing is ready.
+    /// Waits for at most `limit` events. With `nap`, waits for a moment if nothing is ready.
     ///
     /// # Errors
     ///
-    /// What the wait said, in words.
+    /// The error of the wait, in words.
     fn wait(&mut self, limit: usize, nap: bool) -> Result<Ready, String>;
 
-    /// Whether since the last call something happened after which edges may be repeated.
+    /// Whether a change since the last call allows edges to be repeated.
     fn may_repeat_edges(&mut self) -> bool {
         false
     }
@@ -132,15 +132,15 @@ pub trait Subject {
     }
 }
 
-/// What the next waits must and may report.
+/// The events that the next waits must and may report.
 #[derive(Clone, Debug, Default)]
 pub struct Expectation {
     /// Registrations that must be reported, and whether only once.
     pub must: BTreeMap<Tag, bool>,
     /// The present state of everything that must or may be reported.
     pub state: BTreeMap<Tag, Readiness>,
-    /// Registrations that may be reported for an arrival of which nothing, or a part, is left.
+    /// Registrations that may be reported for an arrival of which nothing, or only a part, is left.
     pub arrivals: BTreeSet<Tag>,
-    /// What the caller told, to be reported once, by itself or with the state.
+    /// The readiness that the caller told, to be reported once, alone or together with the state.
     pub told: BTreeMap<Tag, Readiness>,
 }

@@ -1,11 +1,11 @@
-//! The model kernel: what a poller must report, computed without one.
+//! The model kernel: computes the events that a poller must report, without a poller.
 //!
 //! Open files are kept apart from the numbers that name them, and counted, so that a duplicate
-//! keeps a file open and the last close hangs its peer up. Each file knows its state as `poll(2)`
-//! would tell it, and each operation wakes the registrations of a file with the same key of `POLL*`
+//! keeps a file open and the last close hangs up the peer. Each file knows its state as `poll(2)`
+//! would report it. Each operation wakes the registrations of a file with the same key of `POLL*`
 //! bits as Linux does (`pipe_write`, `unix_stream_sendmsg`, `eventfd_write` and their kin). A
 //! registration is an `epitem`: whether it is on the ready list is all the memory that edge
-//! triggering needs. Changes are told at the next wait, as the contract says.
+//! triggering needs. The kernel learns of changes at the next wait, as the contract says.
 //!
 //! The model is itself tested: against `epoll(7)` and `poll(2)` with the same random sequences.
 
@@ -21,9 +21,9 @@ const OUT: i16 = libc::POLLOUT;
 const HUP: i16 = libc::POLLHUP;
 const ERR: i16 = libc::POLLERR;
 const RDHUP: i16 = libc::POLLRDHUP;
-/// A wake-up that names no condition wakes everybody.
+/// A wake-up that names no condition wakes every registration.
 const ANY: i16 = 0;
-/// What `sock_def_readable` wakes with.
+/// The key with which `sock_def_readable` wakes.
 const DATA: i16 = libc::POLLIN | libc::POLLPRI;
 
 /// The buffer of a pipe is one page, in one slot.
@@ -49,7 +49,7 @@ enum File {
     Socket {
         peer: Id,
         alive: bool,
-        /// Lengths of the messages to be read.
+        /// The lengths of the unread messages.
         queue: VecDeque<usize>,
         /// The peer has filled the queue until it would block.
         full: bool,
@@ -68,9 +68,9 @@ struct Registration {
     told: Option<(Interest, Mode)>,
     /// On the ready list.
     ready: bool,
-    /// An edge that was told may come again.
+    /// Whether an edge that was reported may come again.
     lenient: bool,
-    /// What the caller told.
+    /// The readiness that the caller told.
     told_ready: Readiness,
 }
 
@@ -87,7 +87,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty world, watched by something that can do this.
+    /// Creates an empty world, watched by a subject with these capabilities.
     pub fn new(capabilities: Capabilities) -> Model {
         Model {
             capabilities,
@@ -100,37 +100,37 @@ impl Model {
         }
     }
 
-    /// What the watching subject can do.
+    /// Returns the capabilities of the watching subject.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// The lowest numbers that are free.
+    /// Returns the lowest numbers that are free.
     pub fn free(&self, count: usize) -> Vec<Number> {
         (0..).filter(|number| !self.numbers.contains_key(number)).take(count).collect()
     }
 
-    /// The open numbers.
+    /// Returns the open numbers.
     pub fn open(&self) -> Vec<Number> {
         self.numbers.keys().copied().collect()
     }
 
-    /// The numbers that are registered.
+    /// Returns the numbers that are registered.
     pub fn registered(&self) -> Vec<Number> {
         self.registered.keys().copied().collect()
     }
 
-    /// What a registered number is watched for.
+    /// Returns the interest and mode of a registered number.
     pub fn watch(&self, number: Number) -> Watch {
         self.registered.get(&number).map_or(Watch::default(), |one| one.watch)
     }
 
-    /// Whether a registration was told to be ready since the last wait.
+    /// Whether the caller has told a registration to be ready since the last wait.
     pub fn is_told(&self, number: Number) -> bool {
         self.registered.get(&number).is_some_and(|one| !one.told_ready.is_empty())
     }
 
-    /// A tag for a new registration.
+    /// Returns a tag for a new registration.
     pub fn tag(&mut self) -> Tag {
         self.next_tag += 1;
         self.next_tag
@@ -144,7 +144,7 @@ impl Model {
     pub fn writes(&self, number: Number) -> Option<usize> {
         match self.file(number)? {
             File::PipeWriter(_) => Some(PAGE),
-            // Few small messages: how many large ones fit is the kernel's arithmetic, not ours.
+            // Few small messages: the number of large ones that fit is up to the kernel.
             File::Socket { peer, .. } => match &self.files[*peer].0 {
                 File::Socket { queue, full: false, .. } if queue.len() < 20 => Some(100),
                 _ => None,
@@ -154,8 +154,8 @@ impl Model {
         }
     }
 
-    /// Whether bytes can be read from a number, and how many at once at most; zero means that all
-    /// must be read.
+    /// Whether bytes can be read from a number, and the most that one read may take; zero means
+    /// that the read must take all.
     pub fn reads(&self, number: Number) -> Option<usize> {
         match self.file(number)? {
             File::PipeReader(_) => Some(PAGE),
@@ -170,7 +170,7 @@ impl Model {
         matches!(self.file(number), Some(File::Socket { .. }))
     }
 
-    /// The state of a file as `poll(2)` tells it.
+    /// Returns the state of a file as `poll(2)` reports it.
     fn state(&self, id: Id) -> i16 {
         let bit = |bits: i16, on: bool| if on { bits } else { 0 };
         match &self.files[id].0 {
@@ -200,7 +200,7 @@ impl Model {
         Readiness::from_poll_bits(self.state(registration.file)).masked(registration.watch.interest)
     }
 
-    /// Whether the watching subject can see anything at all of a state.
+    /// Whether the watching subject can see any part of a state.
     fn visible(&self, registration: &Registration, state: Readiness) -> bool {
         let interest = registration.watch.interest;
         let seen = |bits: i16| {
@@ -377,7 +377,7 @@ impl Model {
                 } else {
                     Err(libc::EAGAIN)
                 };
-                // Whatever became of it: a pipe that was ever polled wakes its readers.
+                // In any case: a pipe that was ever polled wakes its readers.
                 self.wake_pipe(pipe, Some(IN), None);
                 outcome
             }
@@ -496,7 +496,8 @@ impl Model {
         }
     }
 
-    /// A subject that holds files tells of the end of a registration at once, and of all else with it.
+    /// Handles the end of a registration. A subject that holds files tells the kernel at once,
+    /// together with all other changes.
     fn ended(&mut self, registered: bool) {
         if registered && self.capabilities.holds_files {
             self.flush();
@@ -519,7 +520,7 @@ impl Model {
         }
     }
 
-    /// What the next wait must and may report.
+    /// Returns the events that the next wait must and may report.
     pub fn expectation(&self) -> Expectation {
         let mut expectation = Expectation::default();
         for registration in self.registered.values() {
@@ -558,7 +559,7 @@ impl Model {
         expectation
     }
 
-    /// A wait has reported everything it had to, and perhaps more.
+    /// Notes that a wait has reported everything it had to, and perhaps more.
     pub fn reported(&mut self, tags: &BTreeMap<Tag, usize>) {
         for registration in self.registered.values_mut() {
             registration.ready = false;
@@ -571,12 +572,12 @@ impl Model {
         }
     }
 
-    /// Whether somebody woke the subject since this was last asked.
+    /// Whether the subject was woken since the last call.
     pub fn take_wake(&mut self) -> bool {
         std::mem::take(&mut self.woken)
     }
 
-    /// Edges that were told may be told once more.
+    /// Allows edges that were reported to be reported once more.
     pub fn forgive(&mut self) {
         for registration in self.registered.values_mut() {
             registration.lenient = true;

@@ -19,7 +19,7 @@ pub struct RigEngine {
     tags: HashMap<Key, Tag>,
     rig: Rig,
     rebuilds: u64,
-    /// Has the kernel know of each close at once.
+    /// Makes the kernel learn of each close at once.
     flushes: bool,
 }
 
@@ -30,7 +30,7 @@ impl std::fmt::Debug for RigEngine {
 }
 
 impl RigEngine {
-    /// A new poller of the bench.
+    /// Creates a poller of the bench.
     pub fn new(bench: &Bench) -> RigEngine {
         RigEngine {
             name: bench.name().to_owned(),

@@ -1,5 +1,5 @@
-//! The kernel's own `epoll`, without a poller in between: the reference for what edge, one-shot and
-//! exclusive mean.
+//! The kernel's own `epoll`, without a poller in between: the reference for the meaning of edge,
+//! one-shot and exclusive.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ struct Entry {
     told: Option<(Interest, Mode)>,
     /// The kernel refuses to watch it: a regular file.
     always: bool,
-    /// An always-ready one with an edge is to be reported for its last change.
+    /// Whether an always-ready file with an edge must be reported for its last change.
     due: bool,
 }
 
@@ -34,11 +34,11 @@ impl std::fmt::Debug for RawEpoll {
 }
 
 impl RawEpoll {
-    /// An empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
     ///
-    /// What `epoll_create1(2)` says.
+    /// The errors of `epoll_create1(2)`.
     pub fn new() -> io::Result<RawEpoll> {
         Ok(RawEpoll { set: sys::epoll_create()?, entries: BTreeMap::new() })
     }
@@ -74,7 +74,8 @@ impl RawEpoll {
         let exclusive =
             wanted.1 == Mode::Exclusive || matches!(entry.told, Some((_, Mode::Exclusive)));
         if entry.told.is_some() && !entry.always && (exclusive || wanted.0.is_empty()) {
-            // Exclusive cannot be modified, and what is not wanted is best not watched.
+            // An exclusive registration cannot be modified, and one without interest is best not
+            // watched.
             let _ = self.control(libc::EPOLL_CTL_DEL, entry, tag);
             entry.told = None;
         }

@@ -1,4 +1,4 @@
-//! The kernel's own `poll`, without a poller in between: the reference for what level means.
+//! The kernel's own `poll`, without a poller in between: the reference for the meaning of level.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,8 +1,8 @@
-//! A world of real descriptors, with something in it that watches them.
+//! A world of real descriptors, with a subject in it that watches them.
 //!
 //! Numbers must be reused exactly as in the model, although other threads of the test process open
-//! and close descriptors meanwhile. So each world sets a range of high numbers aside and moves what
-//! it opens there.
+//! and close descriptors meanwhile. So each world sets a range of high numbers aside, to which it
+//! moves every descriptor that it opens.
 
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
@@ -13,13 +13,13 @@ use superpoll::{Readiness, Watch};
 use super::{How, Kind, Number, Op, Ready, Reply, Subject, Tag};
 use crate::sys;
 
-/// The numbers of the first world start here; below are those of the process itself, of which the
-/// check that counts memory has the most.
+/// The first number of the first world. The process itself uses the numbers below, most of them in
+/// the check that counts memory.
 const LOWEST: RawFd = 832;
-/// How many numbers a world has.
+/// The size of a world's range.
 pub const SPAN: usize = 20;
 
-/// How many worlds there may be at a time: as many as select can watch, which ends at 1,023.
+/// The most worlds at a time: as many as select can watch, which ends at 1,023.
 const WORLDS: usize = (1024 - LOWEST as usize) / SPAN;
 
 static TAKEN: Mutex<[bool; WORLDS]> = Mutex::new([false; WORLDS]);
@@ -29,8 +29,8 @@ fn taken() -> MutexGuard<'static, [bool; WORLDS]> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A range of descriptor numbers that nobody else in the suite uses. Where many tests run at a time, those
-/// that find none wait for one; so nobody may have two.
+/// A range of descriptor numbers that no other world uses. With many tests at a time, those that
+/// find no range wait for one, so no test may have two.
 #[derive(Debug)]
 struct Range(usize);
 
@@ -65,35 +65,35 @@ pub trait Engine {
     ///
     /// # Errors
     ///
-    /// Why it is refused, and the descriptor.
+    /// The reason of the refusal, and the descriptor.
     fn register(&mut self, tag: Tag, fd: OwnedFd, watch: Watch) -> Result<(), (OwnedFd, String)>;
 
     /// Changes interest and mode.
     ///
     /// # Errors
     ///
-    /// Why it is refused.
+    /// The reason of the refusal.
     fn modify(&mut self, tag: Tag, watch: Watch) -> Result<(), String>;
 
     /// Ends a registration and gives the descriptor back, open.
     ///
     /// # Errors
     ///
-    /// Why it is refused.
+    /// The reason of the refusal.
     fn deregister(&mut self, tag: Tag) -> Result<OwnedFd, String>;
 
     /// Ends a registration and closes the descriptor.
     ///
     /// # Errors
     ///
-    /// Why it is refused.
+    /// The reason of the refusal.
     fn close(&mut self, tag: Tag) -> Result<(), String>;
 
     /// Waits.
     ///
     /// # Errors
     ///
-    /// What the wait said.
+    /// The error of the wait.
     fn wait(&mut self, limit: usize, nap: bool) -> Result<Ready, String>;
 
     /// See [`Subject::may_repeat_edges`].
@@ -106,11 +106,11 @@ pub trait Engine {
         true
     }
 
-    /// Takes note of what the caller knows to be ready.
+    /// Takes note of readiness that the caller knows of.
     ///
     /// # Errors
     ///
-    /// Why it is refused.
+    /// The reason of the refusal.
     fn tell(&mut self, _tag: Tag, _readiness: Readiness) -> Result<(), String> {
         Err("cannot be told".to_owned())
     }
@@ -119,7 +119,7 @@ pub trait Engine {
     ///
     /// # Errors
     ///
-    /// Why it is refused.
+    /// The reason of the refusal.
     fn wake(&mut self) -> Result<(), String> {
         Err("cannot be woken".to_owned())
     }
@@ -140,7 +140,7 @@ pub struct Real<E> {
 }
 
 impl<E: Engine> Real<E> {
-    /// An empty world, watched by the engine.
+    /// Creates an empty world, watched by the engine.
     pub fn new(engine: E) -> Real<E> {
         Real { engine, open: BTreeMap::new(), registered: BTreeMap::new(), range: Range::take() }
     }
@@ -171,7 +171,7 @@ impl<E: Engine> Real<E> {
             Op::Open(kind, ref numbers) => self.make(kind, numbers)?,
             Op::Duplicate(old, new) => {
                 let raw = self.range.raw(old);
-                // The engine may own it, so it is named by its number.
+                // The engine may own the descriptor, so the number names it.
                 let twin = sys::duplicate_number(raw).map_err(|error| error.to_string())?;
                 self.place(twin, new)?;
             }

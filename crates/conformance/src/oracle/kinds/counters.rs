@@ -1,4 +1,4 @@
-//! What the kernel counts or tells of: events, time, signals, files and processes.
+//! Descriptors for which the kernel counts or reports: events, time, signals, files and processes.
 
 use std::io;
 use std::process::{Command, Stdio};

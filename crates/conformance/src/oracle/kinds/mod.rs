@@ -1,4 +1,4 @@
-//! The kinds of descriptors, each with what happens to it.
+//! The kinds of descriptors, each with a story.
 
 use std::cell::RefCell;
 use std::io;
@@ -20,7 +20,7 @@ mod terminals;
 pub struct Kind {
     /// Its name in a difference.
     pub name: &'static str,
-    /// Makes one; `None` if this system does not have it.
+    /// Creates the story; `None` if this system does not have the kind.
     pub make: fn() -> io::Result<Option<Scene>>,
 }
 
@@ -72,7 +72,7 @@ kinds! {
     }
 }
 
-/// The other end of something, until a step closes it.
+/// The other end of a descriptor, until a step closes it.
 #[derive(Clone, Debug)]
 struct Peer(Rc<RefCell<Option<OwnedFd>>>);
 
@@ -81,7 +81,7 @@ impl Peer {
         Peer(Rc::new(RefCell::new(Some(fd.into()))))
     }
 
-    /// Nothing, until it is opened.
+    /// Returns an empty peer, until it is opened.
     fn none() -> Peer {
         Peer(Rc::default())
     }
@@ -94,7 +94,7 @@ impl Peer {
         self.0.borrow_mut().take();
     }
 
-    /// Does something with it, if it is open.
+    /// Calls `f` with the descriptor, if it is open.
     fn with<R>(&self, f: impl FnOnce(&OwnedFd) -> R) {
         if let Some(fd) = &*self.0.borrow() {
             f(fd);
@@ -102,7 +102,7 @@ impl Peer {
     }
 }
 
-/// A folder that goes with its last owner.
+/// A folder that is removed with its last owner.
 #[derive(Debug)]
 struct Folder(PathBuf);
 

@@ -13,7 +13,7 @@ use crate::sys::{send_urgent, shutdown};
 
 const IN: Readiness = Readiness::READABLE;
 
-/// An address of this machine where nobody listens.
+/// An address of this machine on which no socket listens.
 const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 1, 1), 1);
 
 fn pair() -> io::Result<(OwnedFd, Peer)> {

@@ -1,4 +1,5 @@
-//! Terminals: what one end writes reaches the other by way of the line discipline, a little later.
+//! Terminals: bytes that one end writes reach the other by way of the line discipline, a little
+//! later.
 
 use std::io;
 
