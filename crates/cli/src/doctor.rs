@@ -1,4 +1,5 @@
-//! `superpoll doctor`: what works on this machine, what it costs, and what it is best for.
+//! `superpoll doctor`: the back-ends that work on this machine, their costs, and the loads that
+//! suit them.
 
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
@@ -16,17 +17,17 @@ mod auto;
 /// Options of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Prints one JSON document instead
+    /// Print one JSON document instead
     #[arg(long)]
     json: bool,
 }
 
-/// Looks around and says what it found.
+/// Examines the machine and prints the findings.
 ///
 /// # Errors
 ///
-/// That `SUPERPOLL_BACKEND` names no back-end: every program that leaves the choice to it would
-/// fail the same way. Or that nothing can be printed.
+/// An unknown back-end in `SUPERPOLL_BACKEND`, since every program that leaves the choice to that
+/// variable would fail the same way. Or a failure to print.
 pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
     let chosen = match chosen.as_str() {
@@ -125,7 +126,7 @@ fn share(ratio: f32) -> String {
     if ratio > 1.0 { "never".to_owned() } else { format!("{ratio:.2}") }
 }
 
-/// Every cost of a kind, by name.
+/// Returns every cost of a kind, by name.
 fn fields(costs: &KindCosts) -> [(&'static str, f32); 11] {
     [
         ("scan", costs.scan),
@@ -142,7 +143,7 @@ fn fields(costs: &KindCosts) -> [(&'static str, f32); 11] {
     ]
 }
 
-/// Every cost per call, by name.
+/// Returns every cost per call, by name.
 fn calls(costs: &Costs) -> [(&'static str, f32); 3] {
     [("poll_call", costs.poll_call), ("cold_wait", costs.cold_wait), ("pass", costs.pass)]
 }

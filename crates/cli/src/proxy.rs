@@ -1,4 +1,4 @@
-//! `superpoll proxy`: relays connections from one address to another until it is told to end.
+//! `superpoll proxy`: relays connections from one address to another until a signal ends it.
 
 use std::error::Error;
 use std::io::{Write, stderr, stdout};
@@ -18,33 +18,35 @@ use crate::stats;
 /// Options of `proxy`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Where clients connect: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; port 0 lets the kernel choose
-    /// [default: the socket that a service manager passes on (LISTEN_FDS)]
+    /// Address for clients: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; port 0 lets the kernel
+    /// choose [default: the socket that a service manager passes on (LISTEN_FDS)]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<Address>,
-    /// Where they are relayed to, written alike; a name is looked up once, and its addresses are tried in order
+    /// Address to relay to, written alike; a name is looked up once, and its addresses are tried in
+    /// order
     #[arg(long, value_name = "ADDRESS")]
     pub to: Address,
     /// Threads that relay
     #[arg(long, value_name = "N", default_value = "1", value_parser = workers)]
     pub workers: NonZeroUsize,
-    /// The I/O manager [default: that of SUPERPOLL_BACKEND, else adaptive]
+    /// The back-end [default: that of SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
     /// How long the upstream may take to accept a connection
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub connect_timeout: Duration,
-    /// Close a pair after so long without a byte [default: never]
+    /// Close a pair after this long without a byte [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub idle_timeout: Option<Duration>,
-    /// The most connections at a time, further ones wait [default: as many as there are descriptors for]
+    /// The most connections at a time; further ones wait [default: as many as there are descriptors
+    /// for]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<NonZeroUsize>,
     /// How long connections may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
     pub drain: Duration,
-    /// Where `superpoll top` finds what it does: a path for a socket that only this user can open, or "off"
-    /// [default: by its number in a folder of the user's]
+    /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,
+    /// or "off" [default: by its number in a folder of the user's]
     #[arg(long, value_name = "PATH|off")]
     pub stats: Option<Place>,
     /// Watch each direction of each socket before it is tried: slower, for comparison
@@ -52,12 +54,12 @@ pub struct Options {
     pub no_speculation: bool,
 }
 
-/// A number of threads.
+/// Parses a number of threads.
 pub(crate) fn workers(text: &str) -> Result<NonZeroUsize, String> {
     check_workers(text.parse().map_err(|error| format!("{error}"))?)
 }
 
-/// A time that passes.
+/// Parses a duration above zero.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match patience(text)? {
         Duration::ZERO => Err("it must be more than zero".to_owned()),
@@ -70,7 +72,8 @@ fn patience(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
-/// Where it listens: where it is told to, else on the one socket that a service manager has passed on.
+/// Returns the address to listen on: the option's, or that of the one socket that a service manager
+/// has passed on.
 fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn Error>> {
     let passed = inherited.addresses()?;
     match (&options.listen, passed.as_slice()) {
@@ -92,7 +95,8 @@ fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn E
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut inherited = Inherited::take()?;
     let listen = listen(options, &inherited)?;
-    // Each pair takes two, and many systems allow a thousand unless they are asked. As many as there are will do.
+    // Each pair takes two descriptors, and many systems allow a thousand unless asked for more. If
+    // the limit cannot be raised, the present one will do.
     let _ = superpoll::limits::raise_descriptors();
     let mut builder = Runtime::builder().workers(options.workers);
     if let Some(backend) = options.backend {
@@ -124,7 +128,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let left = runtime.block_on(async {
         futures_lite::future::or(terminate.recv(), interrupt.recv()).await?;
         relay.stop();
-        // Who is asked a second time ends at once.
+        // A second signal ends the process at once.
         let asked = async {
             let _ = futures_lite::future::or(terminate.recv(), interrupt.recv()).await;
             relay.counters().active
@@ -136,7 +140,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         (counters.connect_failures, "because the upstream could not be reached"),
         (counters.shed, "for lack of descriptors"),
     ] {
-        // Not each of them had its line.
+        // Not each of the clients had its own line.
         if clients > 1 {
             eprintln!("superpoll: {clients} clients were closed {why}");
         }

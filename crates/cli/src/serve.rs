@@ -1,4 +1,4 @@
-//! `superpoll serve`: the web server and proxy, until it is told to end.
+//! `superpoll serve`: the web server and proxy, until a signal ends it.
 
 use std::error::Error;
 use std::io::{Write, stderr, stdout};
@@ -20,7 +20,7 @@ use superpoll_rt::signal::{SignalKind, signal};
 use crate::proxy::workers;
 use crate::{sit, stats};
 
-/// Below this many descriptors a server of many connections will soon run out of them.
+/// The number of descriptors below which a server of many connections will soon run out of them.
 const FEW: u64 = 4096;
 
 /// Options of `serve`.
@@ -29,39 +29,42 @@ pub struct Options {
     /// The folder whose files are served [default: the built-in demonstration]
     #[arg(value_name = "DIR", conflicts_with = "config")]
     pub folder: Option<PathBuf>,
-    /// Serve what this file says
+    /// Serve as this file says
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Say what is wrong with the configuration and end
+    /// Check the configuration, print any error, and end
     #[arg(long)]
     pub check: bool,
-    /// Where clients connect: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; may be repeated
-    /// [default: 127.0.0.1:8080]
+    /// Address for clients: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; may be repeated [default:
+    /// 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub listen: Vec<Address>,
-    /// Another name that clients use for this server, beside localhost, addresses and this machine's; may be repeated
+    /// Another name that clients use for this server, in addition to localhost, addresses and this
+    /// machine's; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "config")]
     pub name: Vec<String>,
-    /// Threads that serve [default: what the configuration says, else 1]
+    /// Threads that serve [default: that of the configuration, else 1]
     #[arg(long, value_name = "N", value_parser = workers)]
     pub workers: Option<NonZeroUsize>,
-    /// Leave idle connections with the babysitter that listens there, or is started there, so that they outlive the server
+    /// Leave idle connections with the babysitter at this path, which is started if necessary, so
+    /// that they outlive the server
     #[arg(long, value_name = "PATH")]
     pub sit: Option<PathBuf>,
     /// Take over from the server that is at work with the same babysitter: its listeners, channels and idle connections
     #[arg(long)]
     pub upgrade: bool,
-    /// Where `superpoll top` finds what it does: a path for a socket that only this user can open, or "off"
-    /// [default: what the configuration says, else by its number in a folder of the user's]
+    /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,
+    /// or "off" [default: that of the configuration, else by its number in a folder of the user's]
     #[arg(long, value_name = "PATH|off")]
     pub stats: Option<Place>,
-    /// The I/O manager [default: what the configuration says, else SUPERPOLL_BACKEND, else adaptive]
+    /// The back-end [default: that of the configuration, else SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
 }
 
 impl Options {
-    /// What is to be served. `inherited` are the addresses that a service manager listens on for us.
+    /// Returns the configuration to serve. `inherited` are the addresses on which a service manager
+    /// listens for this process.
     fn read(&self, inherited: &[Address]) -> Result<Config, Box<dyn Error>> {
         let mut config = match (&self.config, &self.folder) {
             (Some(path), _) => return Ok(Config::read(path)?),
@@ -72,14 +75,14 @@ impl Options {
         if !asked.is_empty() {
             config.listeners = asked.iter().cloned().map(config::Listener::plain).collect();
         }
-        // What operators call this machine by is no other site's name.
+        // The operators' name for this machine does not belong to any other site.
         let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let listened = asked.iter().filter_map(|address| match address {
             Address::Tcp { host, .. } => host.as_deref(),
             Address::Unix(_) => None,
         });
         for name in std::iter::once(machine.trim()).chain(listened) {
-            // One that is no name of a host is no name that a client asks for.
+            // A name that is no host name is not one that a client asks for.
             let _ = config.also_named(name);
         }
         for name in &self.name {
@@ -89,7 +92,7 @@ impl Options {
     }
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 fn notify(journal: &Journal, states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         let message = format!("telling the service manager: {error}");
@@ -97,7 +100,7 @@ fn notify(journal: &Journal, states: &[NotifyState<'_>]) {
     }
 }
 
-/// What the process was asked for.
+/// The request that a signal or a successor has made of the process.
 enum Asked {
     End,
     Change,
@@ -105,7 +108,7 @@ enum Asked {
     Yield,
 }
 
-/// As many descriptors as there may be; a word where they are few.
+/// Raises the limit on descriptors as far as possible, and logs a note if it is low.
 fn raise_limit(journal: &Journal) {
     let (_, hard) = limits::descriptors();
     let message = match limits::raise_descriptors() {
@@ -168,7 +171,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         Journal::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
     let journal = Arc::new(journal);
     let outcome = serve(options, &config, inherited, &journal);
-    // Engines that are still at work may hold it, and nobody waits for those.
+    // Engines that are still at work may hold the journal, and the process does not wait for those.
     journal.close();
     outcome
 }
@@ -178,18 +181,19 @@ fn has_babysitter_process(config: &Config) -> bool {
     matches!(sitting, Some(config::Sitting::Process { .. }))
 }
 
-/// Starts the program that is to take over, which may be another version by now.
+/// Starts the program that will take over, which may be another version by now.
 fn start_successor() -> Result<Child, Box<dyn Error>> {
     let program = std::env::args_os().next().ok_or("the program's name is not known")?;
     let mut command = Command::new(&program);
     command.args(std::env::args_os().skip(1).filter(|argument| argument != "--upgrade"));
-    // Sockets that a service manager has passed on are this process's; it leaves them with the babysitter.
+    // Sockets that a service manager has passed on belong to this process, which leaves them with
+    // the babysitter.
     command.arg("--upgrade").env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
     let started = command.spawn();
     started.map_err(|error| format!("starting {}: {error}", program.display()).into())
 }
 
-/// Tells if a successor ends before this process does, which is then not succeeded.
+/// Logs an error if a successor ends before this process does, which then has no successor.
 fn await_end(mut child: Child, journal: Arc<Journal>) {
     let number = child.id();
     let waits = move || {
@@ -198,7 +202,7 @@ fn await_end(mut child: Child, journal: Arc<Journal>) {
         let message = format!("process {number}, which was to take over, has ended: {status}");
         journal.write(&Event::new(Level::Error, "upgrade-failed", message));
     };
-    // Without a thread to spare nobody is told.
+    // Without a thread to spare the end is not reported.
     let _ = std::thread::Builder::new().name("successor".to_owned()).spawn(waits);
 }
 
@@ -242,7 +246,7 @@ fn serve(
     let left = runtime.block_on(async {
         notify(journal, &[NotifyState::Ready]);
         if options.upgrade {
-            // The service manager knows another process, which this one has taken over from.
+            // The service manager knows the process from which this one has taken over.
             notify(journal, &[NotifyState::MainPid(std::process::id())]);
         }
         let (mut successor, mut has_yielded) = (None, false);
@@ -298,7 +302,7 @@ fn serve(
                 },
                 Asked::Yield => {
                     has_yielded = true;
-                    // It might look for its process before the successor has said who it is.
+                    // The manager might look for the process before the successor has named it.
                     if let Some(number) = successor {
                         notify(journal, &[NotifyState::MainPid(number)]);
                     }
@@ -313,7 +317,7 @@ fn serve(
                 }
             }
         }
-        // To a service manager a server that another goes on for has not stopped.
+        // For a service manager, a server that a successor continues has not stopped.
         if !has_yielded {
             notify(journal, &[NotifyState::Stopping]);
         }
@@ -321,7 +325,7 @@ fn serve(
         let message = format!("draining: asked to end, {open} connections are open");
         journal.write(&Event::new(Level::Info, "draining", message).with("connections", open));
         server.stop();
-        // Who is asked a second time ends at once.
+        // A second signal ends the process at once.
         let asked = async {
             let _ = or(terminate.recv(), interrupt.recv()).await;
             server.connections()
@@ -339,7 +343,8 @@ fn serve(
     Ok(())
 }
 
-/// Takes on what the file says now; if anything is wrong with it, that is told and all goes on as before.
+/// Applies the configuration that the file has now. On any error, the error is logged and the
+/// server goes on as before.
 fn reload(
     runtime: &Runtime,
     server: &mut Server,

@@ -1,4 +1,4 @@
-//! `superpoll sit`: the babysitter, which has idle connections while servers come and go.
+//! `superpoll sit`: the babysitter, which holds idle connections while servers come and go.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write, stderr, stdout};
@@ -17,13 +17,13 @@ use superpoll_rt::Runtime;
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_sit::{Babysitter, Happening, Line, Listener};
 
-/// For how long one that was started may take to listen.
+/// How long a babysitter that was started may take to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most bytes that are read of why one could not begin.
+/// The most bytes to read of a failed babysitter's error message.
 const LAST_WORDS: u64 = 4096;
 
-/// How long it takes until it is looked again.
+/// How long to wait before the next check.
 const NAP: Duration = Duration::from_millis(2);
 
 /// Options of `sit`.
@@ -35,17 +35,17 @@ pub struct Options {
     /// How long connections wait for a server when theirs has ended
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::proxy::seconds)]
     pub patience: Duration,
-    /// End when there is nothing left to hold, as one does that a server has started
+    /// End when there is nothing left to hold, like a babysitter that a server has started
     #[arg(long)]
     pub end: bool,
 }
 
 fn say(happening: &Happening) {
-    // Nobody may be reading any more.
+    // The reader of standard error may have gone.
     let _ = writeln!(stderr(), "superpoll: {happening}");
 }
 
-/// What stands in the way of a socket at a path, and what to do about it.
+/// Explains why a socket cannot be created at a path, and how to solve that.
 fn advice(path: &Path, error: &io::Error) -> String {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).display();
@@ -70,13 +70,14 @@ fn advice(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Works until SIGTERM or SIGINT, or until there is nothing left to hold, if it is to end then. SIGHUP changes nothing:
-/// what it holds is to outlive the terminal and the server that it was started from, and it has no configuration.
+/// Runs until SIGTERM or SIGINT or, with `--end`, until there is nothing left to hold. SIGHUP
+/// changes nothing: the connections must outlive the terminal and the server that started the
+/// babysitter, and it has no configuration.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let path = options.listen.display();
     limits::raise_descriptors()
         .map_err(|error| format!("raising the limit of descriptors: {error}"))?;
-    // From here on no signal ends it but those that are meant to.
+    // From here on only the intended signals end the process.
     let made = Arc::new(AtomicBool::new(false));
     let (sender, caught) = mpsc::channel();
     let ends = end_on_signals(options.listen.clone(), made.clone(), sender);
@@ -95,23 +96,24 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     let mut babysitter = Babysitter::new(sit, say)?;
     babysitter.listen(listener)?;
-    // Nobody may be reading any more.
+    // The reader of standard output may have gone.
     let _ = writeln!(stdout(), "superpoll: holding connections at {path}");
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     Ok(babysitter.run()?)
 }
 
-/// Takes no notice of a signal, but for a line on standard error.
+/// Ignores a signal, except for a line on standard error.
 async fn pass_over(hang_up: &mut Signal) -> io::Result<()> {
     loop {
         hang_up.recv().await?;
-        // Nobody may be reading any more.
+        // The reader of standard error may have gone.
         let _ = writeln!(stderr(), "superpoll: SIGHUP changes nothing here");
     }
 }
 
-/// What ends the process when it is asked to end: the babysitter's own thread waits for connections only. The file of the
-/// socket goes with it, once it is made; `caught` is told when the signals are caught.
+/// Returns the code that ends the process on a signal: the babysitter's own thread waits for
+/// connections only. The socket's file is removed with the process, once it is made; `caught`
+/// receives a message when the signals are caught.
 fn end_on_signals(
     socket: PathBuf,
     made: Arc<AtomicBool>,
@@ -120,13 +122,13 @@ fn end_on_signals(
     move || {
         let told = caught.clone();
         let asked = || -> io::Result<()> {
-            // Nothing but signals comes in here: no back-end is worth to be chosen for it.
+            // This runtime receives only signals, so choosing a back-end is not worth the effort.
             let runtime =
                 Runtime::builder().backend(BackendKind::Epoll).build().map_err(io::Error::other)?;
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut hang_up = signal(SignalKind::hangup())?;
-            // Who waits for it has not gone.
+            // The receiver is still waiting for the message.
             let _ = told.send(Ok(()));
             runtime
                 .block_on(async {
@@ -142,7 +144,7 @@ fn end_on_signals(
                 std::process::exit(0);
             }
             Err(error) => {
-                // Before the signals are caught that is told where it is waited for.
+                // An error before the signals are caught goes to the receiver that waits for them.
                 if let Err(unheard) = caught.send(Err(error)) {
                     let error = unheard.0.err().map_or_else(String::new, |error| error.to_string());
                     let _ = writeln!(stderr(), "superpoll: listening for signals: {error}");
@@ -153,7 +155,7 @@ fn end_on_signals(
     }
 }
 
-/// What a child that has ended said last, without the program's name.
+/// Returns the last message of a child that has ended, without the program's name.
 fn last_words(child: &mut Child) -> Option<String> {
     let mut said = String::new();
     child.stderr.take()?.take(LAST_WORDS).read_to_string(&mut said).ok()?;
@@ -162,18 +164,19 @@ fn last_words(child: &mut Child) -> Option<String> {
     (!said.is_empty()).then_some(said)
 }
 
-/// Whether nobody listens at a path, and somebody may: there is no file, or one that was left.
+/// Whether no process listens at a path, and this one may: there is no file, or one that was left
+/// behind.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-/// Starts one for a server, unless one listens at the path; tells whether it did.
+/// Starts a babysitter for a server, unless one listens at the path. Returns whether it did.
 pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
     let at = path.display();
     let begins = |what: &dyn std::fmt::Display| format!("starting a babysitter at {at}: {what}");
     match Line::connect(path) {
         Ok(_) => return Ok(false),
-        // So many servers are about to connect that there is no room for one more.
+        // So many servers are about to connect that there is no room for one more connection.
         Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
         Err(error) if is_absence(&error) => {}
         Err(error) => {
@@ -184,8 +187,8 @@ pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     command.arg("sit").arg("--end").arg("--listen").arg(path);
-    // It goes on when the server, or the terminal of that, has ended, and nobody reads what it would say; but why it
-    // cannot begin is read.
+    // The babysitter goes on when the server, or the server's terminal, has ended, and then nothing
+    // reads its messages. But if it cannot begin, this process reads the reason.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command
@@ -201,7 +204,8 @@ pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
             }
             Err(_) => {}
         }
-        // Another server may have started one at the same moment, which this one has found.
+        // Another server may have started a babysitter at the same moment, which this one has
+        // found.
         if let Some(status) = child.try_wait()?
             && Line::connect(path).is_err()
         {

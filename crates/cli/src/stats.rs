@@ -4,11 +4,12 @@ use std::error::Error;
 
 use superpoll_gateway::statistics::{Place, Socket, Statistics, Subject};
 
-/// Listens at a place. Where that is nobody's choice a process goes on without; `warn` is told why.
+/// Listens at a place. If that place is only the default, a process goes on without a socket and
+/// passes the error to `warn`.
 ///
 /// # Errors
 ///
-/// If a place that was chosen cannot be had.
+/// A place that was chosen explicitly and is not available.
 pub fn bind(
     place: &Place,
     takes_over: bool,
@@ -23,7 +24,8 @@ pub fn bind(
     }
 }
 
-/// Begins to answer. A process that is at work goes on without, if that fails; `warn` is told why.
+/// Begins to answer. If that fails, a process that is at work goes on without; `warn` receives the
+/// error.
 pub fn open(
     socket: Option<Socket>,
     subject: Subject,
@@ -32,7 +34,7 @@ pub fn open(
     socket?.open(subject).map_err(|error| warn(error.to_string())).ok()
 }
 
-/// The socket of a server, which a new configuration may have elsewhere.
+/// The statistics socket of a server, whose place a new configuration may change.
 pub struct Kept {
     place: Place,
     /// Closed, and its file removed, on drop.
@@ -40,16 +42,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// One that is at work.
+    /// Wraps a socket that is at work.
     pub fn new(place: Place, at_work: Option<Statistics>) -> Kept {
         Kept { place, _at_work: at_work }
     }
 
-    /// Goes on at another place, unless it is the same.
+    /// Moves the socket to another place, unless it is the same.
     ///
     /// # Errors
     ///
-    /// If that cannot be had; all is as before then.
+    /// A place that is not available; nothing has changed then.
     pub fn change(&mut self, place: Place, subject: Subject) -> Result<(), Box<dyn Error>> {
         if place == self.place {
             return Ok(());

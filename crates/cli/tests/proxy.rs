@@ -26,12 +26,12 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Starts it and reads where it listens.
+/// Starts the relay and reads the address on which it listens.
 fn start(arguments: &[&str]) -> (Child, String) {
     listening(command(arguments))
 }
 
-/// The same of a command that ends in it.
+/// The same for a command that ends in it.
 fn listening(mut command: Command) -> (Child, String) {
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
@@ -68,7 +68,7 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
             let client = TcpStream::connect(&address).unwrap();
             pairs.push((client, listener.accept().unwrap().0));
         }
-        // Which client belongs to which server is the relay's affair.
+        // The relay decides which client belongs to which server.
         for (number, (client, _)) in pairs.iter_mut().enumerate() {
             client.write_all(&(number as u32).to_le_bytes()).unwrap();
         }
@@ -83,7 +83,7 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
             assert_eq!(u32::from_le_bytes(bytes), number as u32);
         }
         terminate(&child);
-        // It listens no more, and what there is goes on.
+        // It listens no more, and existing connections go on.
         while TcpStream::connect(&address).is_ok() {
             thread::yield_now();
         }
@@ -95,8 +95,9 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
             server.read_exact(&mut bytes).unwrap();
             assert_eq!(&bytes, b"last");
         }
-        // Some that came while it was ending may have been taken, and wait to be accepted, or are still on their way:
-        // without a listener they would be refused, of which the relay tells.
+        // Some clients that came while it was ending may have been taken, and wait to be accepted,
+        // or are still on their way. Without a listener they would be refused, which the relay
+        // reports.
         thread::spawn(move || listener.incoming().for_each(drop));
         drop(pairs);
         assert!(child.wait().unwrap().success(), "{backend:?}");
@@ -140,7 +141,7 @@ fn an_upstream_that_refuses_is_one_line_and_what_is_wrong_from_the_start_another
     }
 }
 
-/// The rest of what it wrote on standard error, when it has ended.
+/// Returns the rest of its standard error, when it has ended.
 fn errors(mut child: Child) -> String {
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
@@ -148,7 +149,7 @@ fn errors(mut child: Child) -> String {
     errors
 }
 
-/// The processor time of a process in ticks of the clock.
+/// Returns the processor time of a process in ticks of the clock.
 fn ticks(child: &Child) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -191,7 +192,7 @@ fn out_of_descriptors_clients_are_closed_others_go_on_and_nothing_spins() {
             server.read_exact(&mut bytes).unwrap();
             assert_eq!(&bytes, b"still here", "{backend:?}");
         }
-        // With room there are new ones again.
+        // With room, new clients are accepted again.
         drop(pairs);
         while reach(&listener, &address).is_none() {
             thread::sleep(Duration::from_millis(1));
@@ -238,7 +239,7 @@ fn a_client_that_vanishes_in_the_middle_of_bulk_ends_its_own_pair_only() {
             let (mut server, _) = listener.accept().unwrap();
             client.write_all(b"all").unwrap();
             if half_closed {
-                // What the kernel tells a writer after this raises a signal, too.
+                // The kernel's error to a writer after this raises a signal, too.
                 client.shutdown(std::net::Shutdown::Write).unwrap();
             }
             let sending = thread::spawn(move || {
@@ -260,7 +261,7 @@ fn a_client_that_vanishes_in_the_middle_of_bulk_ends_its_own_pair_only() {
     }
 }
 
-/// The memory of a process that is no file's, in bytes.
+/// Returns the memory of a process that is not backed by a file, in bytes.
 fn memory(child: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();

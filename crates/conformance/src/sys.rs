@@ -30,7 +30,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(ends)
 }
 
-/// Creates a pipe that never blocks, each read of which ends where a write did (`O_DIRECT`):
+/// Creates a pipe that never blocks, and whose reads end where a write did (`O_DIRECT`):
 /// reading end, writing end.
 ///
 /// # Errors
@@ -136,7 +136,7 @@ pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) }).map(take)
 }
 
-/// Duplicates the descriptor with this number, whoever owns it.
+/// Duplicates the descriptor with this number, whatever its owner.
 ///
 /// # Errors
 ///

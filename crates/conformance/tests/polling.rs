@@ -1,7 +1,7 @@
 //! The findings of the contract's checks in polling.
 //!
-//! Each test asserts observed behaviour, so that it fails when polling changes; its name says what
-//! that is. `docs/rivals.md` sorts the findings into defects and documented differences.
+//! Each test asserts observed behaviour, so that it fails when polling changes; its name states
+//! the behaviour. `docs/rivals.md` sorts the findings into defects and documented differences.
 
 use std::io::{Write, pipe};
 use std::num::NonZeroUsize;

@@ -130,7 +130,7 @@ pub enum Notice<'a> {
     Returned(Vec<(u64, i32)>),
     /// The answer to `Sync`.
     Synced(u64, Sums),
-    /// Another server takes over: leave what is idle, and say `Yielded`.
+    /// Another server takes over: leave idle connections, and say `Yielded`.
     Yield,
     /// The orphans of other servers: descriptors, which come with the message, and their states.
     #[serde(borrow)]

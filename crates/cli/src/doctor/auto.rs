@@ -1,4 +1,4 @@
-//! What back-end `auto` is on this machine, and the estimates behind it.
+//! The back-end that `auto` means on this machine, and the estimates behind the choice.
 
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
@@ -8,7 +8,7 @@ use superpoll_lab::output;
 use superpoll_lab::say;
 use superpoll_lab::table::Table;
 
-/// Says which back-end was chosen, and why.
+/// Prints the chosen back-end, and the reason.
 pub(super) fn explain(choice: &Choice) -> superpoll_lab::Result<()> {
     say!("auto is {} here: {}", choice.kind, why(choice))?;
     if let Reason::Costs(comparison) = &choice.reason {
@@ -23,7 +23,7 @@ pub(super) fn explain(choice: &Choice) -> superpoll_lab::Result<()> {
     Ok(())
 }
 
-/// The reason in one sentence.
+/// Returns the reason in one sentence.
 fn why(choice: &Choice) -> String {
     let comparison = match &choice.reason {
         Reason::Costs(comparison) => comparison,
@@ -51,7 +51,7 @@ fn of(comparison: &Comparison, kind: Kind, load: Load) -> Option<&Estimate> {
     comparison.estimates.iter().find(|one| one.kind == kind && one.load == load)
 }
 
-/// A line per load, both costs for each kind.
+/// Returns a line per load, both costs for each kind.
 fn estimates(comparison: &Comparison) -> Table {
     let kinds = Kind::MEASURED.map(|kind| [kind.name(), "uring", "ratio"]);
     let mut table = Table::new(std::iter::once("load").chain(kinds.into_iter().flatten()));
@@ -69,7 +69,7 @@ fn estimates(comparison: &Comparison) -> Table {
     table
 }
 
-/// Every cost of a kind in a ring, by name.
+/// Returns every cost of a kind in a ring, by name.
 fn fields(costs: &RingKindCosts) -> [(&'static str, f32); 4] {
     [("arm", costs.arm), ("event", costs.event), ("wake", costs.wake), ("cancel", costs.cancel)]
 }
@@ -84,7 +84,7 @@ fn table(ring: &RingCosts) -> Table {
     table
 }
 
-/// The same for programs.
+/// Returns the same as JSON for programs.
 pub(super) fn document(choice: &Choice) -> Value {
     let (mut mean, mut worst, mut estimates, mut refusal) = (None, None, Vec::new(), None);
     match &choice.reason {

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
 use std::time::Duration;
 
-/// Three digits and a unit of thousands.
+/// Formats a number with three digits and a unit of thousands.
 pub fn count(value: f64) -> String {
     let (mut value, mut unit) = (value, 0);
     const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
@@ -20,17 +20,17 @@ pub fn count(value: f64) -> String {
     format!("{value:.digits$}{}", UNITS[unit])
 }
 
-/// The same of what is counted one by one.
+/// Formats a whole number.
 pub fn whole(value: u64) -> String {
     if value < 1000 { value.to_string() } else { count(value as f64) }
 }
 
-/// A rate; a dash where there is none.
+/// Formats a rate; a dash where there is none.
 pub fn rate(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), count)
 }
 
-/// An active/total ratio.
+/// Formats an active/total ratio.
 pub fn ratio(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
@@ -39,7 +39,7 @@ pub fn ratio(value: Option<f64>) -> String {
     }
 }
 
-/// A time that something took or that is over, in nanoseconds.
+/// Formats a duration or an age, in nanoseconds.
 pub fn time(nanos: u64) -> String {
     let value = nanos as f64;
     match nanos {
@@ -51,7 +51,7 @@ pub fn time(nanos: u64) -> String {
     }
 }
 
-/// A long time by its two largest units.
+/// Formats a long time by its two largest units.
 fn long(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -1,9 +1,10 @@
 //! Keys, as a terminal in raw mode sends them.
 //!
-//! A key is a byte or more. Escape alone is the beginning of what other keys send as well (`ESC [ A` is the arrow up), and
-//! what a key sends comes at once: an escape with nothing after it is the key of that name.
+//! A key is a byte or more. Escape alone is also the beginning of other keys' sequences (`ESC [ A`
+//! is the arrow up). The bytes of a sequence come at once, so an escape with nothing after it is
+//! the key of that name.
 
-/// What the user wants.
+/// A command of the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
     Quit,
@@ -17,7 +18,7 @@ pub enum Key {
 
 const ESCAPE: u8 = 0x1b;
 
-/// What keys a read of the terminal has brought. What means nothing is left out.
+/// Returns the keys in the bytes of one read of the terminal. Bytes without a meaning are left out.
 pub fn keys(bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut rest = bytes;

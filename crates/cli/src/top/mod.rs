@@ -1,8 +1,9 @@
-//! `superpoll top`: what the engines of a running server or proxy are doing.
+//! `superpoll top`: the activity of the engines of a running server or proxy.
 //!
-//! One thread and one runtime for all there is to wait for: the statistics socket, the keys, signals, and a clock that
-//! tells when nothing is heard any more. Keys are read here rather than by crossterm, whose reader has a poller of its
-//! own, and goes on reading for ever where the terminal is gone.
+//! One thread and one runtime wait for everything: the statistics socket, the keys, signals, and a
+//! clock that tells when the process has gone silent. Keys are read here rather than by crossterm,
+//! whose reader has a poller of its own, and goes on reading indefinitely where the terminal is
+//! gone.
 
 mod figures;
 mod keys;
@@ -32,13 +33,13 @@ use screen::Screen;
 use source::{End, Source};
 use view::State;
 
-/// The intervals that keys choose among, in milliseconds.
+/// The intervals that the keys select, in milliseconds.
 const STEPS: [u64; 10] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
 
-/// How long a process may take to tell something for the first time, beyond the interval.
+/// How long a process may take to send its first snapshot, beyond the interval.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether anything was told.
+/// How often to check whether a snapshot has come.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Options of `top`.
@@ -47,18 +48,18 @@ pub struct Options {
     /// A process by its number, or the path of its statistics socket [default: the only one of this user]
     #[arg(value_name = "PATH|PID")]
     pub of: Option<String>,
-    /// Tell once, without a terminal, and end
+    /// Print the figures once, without a terminal, and end
     #[arg(long)]
     pub once: bool,
-    /// Tell as the process does, an object of JSON in one line
+    /// Print the snapshot of the process unchanged, as an object of JSON in one line
     #[arg(long, requires = "once")]
     pub json: bool,
-    /// The time that rates are taken over
+    /// The time over which rates are taken
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: u64,
 }
 
-/// An interval in milliseconds.
+/// Parses an interval, and returns it in milliseconds.
 fn interval(text: &str) -> Result<u64, String> {
     let duration = crate::proxy::seconds(text)?;
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -69,14 +70,14 @@ fn interval(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Shows until the user has seen enough or there is nothing more to see.
+/// Shows figures until the user quits or there is nothing more to show.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let has_terminal = stdin().is_terminal() && stdout().is_terminal();
     if !options.once && !has_terminal {
         return Err("showing a process needs a terminal; use --once without one".into());
     }
     let path = source::locate(options.of.as_deref())?;
-    // A few descriptors: no back-end is worth to be chosen for them.
+    // A few descriptors: choosing a back-end is not worth the effort.
     let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
     if options.once {
         return runtime.block_on(once(options, &path))?;
@@ -84,7 +85,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     runtime.block_on(show(options, &path))?
 }
 
-/// Tells once: as it is, or as text with the rates of an interval.
+/// Prints once: the snapshot as it is, or text with the rates of an interval.
 async fn once(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
     let tells = async {
         let mut source = Source::connect(path).await?;
@@ -95,7 +96,7 @@ async fn once(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
         }
         source.ask(options.interval).await?;
         let mut model = Model::default();
-        // The first may be from before the question, the second is an interval later.
+        // The first may be older than the request, the second is an interval later.
         for _ in 0..2 {
             model.take(source.next().await?);
         }
@@ -110,33 +111,34 @@ async fn once(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How long a process may take to tell something for the first time.
+/// Returns how long a process may take to send its first snapshot.
 fn patience(interval_ms: u64) -> Duration {
     PATIENCE + Duration::from_millis(interval_ms)
 }
 
-/// What is said of a process that takes longer.
+/// Returns the error for a process that takes longer.
 fn silent(path: &Path, patience: Duration) -> String {
     let (path, seconds) = (path.display(), patience.as_secs());
     format!("the process at {path} has told nothing for {seconds} seconds; it is busy or stopped")
 }
 
-/// What happens while it shows.
+/// An event while the screen is shown.
 enum Happening {
     Told(Box<Snapshot>),
     Pressed(Vec<Key>),
-    /// The size of the terminal is another.
+    /// The size of the terminal has changed.
     Resized,
     Tick,
-    /// Somebody wants an end, or the terminal is gone.
+    /// The user or a signal asks for the end, or the terminal is gone.
     Over,
 }
 
-/// What keys there are; nothing if the terminal is gone.
+/// Returns the keys that were pressed, or `None` if the terminal is gone.
 async fn pressed(terminal: &AsyncFd<io::Stdin>) -> io::Result<Option<Vec<Key>>> {
     loop {
         let ready = terminal.readable().await?;
-        // The terminal blocks, as it does for those that it is shared with. So it is not read on a mere guess.
+        // The terminal blocks, also for the other processes that share it, so it is not read on a
+        // mere guess.
         let mut asked = [PollFd::new(terminal.get_ref(), PollFlags::IN)];
         if rustix::event::poll(&mut asked, Some(&rustix::event::Timespec::default()))? == 0 {
             ready.clear();
@@ -152,7 +154,7 @@ async fn pressed(terminal: &AsyncFd<io::Stdin>) -> io::Result<Option<Vec<Key>>> 
     }
 }
 
-/// The signals that are listened to.
+/// The signals to which this program listens.
 struct Signals {
     ends: [Signal; 3],
     resized: Signal,
@@ -180,7 +182,7 @@ impl Signals {
     }
 }
 
-/// Shows until it is over.
+/// Shows the screen until the end.
 async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
     let patience = patience(options.interval);
     let opens = async {
@@ -225,7 +227,8 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
             Happening::Tick => {
                 let late = Duration::from_millis(state.interval_ms) + 2 * TICK;
                 let quiet = heard.elapsed();
-                // One that has told something may be stopped and go on; one that has not is no such process.
+                // A process that has sent a snapshot may be stopped and go on; one that has not is
+                // no such process.
                 if model.snapshot.is_none() && quiet > patience {
                     return Err(silent(path, patience).into());
                 }
@@ -245,7 +248,7 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Does what a key means; tells whether the interval is another.
+/// Applies a key. Returns whether the interval has changed.
 fn press(key: Key, state: &mut State, model: &Model) -> bool {
     let before = state.interval_ms;
     let longer = STEPS.iter().find(|&&step| step > before);
@@ -295,7 +298,7 @@ mod tests {
         press(Key::Before, &mut state, &model);
         press(Key::Sort, &mut state, &model);
         press(Key::Next, &mut state, &model);
-        // By events the last comes first, and after the first there is nothing but it.
+        // Sorted by events, engine 2 comes first and engine 0 last: after the last, the first follows.
         assert_eq!((state.engine, state.sort), (2, view::Sort::Events));
         press(Key::Pause, &mut state, &model);
         assert!(state.paused);

@@ -1,18 +1,18 @@
-//! What follows from one snapshot after another: rates, and how they have been.
+//! The figures that follow from consecutive snapshots: rates, and their history.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use superpoll_gateway::statistics::{Engine, Set, Snapshot};
 
-/// So many intervals are remembered, which is more than fit on a screen.
+/// The number of intervals that are remembered, which is more than fit on a screen.
 const REMEMBERED: usize = 512;
 
-/// What an engine did per second between two snapshots.
+/// The rates of an engine between two snapshots, per second.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Rates {
     /// The time between the two, in seconds.
     pub seconds: f64,
-    /// The active/total ratios of the sets; nothing where there was no pass.
+    /// The active/total ratios of the sets; `None` where there was no pass.
     pub hot: Option<f64>,
     pub cold: Option<f64>,
     pub away: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Rates {
     pub by_name: Vec<(String, f64)>,
 }
 
-/// An interval, as it is drawn.
+/// One interval, as the history draws it.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Point {
     /// The ratio of the poll array, or that of epoll where there is no array.
@@ -39,7 +39,7 @@ pub struct Point {
     pub calls: f64,
 }
 
-/// What is known of an engine.
+/// The data of an engine.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Track {
     pub engine: Engine,
@@ -47,14 +47,14 @@ pub struct Track {
     pub history: VecDeque<Point>,
 }
 
-/// What is known of a process.
+/// The data of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub snapshot: Option<Snapshot>,
     pub tracks: BTreeMap<usize, Track>,
 }
 
-/// The calls of an engine by name, the poller's and those on sockets together.
+/// Returns the calls of an engine by name, those of the poller and those on sockets together.
 pub fn calls(engine: &Engine) -> BTreeMap<&str, u64> {
     let mut all = BTreeMap::new();
     for (name, count) in engine.poller_calls.iter().chain(&engine.socket_calls) {
@@ -64,7 +64,7 @@ pub fn calls(engine: &Engine) -> BTreeMap<&str, u64> {
 }
 
 impl Rates {
-    /// What was done from one moment to another; nothing if no time has passed in between.
+    /// Returns the rates between two moments, or `None` if no time has passed in between.
     pub fn between(earlier: &Engine, later: &Engine) -> Option<Rates> {
         let nanos = later.at_ns.checked_sub(earlier.at_ns).filter(|&nanos| nanos > 0)?;
         let seconds = nanos as f64 / 1e9;
@@ -78,7 +78,7 @@ impl Rates {
                 (name.to_owned(), count as f64 / seconds)
             })
             .collect();
-        // Of equals that which was called more often before.
+        // Among equals, the call that was made more often before comes first.
         by_name.sort_by(|(one, a), (other, b)| {
             b.total_cmp(a).then_with(|| now[other.as_str()].cmp(&now[one.as_str()]))
         });
@@ -107,7 +107,7 @@ impl Rates {
 }
 
 impl Model {
-    /// Takes on what a process has told.
+    /// Adds a snapshot of the process.
     pub fn take(&mut self, snapshot: Snapshot) {
         for engine in &snapshot.engines {
             let Some(track) = self.tracks.get_mut(&engine.number) else {
@@ -115,7 +115,7 @@ impl Model {
                 self.tracks.insert(engine.number, Track { engine, rates: None, history });
                 continue;
             };
-            // One that has not answered is as it was.
+            // An engine that has not answered is unchanged.
             if let Some(rates) = Rates::between(&track.engine, engine) {
                 if track.history.len() == REMEMBERED {
                     track.history.pop_front();
@@ -135,7 +135,8 @@ pub mod tests {
 
     use super::*;
 
-    /// A process that has run for so many seconds and has done the same in each.
+    /// Returns the snapshot of a process that has run for this many seconds and has done the same
+    /// in each.
     pub fn snapshot(engines: usize, seconds: u64) -> Snapshot {
         let engine = |number: usize| {
             let busy = seconds * (1 + number as u64);
@@ -226,7 +227,7 @@ pub mod tests {
         }
     }
 
-    /// What is known after so many seconds.
+    /// Returns the model after this many seconds.
     pub fn model(engines: usize, seconds: u64) -> Model {
         let mut model = Model::default();
         (1..=seconds).for_each(|second| model.take(snapshot(engines, second)));

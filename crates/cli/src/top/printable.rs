@@ -1,4 +1,4 @@
-//! Text of another process, as a terminal may show it.
+//! Text of another process, in a form that a terminal may show.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn is_obeyed(character: char) -> bool {
         || matches!(character, '\u{2066}'..='\u{2069}')
 }
 
-/// The text with an escape in place of each character that a terminal obeys.
+/// Returns the text with an escape in place of each character that a terminal obeys.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -24,7 +24,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The same for all texts of a value, names of fields included.
+/// Applies the same to all texts of a value, names of fields included.
 pub fn printable_value(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(printable(&text)),
@@ -38,7 +38,7 @@ pub fn printable_value(value: Value) -> Value {
     }
 }
 
-/// A line of JSON with the same meaning, in which nothing is left that a terminal obeys.
+/// Returns a line of JSON with the same meaning, without any character that a terminal obeys.
 pub fn printable_json(line: &[u8]) -> Vec<u8> {
     let mut shown = String::with_capacity(line.len());
     for character in String::from_utf8_lossy(line).chars() {

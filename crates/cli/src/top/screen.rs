@@ -1,4 +1,4 @@
-//! The terminal, given back however this ends.
+//! The terminal, which is restored however the program ends.
 
 use std::io::{self, Stdout, stdout};
 use std::mem::ManuallyDrop;
@@ -12,13 +12,14 @@ use crossterm::terminal::{
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 
-/// The screen of a program that has it to itself. The terminal is as before when this is dropped, and before a panic
-/// is told.
+/// The screen of a program that has the terminal to itself. The terminal is restored when this is
+/// dropped, and before a panic message is printed.
 ///
-/// What ratatui does at the end is not done: it complains on standard error, and panics where that is gone, too.
+/// The clean-up of ratatui is skipped: it complains on standard error, and panics where that is
+/// gone, too.
 pub struct Screen(ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>);
 
-/// Gives the terminal back on drop.
+/// Restores the terminal on drop.
 struct Taken;
 
 impl Drop for Taken {
@@ -27,7 +28,7 @@ impl Drop for Taken {
     }
 }
 
-/// The terminal as it was. A terminal that is gone needs nothing.
+/// Restores the terminal. A terminal that is gone needs nothing.
 fn give_back() {
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
@@ -53,7 +54,7 @@ impl Screen {
         Ok(Screen(ManuallyDrop::new(terminal)))
     }
 
-    /// Draws what has changed, at the size that the terminal has now.
+    /// Draws the changes, at the size that the terminal has now.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.0.draw(draw).map(drop)
     }

@@ -1,4 +1,4 @@
-//! The process that is looked at: finding its socket, and reading what it tells.
+//! The observed process: finding its socket, and reading its snapshots.
 
 use std::error::Error;
 use std::fmt;
@@ -11,15 +11,15 @@ use superpoll_rt::net::unix::UnixStream;
 
 use super::printable::{printable, printable_value};
 
-/// The most bytes of a snapshot; a longer line is none of ours.
+/// The most bytes of a snapshot; a longer line comes from another program.
 const LONGEST: usize = 4 << 20;
 
-/// Why there is nothing more to show.
+/// The reason why there is nothing more to show.
 #[derive(Debug)]
 pub enum End {
     /// The process has closed the connection.
     Ended,
-    /// What is wrong.
+    /// An error, in words.
     Wrong(String),
 }
 
@@ -34,7 +34,8 @@ impl fmt::Display for End {
 
 impl Error for End {}
 
-/// The path of the socket that is meant: by a process's number, a path, or the only one there is.
+/// Returns the path of the socket that the user means: by a process's number, a path, or the only
+/// one there is.
 pub fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
     let Some(meant) = meant else { return only(&statistics::found()) };
     match meant.parse() {
@@ -68,11 +69,11 @@ pub struct Source {
     stream: UnixStream,
     path: PathBuf,
     read: Vec<u8>,
-    /// So many bytes of what was read have no line end.
+    /// The number of bytes that were read and searched for a line end.
     searched: usize,
 }
 
-/// The version of what was told, whatever else it is.
+/// The version of a message, whatever its other contents.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
@@ -88,17 +89,17 @@ impl Source {
         Ok(Source { stream, path: path.to_path_buf(), read: Vec::new(), searched: 0 })
     }
 
-    /// Asks for another interval.
+    /// Requests another interval.
     pub async fn ask(&mut self, interval_ms: u64) -> Result<(), End> {
         let mut line = serde_json::to_vec(&Request { interval_ms })
             .map_err(|error| End::Wrong(error.to_string()))?;
         line.push(b'\n');
-        // Whoever has closed the connection may have said why.
+        // A process that has closed the connection may have sent the reason.
         let _ = self.stream.write_all(&line).await;
         Ok(())
     }
 
-    /// The next line. Nothing is lost if this is dropped.
+    /// Returns the next line. Nothing is lost if this is dropped.
     pub async fn line(&mut self) -> Result<Vec<u8>, End> {
         loop {
             let new = &self.read[self.searched..];
@@ -127,13 +128,13 @@ impl Source {
         }
     }
 
-    /// The next snapshot.
+    /// Returns the next snapshot.
     pub async fn next(&mut self) -> Result<Snapshot, End> {
         let line = self.line().await?;
         self.understand(&line)
     }
 
-    /// What a line says.
+    /// Decodes a line.
     pub fn understand(&self, line: &[u8]) -> Result<Snapshot, End> {
         match serde_json::from_slice::<Version>(line) {
             Ok(Version { schema: SCHEMA }) => {}
@@ -149,14 +150,15 @@ impl Source {
         if let Ok(Failure { error, .. }) = serde_json::from_slice(line) {
             return Err(self.wrong(&error));
         }
-        // Whoever listens there may be another than it seems, and all texts are shown in a terminal.
+        // The process that listens there may not be the expected one, and all texts are shown in a
+        // terminal.
         let value = serde_json::from_slice(line).map(printable_value);
         value
             .and_then(serde_json::from_value)
             .map_err(|error| self.wrong(&format!("its statistics cannot be read: {error}")))
     }
 
-    /// Says what is wrong, in words of which the other process may have chosen some.
+    /// Returns an error whose words may come in part from the other process.
     fn wrong(&self, what: &str) -> End {
         let what = format!("reading from the statistics socket {}: {what}", self.path.display());
         End::Wrong(printable(&what))

@@ -8,7 +8,7 @@ use super::figures::{ratio, time};
 use super::model::{Model, Rates, Track, calls};
 use super::view;
 
-/// A number, and how fast it grows.
+/// Formats a number, and its growth.
 fn grows(count: u64, rate: Option<f64>) -> String {
     rate.map_or_else(|| count.to_string(), |rate| format!("{count} ({rate:.1}/s)"))
 }
@@ -35,7 +35,7 @@ fn costs(costs: &Costs) -> String {
     )
 }
 
-/// All that is known of a process.
+/// Formats all the data of a process.
 pub fn write(model: &Model) -> String {
     let mut text = String::new();
     let Some(snapshot) = &model.snapshot else { return text };

@@ -1,7 +1,8 @@
-//! The screen: what is known, drawn in whatever room there is.
+//! The screen: the data, drawn in the room that there is.
 //!
-//! From 60 columns and 15 rows upward all parts are there, with fewer rows each where there is little room. On a smaller
-//! screen a line says so. What belongs to one engine is shown for the one that is selected.
+//! From 60 columns and 15 rows upward all parts are there, with fewer rows each where there is
+//! little room. On a smaller screen a line says so. The parts that belong to one engine show the
+//! selected engine.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -19,7 +20,7 @@ pub const SMALLEST: (u16, u16) = (60, 15);
 /// The scale of ratios in a history.
 const WHOLE: u64 = 1000;
 
-/// What engines are sorted by.
+/// The order of the engines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sort {
     #[default]
@@ -30,7 +31,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// The one after this.
+    /// Returns the next order.
     pub fn next(self) -> Sort {
         match self {
             Sort::Number => Sort::Events,
@@ -50,7 +51,7 @@ impl Sort {
     }
 }
 
-/// What the user has chosen, and what there is to say.
+/// The user's choices, and messages to the user.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// The number of the engine that is selected.
@@ -58,11 +59,11 @@ pub struct State {
     pub sort: Sort,
     pub paused: bool,
     pub interval_ms: u64,
-    /// For so many seconds nothing was told.
+    /// The number of seconds without a snapshot.
     pub silent: Option<u64>,
 }
 
-/// The engines in the order in which they are shown.
+/// Returns the engines in the order in which they are shown.
 pub fn order(model: &Model, sort: Sort) -> Vec<usize> {
     let mut numbers: Vec<usize> = model.tracks.keys().copied().collect();
     let key = |number: &usize| {
@@ -86,7 +87,7 @@ fn dim() -> Style {
     Style::new().fg(Color::DarkGray)
 }
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
@@ -135,7 +136,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) {
 
 fn head(frame: &mut Frame<'_>, area: Rect, snapshot: Option<&Snapshot>, state: &State) {
     let mut spans = vec![Span::styled("superpoll", bold())];
-    // Before what may be cut off on a small screen.
+    // Comes before parts that may be cut off on a small screen.
     if state.paused {
         spans.push(Span::styled(" paused", bold().fg(Color::Yellow)));
     }
@@ -157,7 +158,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, model: &Model, numbers: &[usize], sta
     let names =
         ["eng", "hot", "ratio", "cold", "ratio", "→hot", "→cold", "waits", "event", "calls"];
     let header = Row::new(names.map(|name| Cell::new(Line::from(name).right_aligned())));
-    // The one that is selected is always among those that there is room for.
+    // The selected engine is always among those that there is room for.
     let room = usize::from(area.height.saturating_sub(1)).max(1);
     let at = numbers.iter().position(|&number| number == state.engine).unwrap_or(0);
     let first = (at + 1).saturating_sub(room);
@@ -253,7 +254,7 @@ fn called(frame: &mut Frame<'_>, area: Rect, track: &Track) {
 fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {
     let names = ["costs, ns", "slot s", "event e", "move D", "theta", "break-even", "writers"];
     let header = Row::new(names).style(bold());
-    // On a small screen that which servers have most of.
+    // On a small screen, the kind that servers have most of comes first.
     let costs = track.engine.costs.iter().rev();
     let row = |costs: &superpoll_gateway::statistics::Costs| {
         let thresholds = costs.thresholds.as_ref();
@@ -289,7 +290,7 @@ fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {
     frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
 }
 
-/// A turn in a line. What the coarse clock says is only about so.
+/// Formats a turn in a line. Times of the coarse clock are only approximate.
 pub fn turn(turn: &Turn) -> String {
     let about = if turn.step_ns > 0 { "~" } else { "" };
     let Turn { tasks, events, timers, .. } = turn;
@@ -358,7 +359,7 @@ mod tests {
         State { interval_ms: 1000, ..State::default() }
     }
 
-    /// The screen is as it is kept beside this file.
+    /// Compares the screen with the one that is stored next to this file.
     fn is_as_kept(lines: &[String], name: &str) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/screens");
         let kept = std::fs::read_to_string(format!("{folder}/{name}")).unwrap();

@@ -1,4 +1,5 @@
-//! `lab all`: what it leaves behind when it is interrupted, when it goes on, and when an experiment cannot be run.
+//! `lab all`: the files it leaves when it is interrupted, when it goes on, and when an experiment
+//! cannot be run.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,7 +16,7 @@ const CHOSEN: [&str; 5] = ["lab", "all", "--quick", "--only", "wake,registration
 fn states(folder: &Path) -> Vec<String> {
     let journal = std::fs::read_to_string(folder.join("superpoll-report/all.json"));
     let Ok(journal) = journal else { return Vec::new() };
-    // It is moved into place, so there is never half of it.
+    // The file is moved into place, so there is never half of it.
     let journal: Value = serde_json::from_str(&journal).unwrap();
     let state = |step: &Value| step["state"].as_str().unwrap().to_owned();
     journal["steps"].as_array().unwrap().iter().map(state).collect()
@@ -81,7 +82,7 @@ fn an_interrupted_run_leaves_a_report_and_goes_on() {
         assert!(page.contains(&html(claim["claim"].as_str().unwrap())), "{claim}");
     }
     for outside in ["http://", "https://", "<script", "src="] {
-        // The name of a vocabulary is no address that is asked for.
+        // The name of a vocabulary is not an address that a browser requests.
         let page = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!page.contains(outside), "{outside}");
     }

@@ -1,4 +1,4 @@
-//! `lab atr`: the sweep, and what all experiments have in common, shown on it.
+//! `lab atr`: the sweep, and the features of all experiments, shown on it.
 
 use serde_json::Value;
 

@@ -27,8 +27,9 @@ fn doctor_tries_every_back_end_and_prints_costs() {
     assert!(document["limits"]["descriptors_hard"].as_u64().unwrap() > 0);
 }
 
-/// What doctor says of `auto` in its document, with estimates where io_uring works. A measurement that is
-/// disturbed each time it is made in a process counts as none; that does not happen in process after process.
+/// Returns the section of doctor's document on `auto`, with estimates where io_uring works. A
+/// measurement that is disturbed each time it is made in a process counts as none; that does not
+/// happen in process after process.
 fn auto_measured(folder: &Path) -> Value {
     for _ in 0..20 {
         let document: Value =
@@ -70,7 +71,7 @@ fn doctor_explains_what_auto_is_here() {
     let (mean, said_worst) = (said(&auto["mean_ratio"]), said(&auto["worst"]["ratio"]));
     assert!(close((sum / estimates.len() as f64).exp(), mean), "{auto}");
     assert!(close(worst, said_worst), "{auto}");
-    // The decision follows from what is printed.
+    // The decision follows from the printed figures.
     let pays = mean <= said(&auto["mean_ratio_at_most"])
         && said_worst <= said(&auto["worst_ratio_at_most"]);
     assert_eq!(auto["backend"], if pays { "uring" } else { "adaptive" }, "{auto}");

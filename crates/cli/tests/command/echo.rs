@@ -33,7 +33,7 @@ fn lab_echo_measures_every_server_that_is_there() {
     assert_eq!(rows.len(), 4 * subjects.len());
     let known = rows.iter().filter(|row| positive(&row["cpu_ns_per_request_median"])).count();
     assert!(2 * known > rows.len(), "{known} of {}", rows.len());
-    // So little work may be lost in the time that a virtual machine was not run.
+    // So little work may be lost while a virtual machine does not run.
     let told = |name: &str, point: &Value| {
         rows.iter().any(|row| {
             row["subject"] == name

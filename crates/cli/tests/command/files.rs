@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, refused, succeed};
 
-/// Those of ours that run everywhere.
+/// Our servers that run everywhere.
 const OURS: [&str; 3] = ["superpoll-poll", "superpoll-epoll", "superpoll-adaptive"];
 
 #[test]

@@ -13,7 +13,7 @@ fn gate(folder: &Path, more: &[&str]) -> Output {
     run(folder, &[&ONE[..], more].concat())
 }
 
-/// What it says where it must fail: one line.
+/// Returns its message where it must fail: one line.
 fn failure(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -74,7 +74,7 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
     assert_eq!(again.matches("calls = {").count(), figures.matches("calls = {").count());
     succeed(folder, &[&ONE[..], &["--stored", "figures.toml"]].concat());
 
-    // As if it had taken twice as much: that is told, and fails nothing.
+    // As if it had taken twice as much: the gate reports that, and does not fail.
     let twice = |line: &str| match count(line) {
         Some(count) => format!("instructions = {:.1}\n", count * 2.0),
         None => line.to_owned() + "\n",

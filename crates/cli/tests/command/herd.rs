@@ -111,7 +111,8 @@ fn no_waiter_outlives_lab_herd_when_it_is_killed() {
     });
     herd.kill().unwrap();
     herd.wait().unwrap();
-    // Who reaps them is not ours to say: what has ended may still have its number.
+    // This test does not decide which process reaps them: a process that has ended may still have
+    // its number.
     let ended = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.map_or(true, |stat| {
@@ -122,7 +123,7 @@ fn no_waiter_outlives_lab_herd_when_it_is_killed() {
     until(|| waiters.iter().all(ended).then_some(()));
 }
 
-/// Waits for something that comes, for up to half a minute.
+/// Waits for up to half a minute until `come` returns a value.
 fn until<T>(mut come: impl FnMut() -> Option<T>) -> T {
     for _ in 0..3000 {
         if let Some(it) = come() {

@@ -6,7 +6,7 @@ use crate::program::program;
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{refused, succeed};
 
-/// Ours, each of which is there on every system, and the yardstick.
+/// Our subjects, which are all there on every system, and the yardstick.
 const OURS: &str = "superpoll-silent,superpoll-keep-alive,superpoll-tls,superpoll-long-poll,superpoll-websocket,\
                     superpoll-relay,raw-epoll";
 

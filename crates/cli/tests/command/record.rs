@@ -1,13 +1,13 @@
-//! What experiments write, read back.
+//! Reads the files that experiments write.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// A field of every row, and what it must be.
+/// A field of every row, and a check of its value.
 pub type Field = (&'static str, fn(&Value) -> bool);
 
-/// What is measured of rounds.
+/// The measured figures of rounds.
 pub const FIGURES: [Field; 4] = [
     ("ns_per_round_min", positive),
     ("ns_per_round_median", positive),
@@ -41,7 +41,7 @@ pub fn not_negative(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number >= 0.0)
 }
 
-/// The document in a file.
+/// Reads the document in a file.
 pub fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What cannot be done or makes no sense, and how it is said.
+//! Impossible or senseless requests, and the messages that refuse them.
 
 use crate::program::program;
 use crate::record::{check_record, json};

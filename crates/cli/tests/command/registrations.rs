@@ -35,7 +35,7 @@ fn lab_registrations_checks_what_it_registers_and_answers_its_question() {
     for subject in ["raw-epoll", "epoll", "adaptive"].into_iter().chain(rings) {
         let own: Vec<_> = rows.iter().filter(|row| row["subject"] == subject).collect();
         assert!(own.len() == 6 || notes.contains(subject), "{subject}: {notes}");
-        // One by one each change is a call; a ring takes a batch at a time.
+        // A single change is a call; a ring takes a batch at a time.
         for row in own {
             let calls = row["calls"].as_f64().unwrap();
             let batches = subject.starts_with("ring-") && row["batch"] == 16;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, refused, succeed};
 
-/// What most runs here have in common.
+/// The common options of most runs here.
 const FEW: [&str; 10] = [
     "--connections",
     "8",
@@ -53,8 +53,9 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
             let by_name = row["calls"].as_object().unwrap();
             let sum: f64 = by_name.values().filter_map(Value::as_f64).sum();
             assert!((sum - calls).abs() < 1e-6, "{row}");
-            // What the work itself takes, less what is under way when the counting begins; how often
-            // a loop waits and looks again is the machine's affair, so the upper ends are wide.
+            // The calls of the work itself, less those that are under way when the counting begins.
+            // How often a loop waits and checks again depends on the machine, so the upper ends are
+            // wide.
             match row["load"].as_str().unwrap() {
                 // Accept, socket, connect, a read and a send each way, and a close for both.
                 "connection" | "one-by-one" => assert!((7.5..40.0).contains(&calls), "{row}"),
@@ -69,7 +70,7 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
                 Some("connection" | "one-by-one") => {
                     assert!((to_origin - 1.0).abs() < 0.01, "{row}")
                 }
-                // Those that are kept, and no more than there are clients.
+                // Connections that are kept, and no more than there are clients.
                 _ => assert!(to_origin * row["requests"].as_f64().unwrap() < 8.5, "{row}"),
             }
             // strace may not be here, or not be allowed to look.
@@ -81,7 +82,8 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
             };
             // Without optimization, std looks at each descriptor before it closes it.
             let seen = seen - row["strace_calls"]["fcntl"].as_f64().unwrap_or_default();
-            // Whoever is asked for its calls makes some to answer; memory is asked for now and then.
+            // A process that is asked for its calls makes some to answer; memory is allocated now
+            // and then.
             let slack = 0.03 * seen + 40.0 / row["traced"].as_f64().unwrap();
             assert!((seen - own).abs() <= slack, "{seen} calls by strace: {row}");
         }

@@ -18,14 +18,15 @@ fn script(folder: &Path, name: &str, text: &str) {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A search path that begins with a folder.
+/// Returns a search path that begins with a folder.
 fn path_from(folder: &Path) -> OsString {
     let rest = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&rest)))
         .unwrap()
 }
 
-/// Runs what must succeed with that search path; returns its record and what it says on standard error.
+/// Runs a command that must succeed with that search path. Returns its record and its standard
+/// error.
 fn run(folder: &Path, path: OsString, arguments: &[&str]) -> (Value, String) {
     let mut command = superpoll();
     command.current_dir(folder).env("PATH", path).args(arguments);
@@ -61,7 +62,8 @@ fn is_noted(record: &Value, errors: &str, what: &str) {
 #[test]
 fn a_program_in_go_that_ends_by_itself_is_left_out_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    // What it makes ends at once and says nothing. Its arguments are build -o NAME main.go.
+    // The program that it makes ends at once and prints nothing. Its arguments are build -o NAME
+    // main.go.
     let text =
         "case $1 in version) echo go version go1.99 none/none;; build) cp /bin/true \"$3\";; esac";
     script(folder.path(), "go", text);
@@ -121,7 +123,7 @@ fn an_nginx_that_does_not_start_is_left_out_with_what_it_said() {
     assert_eq!(subjects(&record), ["superpoll-epoll"]);
 }
 
-/// Waits until a process has used so many ticks of a processor.
+/// Waits until a process has used this many ticks of a processor.
 fn has_worked(process: u32, ticks: u64, until: Instant) -> bool {
     while Instant::now() < until {
         let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

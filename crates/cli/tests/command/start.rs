@@ -17,7 +17,7 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Output {
     superpoll().current_dir(folder).args(arguments).output().unwrap()
 }
 
-/// Runs what must succeed, and returns what it prints.
+/// Runs a command that must succeed, and returns its output.
 pub fn succeed(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -25,7 +25,7 @@ pub fn succeed(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs what must be refused, and returns the one line that says why.
+/// Runs a command that must be refused, and returns the one line with the reason.
 pub fn refused(arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = run(folder.path(), arguments);
@@ -38,19 +38,20 @@ pub fn refused(arguments: &[&str]) -> String {
     errors
 }
 
-/// Runs it in a folder as a user who may have so many processes and threads. The superuser's are not limited, so what that
-/// one starts here is somebody else's, to whom the folder is opened.
+/// Runs the command in a folder as a user who may have this many processes and threads. The
+/// superuser's are not limited, so a superuser starts it as another user, to whom the folder is
+/// opened.
 pub fn limited(folder: &Path, tasks: usize, arguments: &str) -> Output {
     let mut everybody = std::fs::metadata(folder).unwrap().permissions();
     everybody.set_mode(0o777);
     std::fs::set_permissions(folder, everybody).unwrap();
-    // The folder that it was built in may not be open to others.
+    // The folder that it was built in may not be open to other users.
     std::fs::copy(superpoll().get_program(), folder.join("superpoll")).unwrap();
     let mut command = program("bash");
     command.current_dir(folder);
     command.args(["-c", &format!("ulimit -u {tasks} && exec ./superpoll {arguments}")]);
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-        // Each caller another one, since limits are of all processes of a user.
+        // Each caller gets another user, since the limit counts all processes of a user.
         let user = 61_000 + std::process::id() % 1000 * 4 + u32::from(arguments.contains("herd"));
         command.uid(user).gid(user);
     }

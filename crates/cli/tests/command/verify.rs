@@ -1,4 +1,4 @@
-//! `lab verify`: what the README promises, held against a report.
+//! `lab verify`: compares the README's promises with a report.
 
 use serde_json::Value;
 

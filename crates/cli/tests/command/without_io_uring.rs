@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::record::json;
 use crate::start::{SMALL, superpoll};
 
-/// Runs the command where io_uring is refused. The filter stays for the life of a thread, and goes on to what
-/// it starts.
+/// Runs the command where io_uring is refused. The filter stays for the life of a thread, and
+/// applies to the processes that it starts.
 fn run_refused(error: i32, folder: &Path, arguments: &[&str], backend: &str) -> Output {
     let run = || {
         superpoll_conformance::sys::refuse_io_uring(error).unwrap();
@@ -72,7 +72,7 @@ fn experiments_run_where_io_uring_is_refused_and_say_what_is_left_out() {
         assert!(rows.iter().all(|row| row["subject"] != "uring"));
         let record = json(&folder.path().join("ring.json"));
         assert_eq!(record["parameters"]["backend"], "adaptive");
-        // What was asked for by name is not replaced.
+        // A back-end that was requested by name is not replaced.
         let forced = ["lab", "ring", "--total", "6", "--backend", "uring", "--no-report"];
         let output = run_refused(error, folder.path(), &[&forced[..], &SMALL].concat(), "");
         let errors = String::from_utf8(output.stderr).unwrap();

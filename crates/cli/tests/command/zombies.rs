@@ -73,7 +73,8 @@ fn lab_zombies_says_what_select_cannot_watch_and_leaves_it_out() {
 #[test]
 fn lab_zombies_shares_more_than_a_process_may_have_among_several() {
     let folder = tempfile::tempdir().unwrap();
-    // A process may have 162 zombies; of several each uses seven eighths, as gateways need some for themselves.
+    // A process may have 162 zombies; with several processes each uses seven eighths, as gateways
+    // need some descriptors for themselves.
     let command = format!(
         "ulimit -n 300 && exec {} lab zombies --zombies 50,500 --requests 60 --json x \
          --subjects raw-epoll,superpoll-rt-adaptive,gateway-adaptive {}",
@@ -91,7 +92,7 @@ fn lab_zombies_shares_more_than_a_process_may_have_among_several() {
             own.iter().map(|row| (row["workers"].as_u64(), row["zombies"].as_u64())).collect();
         let expected = [(1, 0), (1, 50), (4, 0), (4, 500)].map(|(w, z)| (Some(w), Some(z)));
         assert_eq!(points, expected, "{subject}");
-        // Held against as many processes without zombies.
+        // Compared with as many processes without zombies.
         assert_eq!(own[2]["none_ratio"]["median"], 1.0);
         assert!(
             positive(&own[3]["none_ratio"]["median"])

@@ -22,7 +22,7 @@ impl Drop for Running {
     }
 }
 
-/// Its name, if it is installed.
+/// Returns its name, if it is installed.
 pub fn browser() -> Option<&'static str> {
     let found = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn browser() -> Option<&'static str> {
 pub struct Tab {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     number: u64,
-    /// What the page has complained of.
+    /// The errors that the page has logged.
     pub complaints: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl Tab {
         result["result"]["value"].clone()
     }
 
-    /// Shows pages so wide, light or dark.
+    /// Shows pages at this width, light or dark.
     pub fn resize(&mut self, width: u32, dark: bool) {
         let size =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 });
@@ -114,7 +114,7 @@ impl Tab {
         self.call("Emulation.setEmulatedMedia", features);
     }
 
-    /// Nothing of the page sticks out at the side.
+    /// Whether no part of the page sticks out at the side.
     pub fn fits(&mut self) -> bool {
         self.evaluate("document.documentElement.scrollWidth <= window.innerWidth") == true
     }
@@ -139,13 +139,13 @@ impl Tab {
     }
 }
 
-/// Where the first tab is driven.
+/// Returns the address of the first tab's debugger.
 fn tab_address(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    // The addresses that it lists are made of this host.
+    // The addresses that it lists contain this host.
     write!(stream, "GET /json/list HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n").ok()?;
-    // It keeps the connection, so its length tells where the list ends.
+    // The server keeps the connection open, so the length of the list tells where the list ends.
     let mut reader = BufReader::new(stream);
     let mut length = 0;
     loop {

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::browser::{Running, Tab, browser};
 use crate::program::superpoll;
 
-/// A server on a port of the kernel's choice, and that port.
+/// Starts a server on a port of the kernel's choice, and returns both.
 fn serve() -> (Running, u16) {
     let mut child = superpoll()
         .args(["serve", "--listen", "127.0.0.1:0"])
@@ -36,7 +36,7 @@ fn it_shows_what_happens_at_any_width_and_comes_back_by_itself() {
         tab.call("Page.navigate", json!({ "url": format!("http://127.0.0.1:{port}/_superpoll/") }));
         tab.until("Number(document.body?.dataset.looks || 0) >= 2");
         assert_eq!(tab.evaluate("document.getElementById('state').textContent"), "live");
-        // Requests of this test are seen, and a connection that is idle is seen as parked.
+        // Requests of this test show, and an idle connection shows as parked.
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
         tab.until("Number(document.querySelector('[data-name=parked] b').textContent) >= 1");
@@ -49,7 +49,7 @@ fn it_shows_what_happens_at_any_width_and_comes_back_by_itself() {
         let colour = tab.evaluate("getComputedStyle(document.body).backgroundColor");
         assert_eq!(colour == "rgb(21, 23, 26)", dark, "{colour}");
         assert!(tab.picture(&format!("page-{width}")) > 10_000);
-        // All that was asked for came from this server.
+        // All resources came from this server.
         let others = format!(
             "performance.getEntriesByType('resource').filter(e => !e.name.includes(':{port}/')).length"
         );

@@ -1,4 +1,4 @@
-//! Pages in a real browser: what a server shows, and the report of the laboratory.
+//! Pages in a real browser: those of a server, and the report of the laboratory.
 //!
 //! Skipped, and says so, where Chromium is not installed.
 

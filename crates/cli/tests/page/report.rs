@@ -38,7 +38,7 @@ fn the_report_fits_any_width_is_readable_by_day_and_night_and_asks_for_nothing()
             "document.readyState === 'complete' && document.querySelectorAll('h2').length >= 6",
         );
         assert!(tab.fits(), "at {width}");
-        // What is wider than the page scrolls within itself.
+        // Content that is wider than the page scrolls within itself.
         let boxes = "[...document.querySelectorAll('.wide,figure')].every(e => \
                      e.getBoundingClientRect().right <= window.innerWidth + 1)";
         assert_eq!(tab.evaluate(boxes), true, "at {width}");

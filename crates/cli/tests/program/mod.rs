@@ -1,11 +1,11 @@
-//! Starting programs so that nothing around the tests has a say in what they do: neither a service manager that has
-//! started the tests, nor a choice of the user's, nor servers of the same user.
+//! Starts programs so that nothing around the tests affects them: neither a service manager that
+//! has started the tests, nor a choice of the user's, nor servers of the same user.
 
 #![allow(dead_code, reason = "each of the test programs uses what it needs")]
 
 use std::process::Command;
 
-/// Variables by which the environment would have a say.
+/// Variables by which the environment would affect them.
 pub const FOREIGN: [&str; 8] = [
     "SUPERPOLL_BACKEND",
     "NOTIFY_SOCKET",
@@ -14,11 +14,12 @@ pub const FOREIGN: [&str; 8] = [
     "LISTEN_FDNAMES",
     "WATCHDOG_USEC",
     "WATCHDOG_PID",
-    // It may be another user's, after `su`. Without it there is a folder of this user's in that for temporary files.
+    // It may be another user's, after `su`. Without it the program uses a folder of this user in
+    // the folder for temporary files.
     "XDG_RUNTIME_DIR",
 ];
 
-/// A program without those variables.
+/// Returns a program without those variables.
 pub fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     for variable in FOREIGN {
@@ -27,7 +28,7 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-/// The built command.
+/// Returns the built command.
 pub fn superpoll() -> Command {
     program(env!("CARGO_BIN_EXE_superpoll"))
 }

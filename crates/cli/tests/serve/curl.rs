@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::stage::{Server, Site, noise, run, tool};
 
-/// What curl writes: the response's body, or with `-i` its head as well.
+/// Returns the output of curl: the response's body, or with `-i` its head as well.
 fn curl(arguments: &[&str]) -> Option<String> {
     tool("curl")?;
     let mut command = Command::new("curl");
@@ -12,7 +12,7 @@ fn curl(arguments: &[&str]) -> Option<String> {
     Some(run(&mut command))
 }
 
-/// The value of a field of a head.
+/// Returns the value of a field of a head.
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| {
         let (found, value) = line.split_once(": ")?;
@@ -152,7 +152,7 @@ fn a_large_file_arrives_as_it_is_however_it_is_asked_for() {
         assert!(std::fs::read(&out).unwrap() == bytes, "{arguments:?} received another file");
         std::fs::remove_file(&out).unwrap();
     }
-    // In two parts: curl asks for what it does not have.
+    // In two parts: curl requests the part that it does not have.
     std::fs::write(&out, &bytes[..1 << 20]).unwrap();
     curl(&["-C", "-", "-o", out.to_str().unwrap(), &plain]).unwrap();
     assert!(std::fs::read(&out).unwrap() == bytes);

@@ -1,4 +1,4 @@
-//! Few descriptors: who is too many is closed, the others are served, and nothing spins.
+//! Few descriptors: excess connections are closed, the rest are served, and nothing spins.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::program::program;
 use crate::stage::{Server, Site, backends, get, ticks};
 
-/// A connection that has been answered, unless it is closed at once.
+/// Returns a connection that has been answered, unless it is closed at once.
 fn reach(server: &Server) -> Option<TcpStream> {
     let mut stream = server.connect();
     stream.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
@@ -49,7 +49,7 @@ fn clients_are_shed_nothing_spins_and_the_service_goes_on() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(ticks(server.child()) - before < 25, "{backend:?} spins");
         for stream in &mut served {
-            // Those that were parked meanwhile as well.
+            // Connections that were parked meanwhile work as well.
             assert!(get(stream, "/small").ends_with("0123456789"), "{backend:?}");
         }
         drop(served);

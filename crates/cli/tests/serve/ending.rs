@@ -1,4 +1,5 @@
-//! SIGTERM: what is under way ends well, what is idle is closed, and who is asked twice ends at once.
+//! SIGTERM: active connections end well, idle ones are closed, and a second signal ends the server
+//! at once.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -49,7 +50,7 @@ fn a_second_signal_ends_it_at_once() {
         let mut slow = server.connect();
         begin(&mut slow);
         server.signal(first);
-        // Signals that are the same and come at once are one.
+        // Equal signals that come at once are merged into one.
         while TcpStream::connect(server.at(0)).is_ok() {
             std::thread::yield_now();
         }

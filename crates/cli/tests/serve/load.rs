@@ -4,14 +4,14 @@ use std::process::Command;
 
 use crate::stage::{Server, Site, backends, run, tool};
 
-/// The first number after `before` in a text.
+/// Returns the first number after `before` in a text.
 fn number_after(text: &str, before: &str) -> Option<u64> {
     let rest = text.split(before).nth(1)?.trim_start();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// The number before a word.
+/// Returns the number before a word.
 fn number_before(text: &str, after: &str) -> Option<u64> {
     text.split(after).next()?.split_whitespace().last()?.parse().ok()
 }
@@ -34,7 +34,7 @@ const TEXT: &str = "
     workers = 2
 ";
 
-/// A server of the folder whose `/p` is forwarded to another one.
+/// Starts a server of the folder, which forwards `/p` to another server.
 fn serve(site: &Site, origin: &Server, backend: &str) -> Server {
     site.certificate();
     let text = format!(
@@ -44,7 +44,7 @@ fn serve(site: &Site, origin: &Server, backend: &str) -> Server {
     Server::configured(&site.write("load.toml", &text), 2)
 }
 
-/// The sum of all counters whose name and labels begin so.
+/// Returns the sum of all counters whose name and labels start with `start`.
 fn metric(server: &Server, start: &str) -> u64 {
     let mut stream = server.connect();
     let text = crate::stage::get(&mut stream, "/metrics");
@@ -72,7 +72,7 @@ fn wrk_gets_an_answer_to_every_request() {
             all += requests;
         }
         let counted = metric(&server, "superpoll_responses_total");
-        // wrk does not wait for what is under way when its time is over.
+        // wrk does not wait for requests that are under way when its time is over.
         assert!(counted >= all && counted <= all + 64 + 16 + 32, "{counted} of {all}");
         server.finish();
         origin.finish();

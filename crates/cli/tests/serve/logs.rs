@@ -107,7 +107,7 @@ fn a_full_disk_is_one_line_and_no_request_is_harmed() {
     }
 }
 
-/// A configuration with a server at that port and a log of the gateway's own.
+/// Returns a configuration with a server at that port and a log of the gateway's own.
 fn forwarding(port: u16, log: &str) -> String {
     format!(
         "[[listeners]]
@@ -218,7 +218,7 @@ fn a_request_that_its_client_did_not_wait_for_is_written_down() {
     server.finish();
 }
 
-/// Names, labels and values of the exposition format; it must be well-formed.
+/// Parses names, labels and values of the exposition format, which must be well-formed.
 fn parse(body: &str) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     let mut kinds = BTreeMap::new();
@@ -271,7 +271,7 @@ fn the_counters_count() {
     let after = scrape();
     let grown = |name, label| sum(&after, name, label) - sum(&before, name, label);
     assert_eq!(grown("superpoll_responses_total", "class=\"4xx\""), 3.0);
-    // The first look is one of the good answers.
+    // The first request for the metrics is one of the good answers.
     assert_eq!(grown("superpoll_responses_total", "class=\"2xx\""), 8.0);
     for (name, value) in &after {
         if name.contains("_total") {

@@ -1,5 +1,5 @@
-//! The built command `superpoll serve`, driven by what others have written: curl, wrk, h2load, OpenSSL, a WebSocket
-//! client, nginx and haproxy, and a service manager's protocols.
+//! The built command `superpoll serve`, driven by independent programs: curl, wrk, h2load, OpenSSL,
+//! a WebSocket client, nginx and haproxy, and a service manager's protocols.
 //!
 //! A test whose program is not installed says so and is skipped.
 

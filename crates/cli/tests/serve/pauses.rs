@@ -1,4 +1,5 @@
-//! A server that was stopped for longer than all of its limits: what has come meanwhile is served.
+//! A server that was stopped for longer than all of its limits: requests that have come meanwhile
+//! are served.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,7 +33,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     listener.accept().unwrap().0
 }
 
-/// One server; none if this process was too slow for it.
+/// Runs one server; returns `None` if this process was too slow for it.
 fn stopped(site: &Site, backend: &str) -> Option<Vec<String>> {
     let relayed = TcpListener::bind("127.0.0.1:0").unwrap();
     let app = TcpListener::bind("127.0.0.1:0").unwrap();

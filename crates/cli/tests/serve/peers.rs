@@ -18,7 +18,7 @@ fn start(command: &mut Command, port: u16) -> Running {
     running
 }
 
-/// nginx in one process with what `http` says, in a folder of its own.
+/// Starts nginx in one process with the settings in `http`, in a folder of its own.
 fn nginx(program: &Path, site: &Site, port: u16, http: &str) -> Running {
     let folder = site.path("nginx");
     fs::create_dir_all(folder.join("logs")).unwrap();
@@ -203,7 +203,7 @@ fn what_nginx_before_it_says_of_the_client_is_replaced() {
     );
     let peer = nginx(&program, &site, outer, &http);
     let mut stream = connect(([127, 0, 0, 1], outer).into());
-    // Anybody can write that field, so it names who has connected.
+    // Any client can write that field, so the server names the peer that has connected.
     let told = get(&mut stream, "/");
     assert!(told.ends_with("\r\n\r\n127.0.0.1"), "{told}");
     drop((stream, peer));

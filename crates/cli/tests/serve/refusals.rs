@@ -1,4 +1,4 @@
-//! What cannot be served, and how it is said: one line, and an exit status that says so.
+//! Configurations that cannot be served: one line of explanation, and an exit status that says so.
 
 use std::net::TcpListener;
 
@@ -135,7 +135,7 @@ fn a_right_configuration_is_checked_without_being_served() {
     assert_eq!(output.stdout, b"superpoll: the configuration is right\n");
     assert_eq!(output.stderr, b"");
     assert!(!site.path("log").exists());
-    // Metrics that nobody else reads are no mistake, but may be no intention either.
+    // Metrics that only local clients can read are not a mistake, but may be unintended.
     for (more, notes) in [("[metrics]\n", true), ("[metrics]\npublic = true\n", false)] {
         let path = site.write("metrics.toml", &format!("{text}{more}"));
         let mut command = superpoll();

@@ -53,13 +53,14 @@ fn another_configuration_takes_effect_on_connections_that_there_are() {
         assert!(get(&mut new, "/small").starts_with("HTTP/1.1 308"), "{backend:?}");
         slow.read_to_end(&mut received).unwrap();
         assert!(received.ends_with(&bytes), "{backend:?}: the download is broken");
-        // Who waited for a message before is told it.
+        // A client that waited for a message before receives it.
         new.write_all(b"POST /c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi")
             .unwrap();
         assert!(crate::stage::response(&mut new).starts_with("HTTP/1.1 201"), "{backend:?}");
         assert!(crate::stage::response(&mut poll).contains("\"data\":\"hi\""), "{backend:?}");
 
-        // A listener that is not there any more listens no more; its connections go on.
+        // A listener that is not in the configuration any more stops listening; its connections go
+        // on.
         site.write("reload.toml", &text(name, port, ""));
         server.signal("HUP");
         while TcpStream::connect(("127.0.0.1", other)).is_ok() {

@@ -1,4 +1,5 @@
-//! What the tests have in common: the command at work, the programs that drive it, and a folder with files.
+//! Common parts of the tests: the command at work, the programs that drive it, and a folder with
+//! files.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +18,8 @@ use crate::program::superpoll;
 /// How long anything may take before it counts as never.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a program is, administrators' folders included; says so if it is not there.
+/// Returns the path of a program, administrators' folders included; prints a note if it is not
+/// there.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -28,7 +30,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Waits until it is so.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -43,7 +45,7 @@ pub fn signal(child: &Child, name: &str) {
     assert!(status.unwrap().success());
 }
 
-/// What it wrote, of a program that must succeed.
+/// Runs a program that must succeed, and returns its output.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     String::from_utf8_lossy(&succeeded(command, &output).stdout).into_owned()
@@ -56,7 +58,7 @@ pub fn succeeded<'a>(command: &Command, output: &'a Output) -> &'a Output {
     output
 }
 
-/// The back-ends that can hold many connections and are there.
+/// Returns the back-ends that can hold many connections and are available.
 pub fn backends() -> impl Iterator<Item = BackendKind> {
     let all = [BackendKind::Epoll, BackendKind::Adaptive, BackendKind::Uring];
     all.into_iter().filter(|backend| backend.is_available())
@@ -76,14 +78,14 @@ impl Drop for Running {
 pub struct Server {
     child: Running,
     _stdout: BufReader<ChildStdout>,
-    /// What it said where it serves, a line for each address.
+    /// The addresses at which it serves, from its output, a line for each.
     pub fronts: Vec<String>,
     errors: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Starts it with arguments, of which one listener follows.
+    /// Starts it with arguments that configure one listener.
     pub fn start(arguments: &[&str]) -> Server {
         let mut command = superpoll();
         command.arg("serve").args(arguments);
@@ -97,7 +99,7 @@ impl Server {
         Server::start(&all)
     }
 
-    /// Starts it with a configuration that has so many listeners.
+    /// Starts it with a configuration that has this many listeners.
     pub fn configured(path: &Path, listeners: usize) -> Server {
         let mut command = superpoll();
         command.args(["serve", "-c"]).arg(path);
@@ -131,12 +133,12 @@ impl Server {
         Server { child, _stdout: stdout, fronts, errors, reader: Some(reader) }
     }
 
-    /// The URL of a path at its first address.
+    /// Returns the URL of a path at its first address.
     pub fn url(&self, path: &str) -> String {
         format!("{}{}", self.fronts[0], path.trim_start_matches('/'))
     }
 
-    /// The socket address of one of its addresses.
+    /// Returns the socket address of one of its addresses.
     pub fn at(&self, index: usize) -> SocketAddr {
         let front = &self.fronts[index];
         let address = front.split("://").nth(1).unwrap().trim_end_matches('/');
@@ -151,7 +153,7 @@ impl Server {
         &self.child.0
     }
 
-    /// What it has written on standard error so far.
+    /// Returns its standard error so far.
     pub fn errors(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
@@ -169,21 +171,22 @@ impl Server {
         signal(&self.child.0, name);
     }
 
-    /// Waits until it has ended; also tells what it has written on standard error.
+    /// Waits until it has ended. Returns the status and its standard error.
     pub fn ended(mut self) -> (ExitStatus, String) {
         let status = self.child.0.wait().unwrap();
         self.reader.take().unwrap().join().unwrap();
         (status, self.errors())
     }
 
-    /// Ends it; all must be well and nothing to complain of.
+    /// Ends it; it must succeed, and its standard error must be empty.
     pub fn finish(self) {
         self.signal("TERM");
         let (status, errors) = self.ended();
         assert!(status.success() && errors.is_empty(), "{status}: {errors}");
     }
 
-    /// Ends it; all must be well, and what there was to complain of, which was something, began with one of these.
+    /// Ends it; it must succeed. It must have complained, and each complaint must begin with one of
+    /// these.
     pub fn finish_with(self, complaints: &[&str]) {
         self.signal("TERM");
         let (status, errors) = self.ended();
@@ -202,7 +205,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads up to and including an end.
+/// Reads up to and including the bytes of `end`.
 fn until_end(stream: &mut TcpStream, end: &[u8]) -> String {
     let mut head = Vec::new();
     while !head.ends_with(end) {
@@ -243,7 +246,7 @@ pub fn response(stream: &mut TcpStream) -> String {
     text
 }
 
-/// Asks for a path on a connection that goes on.
+/// Requests a path on a connection that goes on.
 pub fn get(stream: &mut TcpStream, path: &str) -> String {
     // In one piece: a second small one would wait for the first to be acknowledged.
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -251,7 +254,7 @@ pub fn get(stream: &mut TcpStream, path: &str) -> String {
     response(stream)
 }
 
-/// Bytes that repeat themselves late only.
+/// Returns bytes that repeat only after a long period.
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
@@ -263,7 +266,7 @@ pub fn noise(count: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// A folder with some files, and room for a configuration beside them.
+/// A folder with some files, and room for a configuration next to them.
 pub struct Site {
     folder: TempDir,
 }
@@ -289,14 +292,14 @@ impl Site {
         self.path("www")
     }
 
-    /// Writes a configuration file, or another one.
+    /// Writes a configuration file, or replaces it.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
-    /// A certificate for this machine and its key, as `cert.pem` and `cert.key`.
+    /// Creates a certificate for this machine and its key, as `cert.pem` and `cert.key`.
     pub fn certificate(&self) {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -304,7 +307,7 @@ impl Site {
         self.write("cert.key", &made.signing_key.serialize_pem());
     }
 
-    /// A file that is too large to wait in sockets, with what is in it.
+    /// Creates a file that is too large for the buffers of sockets, and returns its contents.
     pub fn large(&self) -> Vec<u8> {
         let bytes = noise(32 << 20);
         std::fs::write(self.path("www/large"), &bytes).unwrap();
@@ -312,7 +315,8 @@ impl Site {
     }
 }
 
-/// A port that was free a moment ago, and is none of those that the kernel gives to connections meanwhile.
+/// Returns a port that was free a moment ago, outside the range from which the kernel gives ports
+/// to connections.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = std::process::id() as u16;
@@ -323,7 +327,7 @@ pub fn free_port() -> u16 {
     all.find(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap()
 }
 
-/// The processor time of a process in ticks of the clock.
+/// Returns the processor time of a process in ticks of the clock.
 pub fn ticks(child: &Child) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

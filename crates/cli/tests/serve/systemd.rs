@@ -1,4 +1,4 @@
-//! A service manager: sockets that listen already, and being told what the server is doing.
+//! A service manager: sockets that listen already, and notifications of the server's state.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 use crate::program::{program, superpoll};
 use crate::stage::{PATIENCE, Server, Site, get};
 
-/// The command with `listeners` as the service manager passes them: descriptors from 3 on, and the environment says
-/// how many and to whom. A shell moves them there from where a child can be given descriptors.
+/// Returns the command with `listeners` as the service manager passes them: descriptors from 3 on,
+/// and the environment gives their number and the process they are for. A shell moves them there
+/// from numbers at which a child can receive descriptors.
 fn activated(listeners: [OwnedFd; 2], arguments: &[&str]) -> Command {
     passed("serve", 2, listeners, arguments)
 }
@@ -33,7 +34,7 @@ fn serve(site: &Site, arguments: &[&str]) -> (Vec<String>, u16) {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = tcp.local_addr().unwrap().port();
     let unix = UnixListener::bind(site.path("socket")).unwrap();
-    // Somebody has come before the server is there.
+    // A client has connected before the server is there.
     let mut early = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut command = activated([tcp.into(), unix.into()], arguments);
     let mut child = crate::stage::Running(command.stdout(Stdio::piped()).spawn().unwrap());
@@ -65,11 +66,11 @@ fn sockets_of_a_service_manager_are_listened_on() {
         format!("superpoll: serving HTTP on unix:{}", socket.display()),
     ];
     assert_eq!(fronts, expected);
-    // It is not the server's to remove: the service manager goes on listening there.
+    // The server must not remove it: the service manager goes on listening there.
     assert!(socket.exists());
 }
 
-/// Two sockets that listen, and the address of the first.
+/// Returns two sockets that listen, and the address of the first.
 fn two() -> ([OwnedFd; 2], String, String) {
     let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     let [first, second] = sockets.each_ref().map(|socket| socket.local_addr().unwrap().to_string());
@@ -139,7 +140,7 @@ fn a_descriptor_that_does_not_listen_is_refused_in_one_line() {
     assert!(told.starts_with("superpoll: ") && told.contains("socket"), "{told}");
 }
 
-/// The command that tells a socket what it is doing.
+/// Returns the command that reports its state to a socket.
 fn notifying(path: &Path, arguments: &[&str]) -> Command {
     let mut command = superpoll();
     command.arg("serve").args(arguments).env("NOTIFY_SOCKET", path);

@@ -58,7 +58,7 @@ fn both_versions_of_tls_carry_a_request() {
     }
     let told = text(&client(&openssl, server.at(0), &["-alpn", "h2,http/1.1"], ""));
     assert!(told.contains("ALPN protocol: h2"), "{told}");
-    // Who says nothing of protocols gets the older one.
+    // A client that names no protocols gets the older one.
     let told = text(&client(&openssl, server.at(0), &[], GET));
     assert!(told.contains("No ALPN negotiated") && told.contains("HTTP/1.1 200 OK"), "{told}");
     server.finish();

@@ -16,7 +16,7 @@ fn subscribe(server: &Server, path: &str) -> WebSocket<MaybeTlsStream<TcpStream>
     socket
 }
 
-/// The next message that is not a ping.
+/// Returns the next message that is not a ping.
 fn next(socket: &mut WebSocket<MaybeTlsStream<TcpStream>>) -> Message {
     loop {
         let message = socket.read().unwrap();
@@ -81,7 +81,7 @@ fn messages_pass_a_proxy_both_ways_and_the_end_does_as_well() {
         through.close(None).unwrap();
         while through.read().is_ok() {}
         drop(through);
-        // The end of the server is told, also through a proxy.
+        // The end of the server is announced, also through a proxy.
         let mut through = subscribe(&proxy, "/api/news");
         channel.finish();
         for socket in [&mut through, &mut direct] {

@@ -29,7 +29,7 @@ impl Subscriber {
         Subscriber { stream, unread: Vec::new() }
     }
 
-    /// The next frame: what it is, and its data.
+    /// Returns the next frame: its type and its data.
     fn frame(&mut self) -> (u8, Vec<u8>) {
         loop {
             let head = |at: usize| self.unread.get(at).copied().map(usize::from);
@@ -52,14 +52,14 @@ impl Subscriber {
         }
     }
 
-    /// All messages up to the last.
+    /// Returns all messages up to the last.
     pub fn messages(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
             match self.frame() {
                 (0x81, data) if data == END.as_bytes() => return all,
                 (0x81, data) => all.push(String::from_utf8(data).unwrap()),
-                // A ping, which nobody has to answer in so short a time.
+                // A ping, which needs no answer in so short a time.
                 (0x89, _) => {}
                 other => panic!("{other:?}"),
             }
@@ -67,9 +67,9 @@ impl Subscriber {
     }
 }
 
-/// Publishes a message on a connection of its own; tells whether that was confirmed.
+/// Publishes a message on a connection of its own. Returns whether that was confirmed.
 pub fn publish(at: SocketAddr, message: &str) -> bool {
-    // It is accepted in any case: somebody has the listener.
+    // The connection is accepted in any case: some process has the listener.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!(
@@ -82,7 +82,7 @@ pub fn publish(at: SocketAddr, message: &str) -> bool {
     heard.is_ok() && answer.starts_with("HTTP/1.1 201 ")
 }
 
-/// Publishes on and on.
+/// Publishes messages continuously.
 pub struct Publisher {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<(Vec<String>, Vec<String>)>,
@@ -103,14 +103,14 @@ impl Publisher {
                 }
                 thread::sleep(Duration::from_millis(5));
             }
-            // The last one has to be published for the test to end.
+            // The last message has to be published for the test to end.
             while !publish(at, END) {}
             (confirmed, doubtful)
         });
         Publisher { ends, thread }
     }
 
-    /// What was confirmed, and what was not.
+    /// Stops. Returns the messages that were confirmed, and those that were not.
     pub fn end(self) -> (Vec<String>, Vec<String>) {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

@@ -1,4 +1,5 @@
-//! The built commands `superpoll sit` and `superpoll serve`: what lives on when a server is upgraded, or killed.
+//! The built commands `superpoll sit` and `superpoll serve`: connections that outlive an upgrade or
+//! a crash of a server.
 
 mod crowd;
 mod mishaps;

@@ -1,4 +1,4 @@
-//! What goes wrong around a server's succession, and loses nothing.
+//! Mishaps around a server's succession: nothing is lost.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -69,7 +69,7 @@ fn a_socket_file_goes_from_server_to_server() {
     assert!(ask(&path).unwrap().ends_with("0123456789"));
     second.signal("KILL");
     drop(second.ended());
-    // Who connects now waits for the next one.
+    // A client that connects now waits for the next server.
     let waiting = {
         let path = path.clone();
         thread::spawn(move || ask(&path))
@@ -92,7 +92,8 @@ fn a_babysitter_outlives_its_terminal() {
     for _ in 0..3 {
         signal(nursery.babysitter(), "HUP");
     }
-    // It would be gone by the time that the next server has what it held.
+    // A babysitter that had ended would be gone by the time that the next server asks for its
+    // connections.
     server.signal("KILL");
     drop(server.ended());
     let next = nursery.server(&[]);
@@ -136,7 +137,7 @@ fn a_babysitter_that_was_stopped_for_a_while_has_missed_nothing() {
     let mut subscriber = Subscriber::new(nursery.at());
     nursery.until_held(2);
     signal(nursery.babysitter(), "STOP");
-    // More than there is room for on the line to it.
+    // More messages than there is room for on the line to it.
     let messages: Vec<String> = (0..8).map(|n| format!("{n}{}", "x".repeat(40_000))).collect();
     for message in &messages {
         assert!(publish(nursery.at(), message));

@@ -1,4 +1,4 @@
-//! What is refused, in one readable line.
+//! Refusals, in one readable line.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -72,7 +72,8 @@ fn another_user_is_refused_by_permissions_and_by_name() {
         Ok(output) if output.status.success() => {}
         other => return eprintln!("skipped: cannot be run as another user: {other:?}"),
     }
-    // It takes it for one that is not there, and may not make one in its place.
+    // The server cannot see the babysitter, takes it for absent, and may not create one in its
+    // place.
     let said = refused(&mut serve());
     assert!(said.contains("ermission denied") || said.contains("has ended at once"), "{said}");
     open(&nursery.site.path("sit"), 0o666);
@@ -93,7 +94,8 @@ fn what_cannot_be_is_said() {
     let nursery = Nursery::new("");
     let said = refused(superpoll().args(["sit", "--listen"]).arg(nursery.site.path("sit")));
     assert!(said.contains("in use") && said.contains("listens there"), "{said}");
-    // A server that is to start one says why it cannot: on which path, what the kernel said, and what to do.
+    // A server that cannot start a babysitter explains why: the path, the kernel's error, and the
+    // remedy.
     std::fs::write(site.path("file"), "").unwrap();
     let long = "x".repeat(120);
     for (path, error, way_out) in [
@@ -111,7 +113,7 @@ fn what_cannot_be_is_said() {
         }
     }
     assert!(site.path("file").exists());
-    // Somebody else's socket.
+    // Another program's socket.
     let socket = site.path("other");
     let _other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let mut command = superpoll();

@@ -16,10 +16,10 @@ use crate::crowd::{Publisher, Subscriber, publish};
 use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
 
-/// Connections come to rest soon, and may stay.
+/// Connections become idle soon, and may stay.
 const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n";
 
-/// A babysitter of its own process, and what servers with it are told.
+/// A babysitter in a process of its own, and the settings of servers with it.
 pub struct Nursery {
     pub site: Site,
     pub port: u16,
@@ -28,7 +28,7 @@ pub struct Nursery {
 }
 
 impl Nursery {
-    /// With connections that come to rest soon.
+    /// Creates one whose connections become idle soon.
     pub fn new(options: &str) -> Nursery {
         Nursery::with(&format!("{AT_REST_SOON}{options}"))
     }
@@ -37,7 +37,7 @@ impl Nursery {
         Nursery::keeping(1000, options)
     }
 
-    /// With a channel that keeps so many messages.
+    /// Creates one with a channel that keeps this many messages.
     fn keeping(history: usize, options: &str) -> Nursery {
         // Users other than the superuser have 1024 descriptors as a rule, and may have more.
         let _ = superpoll::limits::raise_descriptors();
@@ -95,7 +95,7 @@ impl Nursery {
         &self.babysitter.0
     }
 
-    /// How many sockets of TCP the babysitter has, listeners included.
+    /// Returns the number of TCP sockets that the babysitter has, listeners included.
     pub fn held(&self) -> usize {
         let process = PathBuf::from(format!("/proc/{}", self.babysitter.0.id()));
         let table = fs::read_to_string(process.join("net/tcp")).unwrap();
@@ -111,13 +111,13 @@ impl Nursery {
         files.filter(is_tcp).count()
     }
 
-    /// Waits until the babysitter has the server's listener and so many connections.
+    /// Waits until the babysitter has the server's listener and this many connections.
     pub fn until_held(&self, count: usize) {
         until("idle connections are left with the babysitter", || self.held() > count);
     }
 }
 
-/// Clients that have come to rest.
+/// Clients that have become idle.
 struct Crowd {
     subscribers: Vec<Subscriber>,
     idle: Vec<TcpStream>,
@@ -137,7 +137,8 @@ impl Crowd {
         Crowd { subscribers, idle }
     }
 
-    /// All subscribers have had the same: each confirmed message once, in order, and of the others none twice.
+    /// Checks that all subscribers have received the same messages: each confirmed message once, in
+    /// order, and each unconfirmed one at most once.
     fn check(mut self, confirmed: &[String], doubtful: &[String]) {
         let first = self.subscribers[0].messages();
         for (number, subscriber) in self.subscribers.iter_mut().enumerate().skip(1) {
@@ -172,7 +173,8 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
     assert!(status.success() && said.contains("another server takes over"), "{status}: {said}");
     until("something is published", || publish(nursery.at(), "between"));
     second.says("going on with");
-    // What was given a message it had missed is left with the babysitter when it is idle again.
+    // A subscriber that received a message it had missed is left with the babysitter when it is
+    // idle again.
     nursery.until_held(9000);
 
     second.signal("KILL");
@@ -290,7 +292,8 @@ fn a_server_goes_on_without_its_babysitter_and_says_so() {
     assert!(server.ended().0.success());
 }
 
-/// Asks again and again; what becomes of one request. Who is told that the connection ends comes again.
+/// Sends requests again and again. Returns the number of answers, or an error that names a lost
+/// request. A client that is told that the connection ends connects again.
 fn ask_on(at: SocketAddr, ends: &AtomicBool, pause: Duration) -> Result<usize, String> {
     let mut stream = connect(at);
     let mut count = 0;
@@ -320,14 +323,14 @@ fn ask_on(at: SocketAddr, ends: &AtomicBool, pause: Duration) -> Result<usize, S
 
 #[test]
 fn who_asks_while_servers_change_is_answered() {
-    // With the time-outs that a server has by default.
+    // With the default time-outs of a server.
     let nursery = Nursery::with("");
     let first = nursery.server(&[]);
     let (at, ends) = (nursery.at(), Arc::new(AtomicBool::new(false)));
     let clients: Vec<_> = (0..60)
         .map(|number| {
             let ends = ends.clone();
-            // Some come again at once, others have been left with the babysitter by then.
+            // Some clients come again at once, the rest have been left with the babysitter by then.
             let pause = Duration::from_millis([1, 7, 40, 300, 1700][number % 5]);
             thread::spawn(move || ask_on(at, &ends, pause))
         })

@@ -1,4 +1,5 @@
-//! The built command `superpoll top`: beside servers and proxies at work, in a terminal and without one.
+//! The built command `superpoll top`: with servers and proxies at work, in a terminal and without
+//! one.
 
 mod once;
 mod places;
@@ -14,14 +15,14 @@ use std::process::{Command, Output};
 
 use crate::program::superpoll;
 
-/// `superpoll top` with arguments.
+/// Returns `superpoll top` with arguments.
 fn top(arguments: &[&str]) -> Command {
     let mut command = superpoll();
     command.arg("top").args(arguments);
     command
 }
 
-/// What is told at a path.
+/// Returns the snapshot from the socket at a path.
 fn told(path: &Path) -> serde_json::Value {
     let mut command = top(&["--once", "--json"]);
     let output = command.arg(path).output().unwrap();
@@ -29,7 +30,7 @@ fn told(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The one line of a refusal.
+/// Returns the one line of a refusal.
 fn refused(command: &mut Command) -> String {
     let output = command.output().unwrap();
     refusal(&output)

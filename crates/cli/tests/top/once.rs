@@ -1,4 +1,4 @@
-//! `--once`: figures for scripts, that go up with what is done.
+//! `--once`: figures for scripts, which grow with the work that is done.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, backends, get, run, signal};
 use crate::{refused, told, top};
 
-/// The sum of a figure over all engines.
+/// Returns the sum of a figure over all engines.
 fn sum(told: &Value, of: impl Fn(&Value) -> u64) -> u64 {
     told["engines"].as_array().unwrap().iter().map(of).sum()
 }
@@ -49,7 +49,7 @@ fn what_a_server_tells_goes_up_with_what_it_does() {
         let grown = |of: &dyn Fn(&Value) -> u64| sum(&after, of) - sum(&before, of);
         assert_eq!(grown(&|engine| number(&engine["connections"]["responses"])), 100);
         assert_eq!(grown(&|engine| number(&engine["connections"]["accepted"])), 10);
-        // A wait for each reply, but for those that came together.
+        // A wait for each reply, except for replies that came together.
         for figure in ["waits", "events", "turns", "task_runs"] {
             assert!(grown(&|engine| number(&engine[figure])) >= 10, "{figure}: {after}");
         }
@@ -113,7 +113,7 @@ fn a_proxy_tells_of_its_pairs() {
     assert!(events(&after) >= events(&before) + 50, "{after}");
     signal(&proxy.0, "KILL");
     proxy.0.wait().unwrap();
-    // What was left is no obstacle.
+    // A file that was left behind is no obstacle.
     let mut proxy = Running(command.spawn().unwrap());
     crate::stage::until("it tells again", || {
         std::os::unix::net::UnixStream::connect(&path).is_ok()
@@ -135,7 +135,7 @@ fn what_cannot_be_shown_is_said_in_one_line() {
     assert!(refused(&mut top(&["--json"])).contains("--once"));
     assert!(refused(&mut top(&["--once", "--interval", "0"])).contains("--interval"));
     assert!(refused(&mut top(&["--once", "4294967295"])).contains("process 4294967295 has no"));
-    // Without a terminal there is nothing to show it on.
+    // Without a terminal there is nothing to show figures on.
     let line = refused(top(&[&at("nowhere")]).stdin(Stdio::null()));
     assert!(line.contains("needs a terminal; use --once"), "{line}");
 
@@ -165,7 +165,7 @@ fn what_cannot_be_shown_is_said_in_one_line() {
     }
 }
 
-/// What a process says that would have the reader's terminal do something.
+/// A message of a process that would make the reader's terminal obey it.
 const EVIL: &str = "{\"schema\":1,\"error\":\"bad \\u001b[2J\\u001b]0;PWNED\\u0007\\r\\nINJECTED\\u009b31m\\u202e\"}\n";
 
 /// Whether a terminal obeys it, or shows its neighbours in another order.
@@ -173,7 +173,7 @@ fn is_obeyed(character: char) -> bool {
     character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character)
 }
 
-/// Adds what terminals obey to all texts of a value.
+/// Adds characters that terminals obey to all texts of a value.
 fn spoiled(value: Value) -> Value {
     match value {
         Value::String(text) => format!("{text}\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}5m\r\n\u{202e}").into(),
@@ -205,7 +205,7 @@ fn a_terminal_obeys_nothing_that_a_process_says() {
             let said = format!("{line}\n{line}\n");
             let speaks = thread::spawn(move || {
                 let mut stream = listener.accept().unwrap().0;
-                // It has ended when it has heard enough.
+                // The reader ends when it has read enough.
                 let _ = stream.write_all(said.as_bytes());
                 let _ = stream.read_to_end(&mut Vec::new());
             });

@@ -1,4 +1,5 @@
-//! Where sockets are: in a folder of the user's, at a path, at another path after a reload, and with whoever takes over.
+//! The places of sockets: a folder of the user's, a path, another path after a reload, and the same
+//! path with each successor.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,12 +11,12 @@ use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, free_port, get, run, succeeded, until};
 use crate::{refused, told, top};
 
-/// The folders in which sockets are: of the session, and for temporary files. Of the one that a test is not about there
-/// is none, so that servers of the same user are not found that are no part of the test.
+/// The folders for sockets: that of the session, and that for temporary files. Neither exists
+/// unless a test sets it, so that a test finds no other servers of the same user.
 const NOWHERE: [(&str, &str); 2] =
     [("XDG_RUNTIME_DIR", "no folder of a session"), ("TMPDIR", "/nonexistent")];
 
-/// A server whose user has this folder, as the variable says.
+/// Starts a server whose user has this folder, as the variable says.
 fn server(variable: &str, folder: &Path, site: &Site, arguments: &[&str]) -> Server {
     let mut command = superpoll();
     command.arg("serve").arg(site.www()).args(["--listen", "127.0.0.1:0"]).args(arguments);
@@ -65,7 +66,7 @@ fn the_only_process_is_found_several_are_named_and_what_a_killed_one_left_is_cle
     first.signal("KILL");
     first.ended();
     assert!(path.exists());
-    // Nobody listens there any more, so there is one process only.
+    // No process listens there any more, so there is only one.
     let text = run(&mut find(VARIABLE, folder, &once));
     assert!(text.contains(&format!("\"process\":{other}")), "{text}");
     second.finish();
@@ -92,7 +93,7 @@ fn without_a_folder_of_the_session_there_is_one_of_the_users_alone_or_none() {
     assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
     run(&mut find(VARIABLE, home.path(), &["--once", "--json"]));
     first.finish();
-    // Somebody else was there first: the server goes on without, and says so.
+    // Another program was there first: the server goes on without, and says so.
     let elsewhere = tempfile::tempdir().unwrap();
     fs::remove_dir(folder).unwrap();
     symlink(elsewhere.path(), folder).unwrap();
@@ -184,7 +185,7 @@ fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
     };
     let first = serve(false);
     assert_eq!(told(&path)["process"], first.child().id());
-    // Whoever looks at the first one is told to the end of it.
+    // A viewer of the first server sees it until it exits.
     let mut watching = top(&["--once", "--interval", "60"]);
     let watching = watching.arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let watching = watching.unwrap();
@@ -194,7 +195,7 @@ fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
     let line = crate::refusal(&watching.wait_with_output().unwrap());
     assert!(line.contains("the server has ended"), "{line}");
     assert_eq!(told(&path)["process"], second.child().id());
-    // The program that a signal starts is told the same place.
+    // The program that a signal starts gets the same place.
     second.signal("USR2");
     let before = second.child().id();
     second.says("is to take over");
@@ -208,7 +209,7 @@ fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
     let output = command.args(["-TERM", &third.to_string()]).output().unwrap();
     succeeded(&command, &output);
     until("the third one has removed its file", || !path.exists());
-    // Its standard error is the third one's, too.
+    // The third server inherits this standard error.
     let (status, errors) = second.ended();
     assert!(status.success(), "{errors}");
 }

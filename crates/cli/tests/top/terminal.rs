@@ -52,7 +52,7 @@ impl Terminal {
                     continue;
                 }
                 let mut room = [0; 4096];
-                // Nobody has the other end any more.
+                // No process has the other end any more.
                 let Ok(count @ 1..) = (&*source).read(&mut room) else { return };
                 shows.lock().unwrap().process(&room[..count]);
             }
@@ -89,7 +89,7 @@ impl Terminal {
         taken && !modes.intersects(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// Waits for the end; the terminal must be as it was. Tells what is on it.
+    /// Waits for the end; the terminal must be restored. Returns the status and the screen.
     fn ended(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child);
         let is_back = || {
@@ -125,7 +125,7 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// A server and the path of its socket.
+/// Starts a server and returns the path of its socket.
 fn server() -> (Site, Server, String) {
     let site = Site::new();
     let path = site.path("stats").to_str().unwrap().to_owned();
@@ -143,7 +143,7 @@ fn it_shows_the_process_takes_keys_and_gives_the_terminal_back() {
     }
     assert!(terminal.has_the_screen());
     assert!(terminal.screen.lock().unwrap().screen().hide_cursor());
-    // What is done shows: a connection that stays.
+    // Activity shows: a connection that stays.
     let mut client = server.connect();
     get(&mut client, "/small");
     terminal.shows(" 1 conns");
@@ -214,7 +214,7 @@ fn it_ends_when_its_terminal_is_closed() {
     terminal.shows("q quit");
     terminal.closed.store(true, Ordering::Relaxed);
     terminal.reader.take().unwrap().join().unwrap();
-    // The last one who has the terminal's own end.
+    // The last owner of the terminal's own end.
     let (spare, _) = pty_process::blocking::open().unwrap();
     let pty = std::mem::replace(&mut terminal.pty, Arc::new(spare));
     assert_eq!(Arc::strong_count(&pty), 1);

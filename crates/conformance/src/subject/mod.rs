@@ -139,7 +139,7 @@ pub struct Expectation {
     pub must: BTreeMap<Tag, bool>,
     /// The present state of everything that must or may be reported.
     pub state: BTreeMap<Tag, Readiness>,
-    /// Registrations that may be reported for an arrival of which nothing, or only a part, is left.
+    /// Registrations that may be reported for an arrival that is gone, or only partly left.
     pub arrivals: BTreeSet<Tag>,
     /// The readiness that the caller told, to be reported once, alone or together with the state.
     pub told: BTreeMap<Tag, Readiness>,

@@ -1,4 +1,4 @@
-//! Tests that change what the whole process is allowed run again, each alone in a process.
+//! Runs tests that change the limits of the whole process again, each alone in a process.
 
 use std::process::Command;
 

@@ -176,7 +176,7 @@ pub(super) fn unix_datagrams() -> io::Result<Option<Scene>> {
     Ok(Some(scene))
 }
 
-/// Files, of which most are always ready and some can be watched.
+/// Files: most are always ready, and some can be watched.
 pub(super) fn files() -> io::Result<Option<Scene>> {
     let paths = [
         "/dev/null",
