@@ -39,8 +39,8 @@ pub fn refused(arguments: &[&str]) -> String {
 }
 
 /// Runs the command in a folder as a user who may have this many processes and threads. The
-/// superuser's are not limited, so a superuser starts it as another user, to whom the folder is
-/// opened.
+/// superuser has no such limit. So a superuser starts the command as another user, and opens the
+/// folder to that user.
 pub fn limited(folder: &Path, tasks: usize, arguments: &str) -> Output {
     let mut everybody = std::fs::metadata(folder).unwrap().permissions();
     everybody.set_mode(0o777);

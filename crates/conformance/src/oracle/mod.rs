@@ -77,8 +77,8 @@ impl fmt::Display for Findings {
     }
 }
 
-/// Examines a back-end with `turns` turns from `first` on, until there are `most` differences, each
-/// of which may have taken a wait.
+/// Examines a back-end with `turns` turns from `first` on, until there are `most` differences. Each
+/// difference may have taken a wait.
 ///
 /// # Errors
 ///
