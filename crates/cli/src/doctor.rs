@@ -178,7 +178,7 @@ fn document(
             .map(|(name, value)| (name.to_owned(), json!(value)))
             .collect();
         let even = costs.break_even(kind);
-        // JSON has no infinity: never is null.
+        // JSON has no infinity: null means never.
         let finite = |ratio: f32| ratio.is_finite().then_some(ratio);
         object.insert(
             "break_even".to_owned(),

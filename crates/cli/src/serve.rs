@@ -50,7 +50,8 @@ pub struct Options {
     /// that they outlive the server
     #[arg(long, value_name = "PATH")]
     pub sit: Option<PathBuf>,
-    /// Take over from the server that is at work with the same babysitter: its listeners, channels and idle connections
+    /// Take over the listeners, channels and idle connections of the server that is at work with
+    /// the same babysitter
     #[arg(long)]
     pub upgrade: bool,
     /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,

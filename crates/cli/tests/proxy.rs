@@ -112,7 +112,7 @@ fn an_upstream_that_refuses_is_one_line_and_what_is_wrong_from_the_start_another
     let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let used = listener.local_addr().unwrap().to_string();
-    // Of `taken` only the number is left.
+    // The listener of `taken` is gone; only its address is left.
     let (mut child, address) = start(&["--listen", "127.0.0.1:0", "--to", &taken]);
     for _ in 0..2 {
         let mut client = TcpStream::connect(&address).unwrap();

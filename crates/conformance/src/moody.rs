@@ -31,7 +31,7 @@ enum Mood {
 }
 
 impl Moody {
-    /// A number below `bound` (xorshift).
+    /// Returns a number below `bound` (xorshift).
     fn below(&mut self, bound: u64) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

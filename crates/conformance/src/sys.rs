@@ -336,7 +336,8 @@ fn refuse(call: libc::c_long, least: u32, error: libc::c_int) -> io::Result<()> 
     }
 }
 
-/// Leaves this process no memory that it may lock, and takes the privilege to lock more from this thread.
+/// Leaves this process no memory that it may lock, and takes the privilege to lock more from this
+/// thread.
 ///
 /// # Errors
 ///
@@ -360,7 +361,8 @@ pub fn forbid_locked_memory() -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let mut header = Header { version: VERSION, thread: 0 };
     let mut sets = [Capabilities { effective: 0, permitted: 0, inheritable: 0 }; 2];
-    // SAFETY: the kernel reads a limit, a header and two sets, and writes the sets; all outlive the calls.
+    // SAFETY: the kernel reads a limit, a header and two sets, and writes the sets; all outlive the
+    // calls.
     unsafe {
         check(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit))?;
         check(libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) as libc::c_int)?;

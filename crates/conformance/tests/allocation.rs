@@ -100,7 +100,7 @@ fn judge(cut_off: usize, shift: usize) {
                 poller.modify(*key, Interest::READABLE).unwrap();
             }
         };
-        // Until buffers have their size and descriptors their place.
+        // Runs until buffers have their size and descriptors their place.
         (0..2400).for_each(&mut round);
         let before = sys::allocations();
         (2400..3600).for_each(&mut round);

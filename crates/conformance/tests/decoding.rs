@@ -5,7 +5,7 @@ use superpoll_conformance::sequence::{compare, decode};
 use superpoll_conformance::subject::poller::RigEngine;
 use superpoll_conformance::subject::real::Real;
 
-/// A number for each place (a linear congruential generator).
+/// Returns a number for each place (a linear congruential generator).
 fn bytes(seed: u32, count: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

@@ -160,7 +160,7 @@ fn without_descriptors(bench: &Bench) -> Result {
     if batch != [(key, IN)] {
         return Err(format!("the registration is unaffected, not {batch:?}").into());
     }
-    // A rebuild that is due, but cannot be.
+    // A rebuild is due, but cannot happen.
     rig.close(owned);
     let (spare, spared) = (hoard.len(), exhaust(0)?);
     // A babysitter that receives files has them in this very process, and closes those that became

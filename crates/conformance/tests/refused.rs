@@ -1,7 +1,8 @@
-//! The whole contract where io_uring is refused, as it is in most containers: everything else works as if
-//! it did not exist.
+//! The whole contract where io_uring is refused, as it is in most containers: everything else works
+//! as if it did not exist.
 //!
-//! The test starts this binary again, because a filter of system calls stays for the life of a process.
+//! The test starts this binary again, because a filter of system calls stays for the life of a
+//! process.
 
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -40,7 +41,7 @@ fn the_contract_holds_where_io_uring_is_refused() {
     let benches = bench::all();
     assert!(benches.iter().all(|bench| bench.name() != "uring"));
     if error != libc::EPERM {
-        // Whatever the reason was, nothing else is different.
+        // The errors differ only in the reason that is given.
         return;
     }
     let mut failures = Vec::new();

@@ -124,7 +124,8 @@ fn rings_that_may_be_made_and_not_used_are_a_refusal() {
     });
 }
 
-/// Newer kernels do not count rings as locked memory; older ones say that there is none.
+/// Newer kernels do not count rings as locked memory; with older ones the error says that there is
+/// none.
 #[test]
 fn without_locked_memory_it_works_or_says_what_to_raise() {
     alone("without_locked_memory_it_works_or_says_what_to_raise", || {

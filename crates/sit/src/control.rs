@@ -101,7 +101,8 @@ pub struct Adopted {
     pub orphans: Vec<Orphan>,
     /// Records: space, id and bytes, in this order.
     pub records: Vec<(u64, u64, Vec<u8>)>,
-    /// Descriptors for which this process had no room (`EMFILE`). They are lost with it.
+    /// The number of descriptors for which this process had no room (`EMFILE`). Those descriptors
+    /// are lost.
     pub without_room: usize,
 }
 
@@ -194,11 +195,12 @@ fn receive(
 }
 
 impl Control {
-    /// Introduces a server to the babysitter that listens at a path. `session` is a number that no other server has.
+    /// Introduces a server to the babysitter that listens at a path. `session` is a number that no
+    /// other server has.
     ///
     /// # Errors
     ///
-    /// [`Error::Nobody`] if there is none, [`Error::Refused`] if it does not want this server.
+    /// [`Error::Nobody`] if there is none, [`Error::Refused`] if it refuses this server.
     pub fn connect(path: &Path, session: u64) -> Result<Control, Error> {
         let (line, waiting) = open(path, Role::Control, session)?;
         let (path, unsent) = (path.to_path_buf(), VecDeque::new());

@@ -65,7 +65,7 @@ pub struct Sums {
     pub len: u64,
     /// Sum over all waits of the descriptors that were watched.
     pub watched: u64,
-    /// Sum over all waits of those that were ready.
+    /// Sum over all waits of the descriptors that were ready.
     pub active: u64,
 }
 

@@ -110,7 +110,7 @@ mod tests {
         records.trim(1, u64::MAX);
         records.trim(u64::MAX, u64::MAX);
         assert_eq!(names(&records), [(0, 9), (2, 1)]);
-        // The end of one whose server has gone never comes.
+        // The end of a record never comes if its server has gone.
         records.keep(&record(7, 7, true, b"half"));
         records.keep(&record(7, 8, false, b"whole"));
         assert_eq!(names(&records), [(0, 9), (2, 1), (7, 8)]);

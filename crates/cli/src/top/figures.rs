@@ -11,7 +11,7 @@ pub fn count(value: f64) -> String {
         unit += 1;
     }
     let digits = match value {
-        // A rate of less than one in ten is more than none.
+        // A rate below one in ten is still more than zero.
         _ if value == 0.0 => 0,
         _ if value < 9.95 => 1,
         _ if value < 99.5 && unit > 0 => 1,

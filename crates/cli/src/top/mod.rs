@@ -45,7 +45,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Options of `top`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// A process by its number, or the path of its statistics socket [default: the only one of this user]
+    /// A process by its number, or the path of its statistics socket [default: the only one of this
+    /// user]
     #[arg(value_name = "PATH|PID")]
     pub of: Option<String>,
     /// Print the figures once, without a terminal, and end
@@ -298,7 +299,8 @@ mod tests {
         press(Key::Before, &mut state, &model);
         press(Key::Sort, &mut state, &model);
         press(Key::Next, &mut state, &model);
-        // Sorted by events, engine 2 comes first and engine 0 last: after the last, the first follows.
+        // Sorted by events, engine 2 comes first and engine 0 last, after which the order starts
+        // again.
         assert_eq!((state.engine, state.sort), (2, view::Sort::Events));
         press(Key::Pause, &mut state, &model);
         assert!(state.paused);

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-/// Whether a terminal obeys a character rather than showing it, or reorders the text around it: controls (C0, delete
-/// and C1), line and paragraph separators, and the marks, embeddings, overrides and isolates of the bidirectional
-/// algorithm.
+/// Whether a terminal obeys a character rather than showing it, or reorders the text around it:
+/// controls (C0, delete and C1), line and paragraph separators, and the marks, embeddings,
+/// overrides and isolates of the bidirectional algorithm.
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')

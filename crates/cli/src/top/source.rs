@@ -80,7 +80,7 @@ struct Version {
 }
 
 impl Source {
-    /// Connects.
+    /// Connects to the statistics socket at a path.
     pub async fn connect(path: &Path) -> Result<Source, End> {
         let failed = |error: std::io::Error| {
             End::Wrong(format!("connecting to the statistics socket {}: {error}", path.display()))

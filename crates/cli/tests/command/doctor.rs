@@ -89,7 +89,7 @@ fn doctor_says_in_words_what_auto_is_here() {
         assert!(["adaptive", "uring"].contains(&name), "{text}");
         &["of those through poll and epoll", "at worst", "costs of io_uring", "cancel"]
     } else {
-        // It is refused, or was not to be measured.
+        // io_uring is refused, or was not measured.
         assert_eq!(name, "adaptive", "{text}");
         &["io_uring"]
     };

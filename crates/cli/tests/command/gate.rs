@@ -1,4 +1,4 @@
-//! `lab gate`, with this build, which the gate does not take unless it is told to.
+//! `lab gate`, with this debug build, which the gate refuses unless told to take any build.
 
 use std::path::Path;
 use std::process::Output;
@@ -51,7 +51,7 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
     let of = |row: &serde_json::Value| row["now"]["instructions"].as_f64().unwrap();
     assert!(rows.len() == 1 && rows.iter().all(|row| of(row) > 100.0), "{rows:?}");
 
-    // As if an operation had taken half of it, and one call less.
+    // As if an operation had once taken half the instructions, and one call less.
     let count =
         |line: &str| line.strip_prefix("instructions = ").map(|it| it.parse::<f64>().unwrap());
     let half = |line: &str| match count(line) {

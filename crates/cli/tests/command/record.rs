@@ -15,7 +15,7 @@ pub const FIGURES: [Field; 4] = [
     ("rounds", |v| v.as_u64().is_some_and(|rounds| rounds >= 1)),
 ];
 
-/// The fields that every record has, of every experiment.
+/// Checks the fields that every record of every experiment has.
 pub fn check_record(record: &Value, experiment: &str, fields: &[Field]) {
     let names: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(names, ["schema", "experiment", "environment", "parameters", "rows"]);
@@ -36,7 +36,7 @@ pub fn positive(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
 
-/// Whether it is a number that is zero or above.
+/// Whether it is a number of at least zero.
 pub fn not_negative(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number >= 0.0)
 }

@@ -60,7 +60,8 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
                 // Accept, socket, connect, a read and a send each way, and a close for both.
                 "connection" | "one-by-one" => assert!((7.5..40.0).contains(&calls), "{row}"),
                 "keep-alive" => assert!((3.5..24.0).contains(&calls), "{row}"),
-                // Accept, a read and a send on either side, and a close; upstream connections are kept.
+                // Accept, a read and a send on either side, and a close; upstream connections are
+                // kept.
                 "http-connection" => assert!((5.5..40.0).contains(&calls), "{row}"),
                 "http-keep-alive" => assert!((3.5..24.0).contains(&calls), "{row}"),
                 _ => assert!(by_name["splice"].as_f64().unwrap() > 1.0, "{row}"),
@@ -80,7 +81,7 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
             ) else {
                 continue;
             };
-            // Without optimization, std looks at each descriptor before it closes it.
+            // Without optimization, std checks each descriptor before it closes it.
             let seen = seen - row["strace_calls"]["fcntl"].as_f64().unwrap_or_default();
             // A process that is asked for its calls makes some to answer; memory is allocated now
             // and then.

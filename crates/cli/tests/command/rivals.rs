@@ -1,4 +1,5 @@
-//! Rivals that are absent, break at the start or end in the middle: experiments go on without them and say so.
+//! Rivals that are absent, fail at the start or end in the middle: experiments go on without them
+//! and say so.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;

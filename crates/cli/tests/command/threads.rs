@@ -42,8 +42,8 @@ fn lab_threads_sets_threads_against_loops_on_every_kind() {
     let pool = rows.iter().filter(|row| row["subject"] == "pool-epoll");
     assert_eq!(pool.clone().count(), if has_several { 6 } else { 0 });
     assert!(pool.clone().all(|row| row["threads"].as_u64() > Some(1)));
-    // A thread sleeps before each of its bytes, whatever the time of day; on one processor, a loop that finds all 24 at
-    // once does not.
+    // A thread sleeps before each of its bytes, whatever the time of day. On one processor, a loop
+    // that finds all 24 at once does not.
     let sleeps = |subject: &str| {
         let row = rows.iter().find(|row| {
             row["subject"] == subject && row["active"] == 24 && row["processors"] == "one"
@@ -54,7 +54,7 @@ fn lab_threads_sets_threads_against_loops_on_every_kind() {
     let report = folder.path().join("superpoll-report");
     assert!(report.join("threads.csv").exists() && report.join("threads.json").exists());
     let page = std::fs::read_to_string(report.join("index.html")).unwrap();
-    // One of ratios, and two for each kind and place.
+    // One plot of ratios, and two for each kind and place.
     assert_eq!(page.matches("<svg").count(), 1 + 2 * 3 * places);
 }
 

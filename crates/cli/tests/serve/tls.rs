@@ -30,7 +30,7 @@ fn client(openssl: &Path, to: SocketAddr, arguments: &[&str], request: &str) -> 
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    // It may have ended already, refused.
+    // The client may have ended already, because it was refused.
     let _ = input.write_all(request.as_bytes());
     drop(input);
     child.wait_with_output().unwrap()
@@ -99,7 +99,7 @@ fn what_is_no_tls_is_closed_with_an_alert_or_in_time() {
         let mut stream = connect(server.at(0));
         stream.write_all(garbage).unwrap();
         let mut answer = Vec::new();
-        // It may be reset, as it has not read all of it.
+        // The connection may be reset, as the server has not read all of it.
         let _ = stream.read_to_end(&mut answer);
         assert!(!answer.starts_with(b"HTTP"), "it answers garbage");
         assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?} is no alert");

@@ -12,7 +12,7 @@ use crate::rig::Rig;
 const IN: Readiness = Readiness::READABLE;
 const OUT: Readiness = Readiness::WRITABLE;
 
-/// The calls that one wait without timeout makes when nothing has changed.
+/// Returns the calls that one wait without timeout makes when nothing has changed.
 fn calls_of_a_wait(rig: &mut Rig) -> Result<Calls, super::Problem> {
     let before = rig.stats().calls;
     super::now(rig)?;

@@ -12,7 +12,7 @@ use crate::sys;
 
 const IN: Readiness = Readiness::READABLE;
 
-/// A raw epoll set that watches the poller.
+/// Creates a raw epoll set that watches the poller.
 fn outer(rig: &mut Rig) -> Result<OwnedFd, Problem> {
     let set = sys::epoll_create()?;
     let fd = rig.nest()?.as_raw_fd();
@@ -20,7 +20,7 @@ fn outer(rig: &mut Rig) -> Result<OwnedFd, Problem> {
     Ok(set)
 }
 
-/// Whether the outer loop would go into the poller.
+/// Whether the outer loop would call the poller.
 fn calls(set: &OwnedFd, rig: &mut Rig) -> Result<bool, Problem> {
     rig.catch_up();
     Ok(!sys::epoll_wait(set, 4, 0)?.is_empty())

@@ -11,7 +11,7 @@ use crate::sys;
 
 const IN: Readiness = Readiness::READABLE;
 
-/// A refusal in one line that contains the words.
+/// Checks that a refusal is one line that contains these words.
 fn says(error: &Error, words: &[&str]) -> Outcome {
     let line = error.to_string();
     ensure!(!line.contains('\n'), "one line, not {line:?}");

@@ -11,10 +11,10 @@ use crate::bench::Bench;
 use crate::rig::Rig;
 use crate::sys;
 
-/// Registrations in numbers that back-ends treat differently (looking first, or blocking at once).
+/// Numbers of registrations that back-ends treat differently (looking first, or blocking at once).
 const SIZES: [usize; 4] = [0, 1, 2, 5];
 
-/// A rig that watches that many idle pipes.
+/// Creates a rig that watches this many idle pipes.
 fn idle(bench: &Bench, count: usize) -> Result<(Rig, Vec<impl Sized>), Problem> {
     let mut rig = bench.rig();
     let mut pipes = Vec::new();
@@ -52,7 +52,7 @@ pub fn short_timeouts_are_not_rounded_up(bench: &Bench) -> Outcome {
             let before = rig.stats().calls;
             rig.wait(8, Some(Duration::from_micros(100)))?;
             let calls = rig.stats().calls.since(&before);
-            // Calls in whole milliseconds only look, without blocking; at most one of each does.
+            // Calls with whole milliseconds only look, without blocking; at most one of each does.
             ensure!(
                 calls.poll <= 2 && calls.epoll_wait <= 2,
                 "{count} descriptors: {calls} for one short timeout"

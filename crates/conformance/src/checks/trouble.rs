@@ -38,7 +38,7 @@ pub fn hang_up_after_one_shot_does_not_spin(bench: &Bench) -> Outcome {
     for _ in 0..4 {
         expect(&mut rig, &[], "disarmed by its one event")?;
     }
-    // A poller that asks and filters would wake up at once, again and again.
+    // A poller that keeps asking and filters the answers would wake up at once, again and again.
     let timeout = std::time::Duration::from_millis(20);
     let batch = rig.wait(8, Some(timeout))?;
     ensure!(batch.is_empty(), "disarmed: {batch:?}");

@@ -40,7 +40,7 @@ pub const INTERESTS: [Interest; 7] = [
     Interest::ALL,
 ];
 
-/// The modes; [`Mode::Exclusive`] is not one of one poller alone.
+/// The modes; [`Mode::Exclusive`] is left out, since it needs several pollers.
 pub const MODES: [Mode; 4] = [Mode::Level, Mode::Auto, Mode::OneShot, Mode::Edge];
 
 /// The number of turns that make up the whole product.
@@ -141,7 +141,7 @@ fn refuse(bench: &Bench, watch: Watch, kind: &str, scene: &Scene, findings: &mut
 fn state(fd: &impl std::os::fd::AsRawFd, interest: Interest) -> Readiness {
     let fd = fd.as_raw_fd();
     let mut slot = [libc::pollfd { fd, events: interest.poll_bits(), revents: 0 }];
-    // It cannot fail with one slot and no timeout, but for a signal.
+    // With one slot and no timeout, only a signal can make the call fail.
     while crate::sys::poll(&mut slot, 0).is_err() {}
     Readiness::from_poll_bits(slot[0].revents)
 }

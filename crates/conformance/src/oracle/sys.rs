@@ -49,7 +49,8 @@ pub fn receive_urgent(fd: &OwnedFd) {
 pub fn receive_errors(fd: &OwnedFd) {
     let (mut bytes, mut control) = ([0u8; 64], [0u64; 64]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: zeros are a valid header; the kernel writes to the parts, for which there is as much room as it says.
+    // SAFETY: zeros are a valid header; the kernel writes to the parts, for which there is as much
+    // room as it says.
     unsafe {
         let mut message: libc::msghdr = mem::zeroed();
         (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);

@@ -1,4 +1,5 @@
-//! A model of servers and their connections, around a real babysitter: random kills, lost lines, lines without room.
+//! A model of servers and their connections, around a real babysitter: random kills, lost lines,
+//! lines without room.
 //!
 //! Each connection counts the bytes that were ever read from it and written to it, as the kernel
 //! does. A server that is handed a connection knows the counts of the moment at which the

@@ -32,7 +32,7 @@ use crate::protocol::Role;
 pub(super) struct Session {
     number: u64,
     peer: Peer,
-    /// Readable when the process has ended.
+    /// A descriptor that is readable when the process has ended.
     ended: OwnedFd,
     lines: usize,
     /// The revocations of its lines that have ended: a server may find out late that it has lost a

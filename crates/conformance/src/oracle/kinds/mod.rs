@@ -26,7 +26,7 @@ pub struct Kind {
 
 macro_rules! kinds {
     ($($module:ident { $($name:ident)+ })+) => {
-        /// All kinds.
+        /// All the kinds.
         pub const KINDS: &[Kind] = &[$($(
             Kind { name: stringify!($name), make: $module::$name },
         )+)+];
