@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::interest::Watch;
+use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::policy::Account;
 
@@ -102,19 +102,32 @@ impl Table {
     /// The slot at an index that a back-end was given; a vacant slot if that has been freed since.
     #[inline]
     pub fn slot(&self, index: u32) -> &Slot {
-        self.slots.get(index as usize).unwrap_or(&self.gone)
+        match self.slots.get(index as usize) {
+            Some(slot) => slot,
+            None => self.released(),
+        }
     }
 
     /// The same, to change.
     #[inline]
     pub fn slot_mut(&mut self, index: u32) -> &mut Slot {
-        match self.slots.get_mut(index as usize) {
-            Some(slot) => slot,
-            None => {
-                self.scratch = Slot::vacant();
-                &mut self.scratch
-            }
+        if index as usize >= self.slots.len() {
+            return self.released_mut();
         }
+        &mut self.slots[index as usize]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn released(&self) -> &Slot {
+        &self.gone
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn released_mut(&mut self) -> &mut Slot {
+        self.scratch = Slot::vacant();
+        &mut self.scratch
     }
 
     /// The slot of a registration that exists.
@@ -145,6 +158,13 @@ impl Table {
     #[inline]
     pub fn key(&self, index: u32) -> Key {
         Key::new(index, self.slot(index).generation)
+    }
+
+    /// The same with the registration's mode.
+    #[inline]
+    pub(crate) fn key_and_mode(&self, index: u32) -> (Key, Mode) {
+        let slot = self.slot(index);
+        (Key::new(index, slot.generation), slot.watch.mode)
     }
 
     /// The registration of a descriptor number.

@@ -137,6 +137,7 @@ impl Array {
     /// Reports the slots that the last `poll` found ready; `ready` is its return value. Calls
     /// `on_active` with the table index of each descriptor whose event is wanted. Returns how many
     /// there were.
+    #[inline]
     pub fn collect(
         &mut self,
         cx: &mut Context<'_>,
@@ -156,7 +157,7 @@ impl Array {
             }
             left -= 1;
             let index = self.indices[place];
-            let key = cx.table.key(index);
+            let (key, mode) = cx.table.key_and_mode(index);
             if found & libc::POLLNVAL != 0 {
                 self.slots[place].fd = !self.slots[place].fd;
                 cx.stats.invalid += 1;
@@ -165,7 +166,7 @@ impl Array {
             }
             let readiness = Readiness::from_poll_bits(found);
             // The kernel reports the slot's own interest: no second look, if it stays armed.
-            if room > 0 && cx.table.slot(index).watch().mode != Mode::OneShot {
+            if room > 0 && mode != Mode::OneShot {
                 room -= 1;
                 active += 1;
                 cx.deliver_plain(key, readiness);

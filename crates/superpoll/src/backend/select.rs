@@ -106,15 +106,21 @@ impl Select {
         Ok(())
     }
 
-    fn call(&self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<Option<[Set; 3]>> {
-        let mut sets = [self.readable, self.writable, self.exceptional];
+    /// Leaves the descriptors that are ready in `sets`. Returns whether there are any.
+    fn call(
+        &self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        sets: &mut [Set; 3],
+    ) -> io::Result<bool> {
+        *sets = [self.readable, self.writable, self.exceptional];
         let mut end = self.end;
         if let Some(waker) = self.waker {
             sets[0].put(waker, true);
             end = end.max(waker + 1);
         }
         cx.stats.slots_scanned += self.len as u64;
-        let [readable, writable, exceptional] = &mut sets;
+        let [readable, writable, exceptional] = sets;
         let ready = select::wait(
             &mut cx.stats.calls,
             end,
@@ -123,7 +129,7 @@ impl Select {
             exceptional,
             deadline.left(),
         )?;
-        Ok((ready > 0).then_some(sets))
+        Ok(ready > 0)
     }
 }
 
@@ -166,24 +172,25 @@ impl Backend for Select {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        let found = self.call(cx, Deadline::Now).and_then(|found| {
-            if found.is_none() && deadline != Deadline::Now && cx.may_block() {
-                self.call(cx, deadline)
+        let mut sets = [Set::new(); 3];
+        let found = self.call(cx, Deadline::Now, &mut sets).and_then(|found| {
+            if !found && deadline != Deadline::Now && cx.may_block() {
+                self.call(cx, deadline, &mut sets)
             } else {
                 Ok(found)
             }
         });
         cx.stats.hot.watched += self.len as u64;
-        let sets = match found {
-            Ok(Some(sets)) => sets,
-            Ok(None) => return Ok(()),
+        match found {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             // One of them is closed; select does not say which.
             Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
                 let watched = [self.readable, self.writable, self.exceptional];
                 return self.look_closer(cx, |fd| watched.iter().any(|set| set.has(fd)));
             }
             Err(error) => return Err(error),
-        };
+        }
         if self.waker.is_some_and(|waker| sets[0].has(waker)) {
             cx.waker_fired();
         }

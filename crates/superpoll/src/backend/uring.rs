@@ -185,7 +185,7 @@ impl Uring {
     /// Notes the completions that have arrived. Returns whether there was anything.
     #[inline]
     fn fetch(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut some = [Completion::NONE; 32];
+        let mut some = [Completion::NONE; 8];
         let mut fetched = false;
         loop {
             let count = self.ring.fetch_some(&mut some);

@@ -149,13 +149,11 @@ impl Poller {
                 let (backend, mut cx) = self.split_for(events);
                 outcome = Some(backend.wait(&mut cx, deadline));
             }
+            if let Some(Err(error)) = outcome {
+                self.after_failure(events, deadline, error)?;
+            }
             self.delivery.end_collection(events, &mut self.table);
             let signals = self.signals();
-            let interrupted = match outcome {
-                Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => true,
-                Some(Err(error)) => return Err(error),
-                _ => false,
-            };
             merge(&mut events.list, told);
             if !(self.delivery.invalid.is_empty() && self.delivery.unwatched.is_empty()) {
                 self.refuse_invalid();
@@ -169,14 +167,36 @@ impl Poller {
                 || !events.list.is_empty()
                 || events.is_completed()
                 || !self.refusals.is_empty()
-                // An interrupted call reports nothing about readiness. The process may have been
-                // stopped in it (SIGSTOP) for longer than the timeout, and much may have come
-                // since.
-                || (deadline.is_over() && !signals.kicked && !interrupted)
+                || (deadline.is_over() && !signals.kicked)
             {
                 return Ok(signals.woken);
             }
         }
+    }
+
+    /// Returns an error that ends the wait. An interrupted call is repeated, because it reports
+    /// nothing about readiness: before the deadline by the caller, after the deadline here and
+    /// without a timeout. The process may have been stopped (SIGSTOP) for longer than the timeout,
+    /// and much may have arrived since.
+    #[cold]
+    fn after_failure(
+        &mut self,
+        events: &mut Events,
+        deadline: Deadline,
+        mut error: io::Error,
+    ) -> io::Result<()> {
+        while error.kind() == io::ErrorKind::Interrupted {
+            if !deadline.is_over() {
+                return Ok(());
+            }
+            let (backend, mut cx) = self.split_for(events);
+            match backend.wait(&mut cx, Deadline::Now) {
+                Ok(()) => return Ok(()),
+                Err(other) => error = other,
+            }
+        }
+        self.delivery.end_collection(events, &mut self.table);
+        Err(error)
     }
 
     /// Ends the registrations of descriptors that were found closed, or cannot be watched.

@@ -266,9 +266,26 @@ impl Ring {
         entry: &squeue::Entry,
     ) -> io::Result<()> {
         self.check_forks()?;
-        if self.ring.submission().is_full() {
-            self.submit(calls)?;
+        // SAFETY: as the caller promises.
+        match unsafe { self.ring.submission().push(entry) } {
+            Ok(()) => Ok(()),
+            // SAFETY: as the caller promises.
+            Err(_) => unsafe { self.submit_and_push(calls, entry) },
         }
+    }
+
+    /// Queues an entry for which there is no room yet.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Ring::push).
+    #[cold]
+    unsafe fn submit_and_push(
+        &mut self,
+        calls: &mut Calls,
+        entry: &squeue::Entry,
+    ) -> io::Result<()> {
+        self.submit(calls)?;
         // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry) }
             .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
