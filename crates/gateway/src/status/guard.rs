@@ -41,13 +41,64 @@ fn names_this_machine<B>(request: &Request<B>) -> bool {
     (target.is_some() || field.is_some()) && target != Some(false) && field != Some(false)
 }
 
+/// Fields that proxies, tunnels and content delivery networks add. A name that ends with `*` stands for all that begin
+/// like it. Fields that programs on this machine send for their own sake, as for tracing (`traceparent`,
+/// `x-request-id`), are none of them.
+const ADDED: [&str; 43] = [
+    "cdn-*",
+    "cf-*",
+    "client-ip",
+    "cloudfront-*",
+    "do-connecting-ip",
+    "fastly-*",
+    "fly-*",
+    "forwarded",
+    "forwarded-*",
+    "front-end-https",
+    "incap-client-ip",
+    "ngrok-*",
+    "proxy-*",
+    "remote-*",
+    "surrogate-capability",
+    "tailscale-*",
+    "true-client-ip",
+    "via",
+    "wl-proxy-client-ip",
+    "x-amz-cf-id",
+    "x-amzn-*",
+    "x-appengine-*",
+    "x-arr-*",
+    "x-azure-*",
+    "x-client-ip",
+    "x-cloud-trace-context",
+    "x-cluster-client-ip",
+    "x-coming-from",
+    "x-envoy-*",
+    "x-fd-*",
+    "x-forwarded*",
+    "x-host",
+    "x-nginx-*",
+    "x-original-*",
+    "x-originating-*",
+    "x-proxy*",
+    "x-real-*",
+    "x-remote-*",
+    "x-rewrite-url",
+    "x-scheme",
+    "x-true-client-ip",
+    "x-url-scheme",
+    "x-vercel-*",
+];
+
 /// Whether a proxy has passed a request on and says so.
 fn is_forwarded(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| {
-        let name = name.as_str();
-        let known = ["forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cdn-loop"];
-        known.contains(&name) || name.starts_with("x-forwarded") || name.starts_with("cf-")
-    })
+    let is_known = |name: &str| {
+        ADDED.iter().any(|added| match added.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == *added,
+        })
+    };
+    headers.keys().any(|name| is_known(name.as_str()))
 }
 
 #[cfg(test)]
@@ -97,6 +148,66 @@ mod tests {
         let mut old = asked("/", &[("host", "localhost")]);
         *old.version_mut() = Version::HTTP_10;
         assert!(!is_local(&old, &here));
+    }
+
+    #[test]
+    fn any_trace_of_a_proxy_or_a_tunnel_closes_it() {
+        let here = peer(Some("127.0.0.1:9"));
+        for name in [
+            "X-Cluster-Client-IP",
+            "X-Envoy-External-Address",
+            "X-Envoy-Internal",
+            "X-Original-URL",
+            "X-Original-Forwarded-For",
+            "X-Original-Host",
+            "True-Client-IP",
+            "Fastly-Client-IP",
+            "X-Client-IP",
+            "X-ProxyUser-Ip",
+            "Fly-Client-IP",
+            "Fly-Request-Id",
+            "X-Azure-ClientIP",
+            "X-Azure-Ref",
+            "X-Appengine-User-Ip",
+            "X-Amzn-Trace-Id",
+            "Cdn-Loop",
+            "Via",
+            "X-Cloud-Trace-Context",
+            "ngrok-skip-browser-warning",
+            "Tailscale-User-Login",
+            "X-Forwarded-For",
+            "X-Forwarded",
+            "Forwarded",
+            "CF-Ray",
+            "X-Real-IP",
+            "X-Url-Scheme",
+        ] {
+            let fields = [("host", "localhost"), (name, "")];
+            assert!(!is_local(&asked("/", &fields), &here), "{name}");
+        }
+        // What browsers, curl and Prometheus send of themselves.
+        for name in [
+            "accept",
+            "accept-encoding",
+            "authorization",
+            "cache-control",
+            "cookie",
+            "dnt",
+            "origin",
+            "priority",
+            "referer",
+            "sec-fetch-site",
+            "traceparent",
+            "upgrade-insecure-requests",
+            "user-agent",
+            "x-prometheus-scrape-timeout-seconds",
+            "x-request-id",
+            "x-requested-with",
+        ] {
+            let fields = [("host", "localhost"), (name, "1")];
+            assert!(is_local(&asked("/", &fields), &here), "{name}");
+        }
+        assert!(ADDED.is_sorted() && ADDED.iter().all(|name| *name == name.to_ascii_lowercase()));
     }
 
     #[test]
