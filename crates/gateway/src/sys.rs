@@ -2,6 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::task::Poll;
+
+use hyper::rt::{ReadBuf, ReadBufCursor};
 
 /// States of a TCP connection of which the peer has sent its end (`tcp_states.h` in the kernel).
 const TCP_TIME_WAIT: u8 = 6;
@@ -57,6 +60,26 @@ fn queued(socket: impl AsFd, queue: libc::Ioctl) -> io::Result<u64> {
     // SAFETY: either request writes one number.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), queue, &raw mut count) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(count.max(0).cast_unsigned().into()) }
+}
+
+/// How many bytes that were written to a socket have not left it: over TCP those that the peer has not acknowledged, in
+/// the Unix domain those that it has not read, with what the kernel needs for them.
+pub(crate) fn unsent(socket: impl AsFd) -> io::Result<u64> {
+    queued(socket, libc::TIOCOUTQ)
+}
+
+/// Reads to what hyper lends, and returns how many bytes that were.
+pub(crate) fn read_counted(
+    mut cursor: ReadBufCursor<'_>,
+    read: impl FnOnce(ReadBufCursor<'_>) -> Poll<io::Result<()>>,
+) -> Poll<io::Result<usize>> {
+    // SAFETY: through a `ReadBuf` nothing becomes uninitialised that was not so.
+    let mut room = ReadBuf::uninit(unsafe { cursor.as_mut() });
+    let outcome = read(room.unfilled());
+    let count = room.filled().len();
+    // SAFETY: what a `ReadBuf` calls filled is initialised, and lies at the front of what was lent.
+    unsafe { cursor.advance(count) };
+    outcome.map_ok(|()| count)
 }
 
 /// How many bytes have ever been written to a TCP connection, by whichever process, but for a constant of the
@@ -135,6 +158,22 @@ mod tests {
         assert_eq!(server.read(&mut [0]).unwrap(), 0);
         assert_eq!(read(&server).unwrap() - before, 12);
         assert!(read(&UnixStream::pair().unwrap().0).is_err());
+    }
+
+    #[test]
+    fn what_has_not_left_a_socket_becomes_less_when_it_is_read() {
+        let (one, mut other) = UnixStream::pair().unwrap();
+        assert_eq!(unsent(&one).unwrap(), 0);
+        (&one).write_all(&[0; 5000]).unwrap();
+        (&one).write_all(&[0; 5000]).unwrap();
+        let all = unsent(&one).unwrap();
+        assert!(all >= 10_000);
+        other.read_exact(&mut [0; 5000]).unwrap();
+        let half = unsent(&one).unwrap();
+        assert!(half >= 5000 && half < all);
+        other.read_exact(&mut [0; 5000]).unwrap();
+        assert_eq!(unsent(&one).unwrap(), 0);
+        assert!(unsent(std::fs::File::open("/proc/self/stat").unwrap()).is_err());
     }
 
     #[test]

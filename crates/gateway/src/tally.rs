@@ -2,7 +2,11 @@
 
 use std::cell::Cell;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll};
+
+/// The bytes that a connection reads, and the bytes that it writes, before other tasks run. The read or the write that
+/// passes it is the last.
+pub(crate) const SHARE: usize = 64 << 10;
 
 /// What has happened on a transport.
 #[derive(Debug, Default)]
@@ -25,6 +29,16 @@ pub(crate) struct Tally {
     pub(crate) has_upload: Cell<bool>,
     /// How many bodies somebody has that have not come in full. One may outlive its request.
     pub(crate) uploads: Cell<u32>,
+    /// The body of the request under way is read no further: it is too large, or came too slowly.
+    pub(crate) given_up: Cell<bool>,
+    /// Bytes that have come since the last request was known to be over.
+    pub(crate) arrived: Cell<usize>,
+    /// The bytes that the kernel had still to send when a write found no room, if the clock has asked for them.
+    pub(crate) queued: Cell<Option<u64>>,
+    /// The queue of the kernel is looked at when a write next finds no room.
+    pub(crate) asks_queued: Cell<bool>,
+    /// The bytes that were read, and those that were written, since the connection's task was last run.
+    pub(crate) spent: Cell<(usize, usize)>,
     /// Somebody wants to know whether the other end is gone, which is looked at with the next flush.
     pub(crate) doubted: Cell<bool>,
 }
@@ -40,10 +54,43 @@ impl Tally {
         self.ends_with_client.get() && !self.has_upload.get()
     }
 
+    /// The connection's task is run: it has its share again.
+    pub(crate) fn begin_turn(&self) {
+        self.spent.set((0, 0));
+    }
+
+    /// Whether the task has read its share. If so it is run again after the others.
+    pub(crate) fn has_read_enough(&self, cx: &Context<'_>) -> bool {
+        let is_enough = self.spent.get().0 >= SHARE;
+        if is_enough {
+            cx.waker().wake_by_ref();
+        }
+        is_enough
+    }
+
+    /// Whether the task has written its share. If so it is run again after the others.
+    pub(crate) fn has_written_enough(&self, cx: &Context<'_>) -> bool {
+        let is_enough = self.spent.get().1 >= SHARE;
+        if is_enough {
+            self.unflushed.set(true);
+            cx.waker().wake_by_ref();
+        }
+        is_enough
+    }
+
+    pub(crate) fn read(&self, bytes: usize) {
+        let (read, written) = self.spent.get();
+        self.spent.set((read + bytes, written));
+        self.arrived.set(self.arrived.get().saturating_add(bytes));
+        self.count();
+    }
+
     pub(crate) fn wrote(&self, outcome: &Poll<io::Result<usize>>) {
         match outcome {
             Poll::Pending => self.stuck.set(true),
-            Poll::Ready(_) => {
+            Poll::Ready(outcome) => {
+                let (read, written) = self.spent.get();
+                self.spent.set((read, written + outcome.as_ref().copied().unwrap_or(0)));
                 self.stuck.set(false);
                 self.written.set(self.written.get().wrapping_add(1));
                 self.count();

@@ -19,7 +19,7 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::transfer::poll_sendfile;
 
 use crate::proxy_protocol::Rest;
-use crate::window;
+use crate::{sys, window};
 
 /// The most that is copied together to be written in one piece: the kernel takes longer to look at a list of pieces
 /// than it takes to copy so little.
@@ -332,12 +332,22 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
 }
 
 impl Transport {
-    /// Whether nobody is there any more to write to. A client that has only ended its own half still is.
-    pub(crate) fn is_gone(&self) -> bool {
-        let plain = match self {
+    /// The socket below.
+    fn socket(&self) -> &Plain {
+        match self {
             Layered::Plain(plain) => plain,
             Layered::Tls(stream) => stream.get_ref().get_ref().0.get_ref(),
-        };
+        }
+    }
+
+    /// The bytes that the kernel has still to send, where it says so.
+    pub(crate) fn unsent(&self) -> Option<u64> {
+        sys::unsent(self.socket()).ok()
+    }
+
+    /// Whether nobody is there any more to write to. A client that has only ended its own half still is.
+    pub(crate) fn is_gone(&self) -> bool {
+        let plain = self.socket();
         // A hang-up and an error are told without being asked for.
         let mut polled = [PollFd::new(plain, PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)

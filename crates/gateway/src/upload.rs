@@ -112,7 +112,16 @@ impl Upload {
             tally.uploads.set(tally.uploads.get() - 1);
             tally.unused.set(false);
             tally.has_upload.set(false);
+            tally.arrived.set(0);
         }
+    }
+
+    /// No more of it is read.
+    fn give_up(&self, error: UploadError) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        if let Some(tally) = &self.tally {
+            tally.given_up.set(true);
+        }
+        Poll::Ready(Some(Err(error)))
     }
 
     /// Whether it is known beforehand to be larger than it may be.
@@ -149,7 +158,7 @@ impl Body for Upload {
         let this = self.get_mut();
         let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) else {
             ready!(this.waits(cx));
-            return Poll::Ready(Some(Err(UploadError::TimedOut(this.patience))));
+            return this.give_up(UploadError::TimedOut(this.patience));
         };
         this.is_waited_for = false;
         let frame = match frame {
@@ -157,12 +166,12 @@ impl Body for Upload {
                 this.ended();
                 return Poll::Ready(None);
             }
-            Some(Err(error)) => return Poll::Ready(Some(Err(UploadError::Broken(error)))),
+            Some(Err(error)) => return this.give_up(UploadError::Broken(error)),
             Some(Ok(frame)) => frame,
         };
         let length = frame.data_ref().map_or(0, Bytes::len) as u64;
         match this.left.checked_sub(length) {
-            None => Poll::Ready(Some(Err(UploadError::TooLarge { limit: this.limit }))),
+            None => this.give_up(UploadError::TooLarge { limit: this.limit }),
             Some(left) => {
                 this.left = left;
                 if this.incoming.is_end_stream() {

@@ -1,53 +1,38 @@
 //! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken over.
 //!
-//! hyper does the protocol. What is done here is what hyper leaves to others: time. One timer of the connection
-//! ticks a few times within the shortest of its limits, and looks what has happened since: so a request costs no timer,
-//! and a limit is kept to a quarter of the shortest one.
+//! hyper does the protocol. What hyper leaves to others is done here and in two modules next to this one: the limits of
+//! time are in `clock`, and the requests with their responses in `answer`.
 //!
 //! A connection on which nothing happens for a while is taken from hyper and parked, see [`park`](crate::park). Whether
 //! hyper has nothing of it is known from what it did with the transport, see [`Watched`]; should the beginning of
 //! another request be among what it gives back, the connection goes on with that instead.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant, SystemTime};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures_io::AsyncWrite;
-use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
-use http::{HeaderValue, Method, Request, Response, Uri, Version};
-use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
+use http::Response;
 use hyper::service::service_fn;
 use superpoll_rt::time::{sleep, timeout};
 
+use super::answer::{Entry, Line, serve_one};
+use super::clock::{Clock, End, limit_of_idleness};
 use super::home::Home;
 use super::linger::linger;
-use super::router::Reply;
 use super::watched::Watched;
 use super::worker::Working;
 use crate::body::Body;
-use crate::exchange::{Exchange, LocalFuture, Peer, Plan};
-use crate::log::{Pad, Record};
+use crate::exchange::{Peer, Plan};
 use crate::park::{Form, Parked, Resume, Resumes, Waiting};
-use crate::tally::Tally;
 use crate::transport::{Plain, Transport};
-use crate::upload::Upload;
 
 /// For how long an encrypted connection may take to say that it ends.
 const GOODBYE: Duration = Duration::from_secs(2);
-
-/// How a request is written down whose client did not wait for the answer, as nginx does and analysers know.
-const CLIENT_GONE: u16 = 499;
-
-/// How much of the first line of a request that was refused is written down.
-const LONGEST_LINE: usize = 1024;
 
 /// The longest target that hyper takes; it refuses a longer one by 414.
 const LONGEST_TARGET: usize = 65_534;
@@ -55,417 +40,6 @@ const LONGEST_TARGET: usize = 65_534;
 /// What is told to who takes too long to say what they want.
 const TOO_SLOW: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-
-/// What the requests of a connection have in common.
-pub(super) struct Line {
-    pub home: Rc<Home>,
-    pub peer: Rc<Peer>,
-    pub tally: Rc<Tally>,
-    pub plan: Rc<RefCell<Option<Plan>>>,
-    /// Whether there is a socket without state of ours below.
-    can_park: bool,
-    /// Whether it speaks HTTP/1, which has one request at a time.
-    can_take_over: bool,
-    /// Requests under way.
-    pub running: Cell<u32>,
-    /// Requests since it was last parked.
-    pub requests: Cell<u32>,
-    /// Requests before.
-    earlier: Cell<u32>,
-    form: Cell<Form>,
-    /// hyper has had no turn yet since the last request's body was given up.
-    settles: Cell<bool>,
-    /// The answer to the first request, where it is known already.
-    first: RefCell<Option<Response<Body>>>,
-    /// What is to be written down of the request under way, where there is one at a time.
-    entry: RefCell<Option<Box<Entry>>>,
-}
-
-impl Line {
-    pub fn new(home: Rc<Home>, peer: Rc<Peer>, allowed: (bool, bool)) -> Line {
-        Line {
-            home,
-            peer,
-            tally: Rc::default(),
-            plan: Rc::default(),
-            can_park: allowed.0,
-            can_take_over: allowed.1,
-            running: Cell::new(0),
-            requests: Cell::new(0),
-            earlier: Cell::new(0),
-            form: Cell::new(Form { is_1_0: false, closes: false }),
-            settles: Cell::new(false),
-            first: RefCell::new(None),
-            entry: RefCell::new(None),
-        }
-    }
-}
-
-impl Line {
-    /// What is to be counted and said of every response.
-    fn finish(
-        &self,
-        running: Running,
-        version: Version,
-        entry: Option<Box<Entry>>,
-        mut response: Response<Body>,
-    ) -> Response<Answer> {
-        let worker = &self.home.worker;
-        let mut entry = if self.can_park { self.entry.take() } else { entry };
-        if let Some(entry) = &mut entry {
-            entry.record.status = response.status().as_u16();
-        }
-        let most = worker.limits.get().requests_per_connection;
-        let is_last =
-            worker.is_draining() || most.is_some_and(|most| self.requests() >= most.get());
-        // HTTP/2 has no such field; its connection is told to go away.
-        // What is left of a body is not read, and no other request can follow it.
-        let is_cut =
-            matches!(response.status().as_u16(), 400 | 408 | 413 | 417) && self.tally.unused.get();
-        if version < Version::HTTP_2 && (is_last || is_cut) {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
-        worker.counters.responses[class - 1].add(1);
-        response.map(|body| Answer { body, running, bytes: 0, entry })
-    }
-
-    /// Writes down a request that was refused before it was understood: what has come of its first line.
-    fn refused(&self, status: u16, read: &Bytes) {
-        let Some(pad) = self.home.worker.pad() else { return };
-        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
-        let start = read.iter().position(|byte| !is_end(byte)).unwrap_or(read.len());
-        let rest = read.slice(start..);
-        let end = rest.iter().position(is_end).unwrap_or(rest.len()).min(LONGEST_LINE);
-        pad.write(&Record {
-            at: SystemTime::now(),
-            client: self.peer.client,
-            method: Method::GET,
-            uri: Uri::default(),
-            version: Version::HTTP_11,
-            host: None,
-            referer: None,
-            agent: None,
-            status,
-            bytes: 0,
-            is_whole: true,
-            took: Duration::ZERO,
-            raw: Some(rest.slice(..end)),
-        });
-    }
-
-    /// Forgets what was left of the last request's body when hyper has thrown it away, which it does with the turn after
-    /// nobody has the body any more. Where it cannot, it ends the connection behind the response.
-    fn settle_upload(&self, cx: &Context<'_>) {
-        let tally = &self.tally;
-        let is_over = self.running.get() == 0 && tally.uploads.get() == 0;
-        if !is_over || !tally.has_upload.get() || tally.stuck.get() || tally.unflushed.get() {
-            return;
-        }
-        if self.settles.replace(true) {
-            self.settles.set(false);
-            tally.has_upload.set(false);
-            tally.unused.set(false);
-        } else {
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    /// Whether there is no request, nor anything of one that hyper has read since the one before.
-    fn is_idle(&self) -> bool {
-        let tally = &self.tally;
-        let is_written = !tally.unflushed.get() && !tally.stuck.get();
-        self.running.get() == 0 && !tally.unused.get() && is_written && tally.waits.get()
-    }
-
-    /// Requests so far.
-    pub fn requests(&self) -> u32 {
-        self.earlier.get().wrapping_add(self.requests.get())
-    }
-}
-
-/// A request that has not been answered to the end.
-struct Running(Rc<Line>);
-
-impl Running {
-    fn new(line: &Rc<Line>) -> Running {
-        line.running.set(line.running.get() + 1);
-        line.requests.set(line.requests.get().wrapping_add(1));
-        let running = &line.home.worker.counters.running;
-        running.set(running.get() + 1);
-        Running(line.clone())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.running.set(self.0.running.get() - 1);
-        let running = &self.0.home.worker.counters.running;
-        running.set(running.get() - 1);
-        // What comes from here on is another request, and hyper's to read.
-        self.0.tally.ends_with_client.set(false);
-    }
-}
-
-/// The body of a response, which knows when it is over.
-pub(super) struct Answer {
-    body: Body,
-    running: Running,
-    bytes: u64,
-    entry: Option<Box<Entry>>,
-}
-
-/// What is to be written down when it is over.
-pub(super) struct Entry {
-    pad: Rc<Pad>,
-    record: Record,
-    begun: Instant,
-}
-
-impl Entry {
-    fn new(pad: Rc<Pad>, line: &Line, request: &Request<Incoming>) -> Entry {
-        let field = |name| request.headers().get(name).cloned();
-        let record = Record {
-            at: SystemTime::now(),
-            client: line.peer.client,
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            host: field(HOST),
-            referer: field(REFERER),
-            agent: field(USER_AGENT),
-            status: 0,
-            bytes: 0,
-            is_whole: false,
-            took: Duration::ZERO,
-            raw: None,
-        };
-        Entry { pad, record, begun: Instant::now() }
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        if self.record.status == 0 {
-            self.record.status = CLIENT_GONE;
-        }
-        self.record.took = self.begun.elapsed();
-        self.pad.write(&self.record);
-    }
-}
-
-impl Answer {
-    /// Has so many bytes at most read of a file at a time.
-    pub fn limit_reads(&mut self, most: usize) {
-        self.body.limit_reads(most);
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        self.running.0.home.worker.counters.body_bytes.add(self.bytes);
-        if let Some(entry) = &mut self.entry {
-            entry.record.bytes = self.bytes;
-            entry.record.is_whole = self.body.is_end_stream();
-        }
-    }
-}
-
-impl http_body::Body for Answer {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.bytes += data.len() as u64;
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// What its response depends on, of a request.
-fn form(request: &Request<Incoming>) -> Form {
-    let is_1_0 = request.version() == Version::HTTP_10;
-    let says = |token: &str| {
-        let fields = request.headers().get_all(CONNECTION).into_iter();
-        let mut tokens = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
-        tokens.any(|said| said.trim().eq_ignore_ascii_case(token))
-    };
-    Form { is_1_0, closes: if is_1_0 { !says("keep-alive") } else { says("close") } }
-}
-
-/// The response of a request. What is known at once costs no future of its own.
-pub(super) enum Serving {
-    Now(Option<Response<Answer>>),
-    Later { response: LocalFuture<Response<Body>>, rest: Option<Rest> },
-}
-
-/// What is there of a request when its response is.
-pub(super) struct Rest {
-    running: Running,
-    version: Version,
-    entry: Option<Box<Entry>>,
-}
-
-impl Future for Serving {
-    type Output = Result<Response<Answer>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Serving::Now(response) => {
-                response.take().map_or(Poll::Pending, |it| Poll::Ready(Ok(it)))
-            }
-            Serving::Later { response, rest } => {
-                let response = ready!(response.as_mut().poll(cx));
-                let Some(Rest { running, version, entry }) = rest.take() else {
-                    return Poll::Pending;
-                };
-                let line = running.0.clone();
-                Poll::Ready(Ok(line.finish(running, version, entry, response)))
-            }
-        }
-    }
-}
-
-/// Answers one request.
-pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving {
-    let running = Running::new(line);
-    let worker = &line.home.worker;
-    let (version, is_empty) = (request.version(), request.body().is_end_stream());
-    // Of one request at a time it is known what is still to be read of it.
-    let is_alone = version < Version::HTTP_2;
-    if line.can_park {
-        line.form.set(form(&request));
-    }
-    if is_alone {
-        line.settles.set(false);
-        line.tally.has_upload.set(!is_empty);
-        line.tally.unused.set(!is_empty);
-    }
-    if let Some(response) = line.first.take() {
-        line.tally.unused.set(false);
-        return Serving::Now(Some(line.finish(running, version, None, response)));
-    }
-    let mut entry = worker.pad().map(|pad| Box::new(Entry::new(pad, line, &request)));
-    if line.can_park {
-        // A request that waits takes its entry along.
-        line.entry.replace(entry.take());
-    }
-    let prepare = |request: Request<Incoming>| {
-        let tally = is_alone.then(|| line.tally.clone());
-        let exchange = Exchange {
-            peer: line.peer.clone(),
-            can_take_over: line.can_take_over && version == Version::HTTP_11,
-            can_wait: line.can_park && is_empty,
-            plan: line.plan.clone(),
-            tally: tally.clone(),
-        };
-        let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
-        (request.map(|body| Upload::new(body, limit, patience, tally)), exchange)
-    };
-    match worker.router().respond(request, &line.peer, prepare) {
-        Reply::Now(response) => Serving::Now(Some(line.finish(running, version, entry, response))),
-        Reply::Later(response) => {
-            Serving::Later { response, rest: Some(Rest { running, version, entry }) }
-        }
-    }
-}
-
-/// Why a connection leaves hyper.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    /// It is over, or broken.
-    Closed,
-    /// The service has taken it over.
-    TakenOver,
-    /// Its request waits without a task.
-    Waits,
-    /// Nothing happens on it.
-    Idle,
-    /// A request's head did not come in time.
-    TooSlow,
-    /// The client does not read.
-    Stalled,
-}
-
-/// What a connection's timer has seen.
-pub(super) struct Clock {
-    moved: u32,
-    /// What was written when the connection was last seen not to be stuck, or to write, and when that was.
-    written: u32,
-    unstuck: Instant,
-    requests: u32,
-    /// When something was last seen to have happened, give or take a tick.
-    since: Instant,
-    /// When the head that is being read was first seen.
-    head: Option<Instant>,
-}
-
-impl Clock {
-    pub fn new(line: &Line) -> Clock {
-        let (moved, requests) = (line.tally.moved.get(), line.requests.get());
-        let (written, now) = (line.tally.written.get(), Instant::now());
-        Clock { moved, written, unstuck: now, requests, since: now, head: None }
-    }
-
-    /// Looks what has happened since the last time.
-    pub fn tick(&mut self, line: &Line, now: Instant) -> Option<End> {
-        let timeouts = line.home.worker.timeouts.get();
-        let tally = &line.tally;
-        if (tally.moved.get(), line.requests.get()) != (self.moved, self.requests) {
-            if line.requests.get() != self.requests {
-                self.head = None;
-            }
-            (self.moved, self.requests) = (tally.moved.get(), line.requests.get());
-            self.since = now;
-        }
-        let quiet = now.saturating_duration_since(self.since);
-        if !tally.stuck.get() || tally.written.get() != self.written {
-            (self.written, self.unstuck) = (tally.written.get(), now);
-        }
-        // A client that goes on sending and does not read is no better than one that does neither.
-        if now.saturating_duration_since(self.unstuck) >= timeouts.body {
-            return Some(End::Stalled);
-        }
-        if line.running.get() > 0 || tally.stuck.get() {
-            // Who waits for an answer in vain may have gone.
-            tally.doubted.set(!quiet.is_zero());
-            self.head = None;
-            return None;
-        }
-        if tally.unused.get() || tally.unflushed.get() {
-            let head = *self.head.get_or_insert(now);
-            let took = now.saturating_duration_since(head);
-            return (took >= timeouts.header).then_some(End::TooSlow);
-        }
-        self.head = None;
-        let limit = limit_of_idleness(line);
-        if line.can_park && quiet >= timeouts.park && tally.waits.get() {
-            return Some(End::Idle);
-        }
-        (quiet >= limit).then_some(End::Closed)
-    }
-}
-
-/// For how long nothing may happen now.
-fn limit_of_idleness(line: &Line) -> Duration {
-    let timeouts = line.home.worker.timeouts.get();
-    if line.requests.get() == 0 { timeouts.header } else { timeouts.idle }
-}
 
 /// What a connection had before it was given a task.
 #[derive(Default)]
@@ -505,6 +79,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         let mut timer = pin!(sleep(period));
         let mut refusal = None;
         let end = poll_fn(|cx| {
+            line.tally.begin_turn();
             if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
                 let taken = matches!(*line.plan.borrow(), Some(Plan::TakeOver(_)));
                 if let Err(error) = &outcome {

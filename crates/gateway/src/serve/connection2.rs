@@ -15,7 +15,8 @@ use bytes::Bytes;
 use hyper::service::service_fn;
 use superpoll_rt::time::sleep;
 
-use super::connection::{Clock, End, Line, serve_one};
+use super::answer::{Line, serve_one};
+use super::clock::{Clock, End};
 use super::home::Home;
 use super::streams::{Streams, portioned};
 use super::watched::Watched;
@@ -41,6 +42,7 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
     let mut timer = pin!(sleep(period));
     let mut ends = false;
     let is_broken = poll_fn(|cx| {
+        line.tally.begin_turn();
         let most = home.worker.limits.get().requests_per_connection;
         let is_over = most.is_some_and(|most| line.requests() >= most.get());
         if (is_over || home.worker.is_draining()) && !ends {

@@ -16,6 +16,7 @@ use superpoll_rt::time::sleep;
 
 use super::home::Home;
 use super::worker::Working;
+use crate::tally::SHARE;
 use crate::transport::Transport;
 
 /// The most that is thrown away, in bytes.
@@ -47,7 +48,12 @@ pub(super) async fn linger(mut transport: Transport, home: &Home, working: &Work
             }
         }
         // What has come goes before the time, which may be over because the process was stopped.
+        let before = left;
         loop {
+            if before - left >= SHARE as u64 {
+                cx.waker().wake_by_ref();
+                break;
+            }
             match drop_some(cx, &mut transport) {
                 Poll::Pending => break,
                 Poll::Ready(0) => return Poll::Ready(()),

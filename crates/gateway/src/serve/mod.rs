@@ -11,6 +11,8 @@
 
 mod accepting;
 mod adoption;
+mod answer;
+mod clock;
 mod connection;
 mod connection2;
 mod home;

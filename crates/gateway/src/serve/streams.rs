@@ -27,7 +27,7 @@ use hyper::rt::Executor;
 use slab::Slab;
 use superpoll_rt::{JoinHandle, spawn};
 
-use super::connection::{Answer, Serving};
+use super::answer::{Answer, Serving};
 
 /// The most bytes of a body that hyper is given at a time: those of a frame that every client takes (RFC 9113, section
 /// 4.2).

@@ -9,6 +9,10 @@
 //! though, and that is where the transport looks for a hang-up when somebody has doubts. The end of what the client
 //! sends is none: it may well wait for its answer.
 //!
+//! hyper reads while there are bytes and writes while there is room, so a client at the speed of the loopback would keep
+//! the engine. The transport therefore limits the bytes of each run of a task ([`SHARE`](crate::tally::SHARE)). At the
+//! limit it reports that it is not ready, and wakes the task, which runs again behind the other tasks.
+//!
 //! A request that may take indefinitely is given up with that end all the same, if its service says so
 //! ([`Exchange::end_with_client`](crate::exchange::Exchange::end_with_client)): for such a request the transport is read
 //! with each flush. What comes is kept for hyper, and nothing more is read then.
@@ -21,6 +25,7 @@ use bytes::{Buf, Bytes};
 use futures_io::AsyncRead;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
+use crate::sys;
 use crate::tally::Tally;
 use crate::transport::Transport;
 
@@ -48,9 +53,16 @@ impl Watched {
             Poll::Ready(Ok(count)) => {
                 self.before = Bytes::copy_from_slice(&room[..count]);
                 self.tally.unused.set(true);
-                self.tally.count();
+                self.tally.read(count);
                 false
             }
+        }
+    }
+
+    /// Notes how much the kernel has still to send, if there is no room and the clock has asked for it.
+    fn look_at_queue<T>(&self, outcome: &Poll<io::Result<T>>) {
+        if outcome.is_pending() && self.tally.asks_queued.take() {
+            self.tally.queued.set(self.transport.unsent());
         }
     }
 }
@@ -62,23 +74,30 @@ impl Read for Watched {
         mut room: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = room.remaining();
         if !this.before.is_empty() {
-            let count = this.before.len().min(before);
+            let count = this.before.len().min(room.remaining());
             room.put_slice(&this.before[..count]);
             this.before.advance(count);
+            this.tally.arrived.set(this.tally.arrived.get().saturating_add(count));
             this.tally.unused.set(true);
             this.tally.waits.set(false);
             return Poll::Ready(Ok(()));
         }
-        let outcome = Read::poll_read(Pin::new(&mut this.transport), cx, room);
+        if this.tally.has_read_enough(cx) {
+            // There may be more.
+            this.tally.waits.set(false);
+            return Poll::Pending;
+        }
+        let outcome = sys::read_counted(room, |room| {
+            Read::poll_read(Pin::new(&mut this.transport), cx, room)
+        });
         this.tally.waits.set(outcome.is_pending());
-        if matches!(outcome, Poll::Ready(Ok(()))) {
+        if let Poll::Ready(Ok(count)) = outcome {
             // An end counts as well: it is no longer idle.
             this.tally.unused.set(true);
-            this.tally.count();
+            this.tally.read(count);
         }
-        outcome
+        outcome.map_ok(|_| ())
     }
 }
 
@@ -89,8 +108,12 @@ impl Write for Watched {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.tally.has_written_enough(cx) {
+            return Poll::Pending;
+        }
         let outcome = Pin::new(&mut this.transport).poll_write(cx, bytes);
         this.tally.wrote(&outcome);
+        this.look_at_queue(&outcome);
         outcome
     }
 
@@ -100,8 +123,12 @@ impl Write for Watched {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.tally.has_written_enough(cx) {
+            return Poll::Pending;
+        }
         let outcome = Pin::new(&mut this.transport).poll_write_vectored(cx, parts);
         this.tally.wrote(&outcome);
+        this.look_at_queue(&outcome);
         outcome
     }
 
@@ -119,10 +146,118 @@ impl Write for Watched {
         }
         let outcome = Pin::new(&mut this.transport).poll_flush(cx);
         this.tally.flushed(&outcome);
+        this.look_at_queue(&outcome);
         outcome
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().transport).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+
+    use hyper::rt::ReadBuf;
+    use superpoll_rt::{Runtime, spawn};
+
+    use super::*;
+    use crate::tally::SHARE;
+    use crate::transport::{Plain, Socket};
+
+    /// What a test reads or writes at a time.
+    const PIECE: usize = 4096;
+
+    fn pair() -> (Watched, UnixStream) {
+        let (one, other) = UnixStream::pair().unwrap();
+        for socket in [&one, &other] {
+            socket.set_nonblocking(true).unwrap();
+        }
+        let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
+        (Watched { transport, before: Bytes::new(), tally: Rc::default() }, other)
+    }
+
+    fn read(watched: &mut Watched, cx: &mut Context<'_>) -> Poll<usize> {
+        let mut room = [0; PIECE];
+        let mut room = ReadBuf::new(&mut room);
+        let outcome = Read::poll_read(Pin::new(watched), cx, room.unfilled());
+        outcome.map(|outcome| outcome.map(|()| room.filled().len()).unwrap())
+    }
+
+    fn write(watched: &mut Watched, cx: &mut Context<'_>) -> Poll<usize> {
+        Pin::new(watched).poll_write(cx, &[7; PIECE]).map(Result::unwrap)
+    }
+
+    /// Moves bytes as long as it may, over and over. Returns the bytes of each time, and how often another task was
+    /// run in between.
+    fn moved(
+        mut watched: Watched,
+        step: fn(&mut Watched, &mut Context<'_>) -> Poll<usize>,
+    ) -> impl Future<Output = (Vec<usize>, Vec<u32>)> {
+        let runs: Rc<Cell<u32>> = Rc::default();
+        let counted = runs.clone();
+        // It is always due, as a loud connection is.
+        let other = spawn(poll_fn(move |cx| {
+            counted.set(counted.get() + 1);
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        let (mut times, mut seen) = (Vec::new(), Vec::new());
+        poll_fn(move |cx| {
+            let _ = &other;
+            seen.push(runs.get());
+            watched.tally.begin_turn();
+            let mut count = 0;
+            while let Poll::Ready(some) = step(&mut watched, cx) {
+                count += some;
+            }
+            times.push(count);
+            // In the end there is nothing to read, or no room.
+            if count >= SHARE {
+                assert!(!watched.tally.waits.get() && !watched.tally.stuck.get());
+                return Poll::Pending;
+            }
+            assert!(watched.tally.waits.get() || watched.tally.stuck.get());
+            Poll::Ready((std::mem::take(&mut times), std::mem::take(&mut seen)))
+        })
+    }
+
+    #[test]
+    fn a_task_moves_its_share_and_then_others_are_run() {
+        for is_read in [true, false] {
+            Runtime::new()
+                .unwrap()
+                .block_on(async {
+                    let (watched, mut other) = pair();
+                    let mut expected = 0;
+                    if is_read {
+                        while let Ok(count) = other.write(&[7; PIECE]) {
+                            expected += count;
+                        }
+                    }
+                    let (times, seen) = moved(watched, if is_read { read } else { write }).await;
+                    if !is_read {
+                        let mut room = [0; PIECE];
+                        while let Ok(count @ 1..) = other.read(&mut room) {
+                            expected += count;
+                        }
+                    }
+                    assert!(expected > 2 * SHARE, "{expected}");
+                    assert_eq!(times.iter().sum::<usize>(), expected);
+                    let (last, full) = times.split_last().unwrap();
+                    assert!(
+                        full.iter().all(|count| (SHARE..SHARE + PIECE).contains(count)),
+                        "{times:?}"
+                    );
+                    assert!(*last < SHARE);
+                    assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
+                })
+                .unwrap();
+        }
     }
 }

@@ -18,7 +18,7 @@ pub const WINDOW_UPDATE: u8 = 8;
 /// The largest window.
 pub const LARGEST: u32 = 0x7fff_ffff;
 
-pub struct Frames2(StreamOwned<ClientConnection, TcpStream>);
+pub struct Frames2<S: Read + Write = TcpStream>(StreamOwned<ClientConnection, S>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
@@ -53,6 +53,13 @@ impl Frames2 {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         socket2::SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Frames2::over(stream, config, window)
+    }
+}
+
+impl<S: Read + Write> Frames2<S> {
+    /// The same over a connection that there is.
+    pub fn over(stream: S, config: &ClientConfig, window: u32) -> Frames2<S> {
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
         let mut client = Frames2(StreamOwned::new(client, stream));

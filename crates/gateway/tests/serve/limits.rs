@@ -151,7 +151,11 @@ fn a_client_that_sends_a_large_body_in_vain_is_told_so() {
             let mut client = stage.connect();
             client.send(request);
             client.send(vec![b'x'; LARGE]);
-            assert_eq!(client.answer().status, *status, "{backend:?} {request:?}");
+            let answer = client.answer();
+            assert_eq!(answer.status, *status, "{backend:?} {request:?}");
+            // No other request can follow, which the client is told.
+            let head = answer.head.to_lowercase();
+            assert!(head.contains("\r\nconnection: close\r\n"), "{request:?}: {head}");
             assert!(client.is_closed());
         }
         assert_eq!(stage.drained(), 0, "{backend:?}");
@@ -257,10 +261,52 @@ fn a_connection_whose_last_upload_nobody_wanted_is_idle() {
         let stage = Stage::new(backend, 1, &text);
         let mut client = stage.connect();
         client.send("POST /small.txt HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello");
-        assert_eq!(client.answer().status, 405);
+        let answer = client.answer();
+        assert_eq!(answer.status, 405);
+        assert!(!answer.head.to_lowercase().contains("connection: close"), "{}", answer.head);
         // It is parked as any other, and not told that its next request has not come in time.
         stage.until(|engine| &engine.parked, 1);
         assert_eq!(client.get("/small.txt").status, 200, "{backend:?}");
         assert_eq!(stage.count(|engine| &engine.timed_out), 0);
+    }
+}
+
+#[test]
+fn an_answer_says_whether_another_request_may_follow() {
+    let folder = folder();
+    let stage = Stage::new(BACKENDS[2], 1, &text(folder.path(), ""));
+    // The last one is answered by a future.
+    let targets = [
+        ("small.txt", "a", 405),
+        ("none", "a", 405),
+        ("small.txt", "a@b", 400),
+        ("_superpoll/", "localhost", 405),
+    ];
+    let closes = |head: &str| head.to_lowercase().contains("\r\nconnection: close\r\n");
+    for (target, host, status) in targets {
+        let head = format!("POST /{target} HTTP/1.1\r\nhost: {host}\r\n");
+        // All of the body has come with the head, and is thrown away.
+        let mut client = stage.connect();
+        for _ in 0..3 {
+            client.send(format!("{head}content-length: 5\r\n\r\nhello"));
+            let answer = client.answer();
+            assert_eq!(answer.status, status, "{target}");
+            assert!(!closes(&answer.head), "{}", answer.head);
+        }
+        assert_eq!(client.get("/small.txt").status, 200);
+        // Some of it has not come, or nobody knows how much there is.
+        for body in [
+            "content-length: 6\r\n\r\nhello",
+            "content-length: 100000\r\n\r\n",
+            "expect: 100-continue\r\ncontent-length: 5\r\n\r\n",
+            "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        ] {
+            let mut client = stage.connect();
+            client.send(format!("{head}{body}"));
+            let answer = client.answer();
+            assert_eq!(answer.status, status, "{target} {body:?}");
+            assert!(closes(&answer.head), "{body:?}: {}", answer.head);
+            assert!(client.is_closed());
+        }
     }
 }

@@ -8,6 +8,7 @@ mod http1;
 mod http2;
 mod limits;
 mod parking;
+mod slow;
 mod stage;
 mod stalled;
 mod unix;

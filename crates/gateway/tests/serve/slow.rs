@@ -1,0 +1,174 @@
+//! Clients that read slowly, and steadily: they are served to the end however long it takes.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_rustls::rustls::pki_types::ServerName;
+use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
+
+use crate::frames2::{DATA, Frame, Frames2, LARGEST};
+use crate::http2::{Trust, port};
+use crate::stage::{BACKENDS, PATIENCE, Stage};
+
+/// The configured timeout of a body.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// The pause between two small reads.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The bytes of a small read.
+const PIECE: usize = 2048;
+
+/// The bytes that are read before the first small read.
+const BEFORE: usize = 8192;
+
+/// The bytes of the file: more than the buffers of both kernels hold.
+const LENGTH: usize = 2 << 20;
+
+fn noise() -> Vec<u8> {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..LENGTH).map(|_| next()).collect()
+}
+
+fn with_limit(text: &str) -> String {
+    text.replace("[timeouts]\n", &format!("[timeouts]\nbody = \"{}ms\"\n", LIMIT.as_millis()))
+}
+
+/// A socket that is read slowly for longer than three timeouts, and then as fast as can be.
+struct Slow {
+    stream: TcpStream,
+    read: usize,
+    begin: Option<Instant>,
+}
+
+impl Slow {
+    /// Connects with the segments of an Ethernet: as large as a loopback's are they would come all at once or not at
+    /// all.
+    fn connect(stage: &Stage) -> Slow {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_tcp_mss(1400).unwrap();
+        // Before it connects: a kernel takes all that it has once said that it has room for, and nothing leaves the
+        // server's until that was read.
+        socket.set_recv_buffer_size(4096).unwrap();
+        let address: SocketAddr = ([127, 0, 0, 1], port(stage)).into();
+        socket.connect(&address.into()).unwrap();
+        let stream: TcpStream = socket.into();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Slow { stream, read: 0, begin: None }
+    }
+
+    /// The same, encrypted.
+    fn encrypted(stage: &Stage, config: &ClientConfig) -> StreamOwned<ClientConnection, Slow> {
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
+        StreamOwned::new(client, Slow::connect(stage))
+    }
+}
+
+impl Read for Slow {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        // A handshake is not slow.
+        let is_slow =
+            self.read > BEFORE && self.begin.get_or_insert_with(Instant::now).elapsed() < 4 * LIMIT;
+        let most = if is_slow { room.len().min(PIECE) } else { room.len() };
+        if is_slow {
+            std::thread::sleep(PAUSE);
+        }
+        let count = self.stream.read(&mut room[..most])?;
+        self.read += count;
+        Ok(count)
+    }
+}
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Reads a response to its end.
+fn read(client: &mut impl Read, expected: &[u8]) {
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    let start = all.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(all.len() - start, expected.len());
+    assert!(all[start..] == *expected, "other bytes have come");
+}
+
+/// A server of one large file on each back-end, all at the same time.
+fn on_all(text: impl Fn(&std::path::Path) -> String + Sync, test: impl Fn(&Stage, &[u8]) + Sync) {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = noise();
+    std::fs::write(folder.path().join("large.bin"), &bytes).unwrap();
+    std::thread::scope(|scope| {
+        for backend in BACKENDS {
+            let (text, test, bytes, folder) = (&text, &test, &bytes, &folder);
+            scope.spawn(move || {
+                let stage = Stage::new(backend, 1, &with_limit(&text(folder.path())));
+                test(&stage, bytes);
+                assert_eq!(stage.count(|engine| &engine.timed_out), 0, "{backend:?}");
+            });
+        }
+    });
+}
+
+const REQUEST: &[u8] = b"GET /large.bin HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+#[test]
+fn over_http_1() {
+    let text = |folder: &std::path::Path| {
+        format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n[timeouts]\npark = \"40ms\"\n\
+             [[hosts]]\n[[hosts.routes]]\nfiles.root = {folder:?}\n"
+        )
+    };
+    on_all(text, |stage, expected| {
+        let mut client = Slow::connect(stage);
+        client.write_all(REQUEST).unwrap();
+        read(&mut client, expected);
+    });
+}
+
+#[test]
+fn over_tls() {
+    let trust = Trust::new(&[b"http/1.1"]);
+    on_all(
+        |folder| trust.text(folder),
+        |stage, expected| {
+            let mut client = Slow::encrypted(stage, &trust.config);
+            client.write_all(REQUEST).unwrap();
+            read(&mut client, expected);
+        },
+    );
+}
+
+#[test]
+fn over_http_2() {
+    let trust = Trust::new(&[b"h2"]);
+    on_all(
+        |folder| trust.text(folder),
+        |stage, expected| {
+            let mut client = Frames2::over(Slow::connect(stage), &trust.config, LARGEST / 2);
+            client.send(&[Frame::get(1, "/large.bin")]);
+            let mut all = Vec::new();
+            while all.len() < expected.len() {
+                let frame = client.next().expect("the connection goes on");
+                if frame.kind == DATA {
+                    all.extend_from_slice(&frame.payload);
+                }
+            }
+            assert!(all == expected, "other bytes have come");
+        },
+    );
+}
