@@ -174,7 +174,8 @@ impl Body for Upload {
             None => this.give_up(UploadError::TooLarge { limit: this.limit }),
             Some(left) => {
                 this.left = left;
-                if this.incoming.is_end_stream() {
+                // Nothing follows trailers, and not every reader asks for more.
+                if frame.is_trailers() || this.incoming.is_end_stream() {
                     this.ended();
                 }
                 Poll::Ready(Some(Ok(frame)))
