@@ -1,0 +1,114 @@
+//! Files that cannot be read, and files that a configuration names.
+
+use super::super::*;
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.toml");
+    let error = Config::read(&path).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot read the configuration /") && error.contains("No such file"),
+        "{error}"
+    );
+    std::fs::write(&path, b"a\xff").unwrap();
+    let error = Config::read(&path).unwrap_err().to_string();
+    assert!(error.ends_with("byte 1 is not UTF-8"), "{error}");
+}
+
+/// A certificate and its key in a folder.
+fn with_certificate(folder: &Path) {
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("a.pem"), pair.cert.pem()).unwrap();
+    std::fs::write(folder.join("a.key"), pair.signing_key.serialize_pem()).unwrap();
+}
+
+#[test]
+fn paths_are_relative_to_the_folder_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    with_certificate(root);
+    std::fs::create_dir(root.join("www")).unwrap();
+    let text = r#"
+listeners = [
+    { address = ":1", tls = { certificate = "a.pem", key = "a.key" } },
+    { address = "unix:a.sock", relay = { to = "unix:sub/b.sock" } },
+]
+hosts = [{ routes = [{ files = { root = "www" } }, { path = "/x", files = { root = "/" } }] }]
+log = { path = "own" }
+access_log = { path = "log" }
+[upstreams.app]
+servers = [{ address = "unix:c.sock" }]
+"#;
+    std::fs::write(root.join("x.toml"), text).unwrap();
+    let config = Config::read(root.join("x.toml")).unwrap_or_else(|error| panic!("{error}"));
+    let tls = config.listeners[0].tls.as_ref().unwrap();
+    assert_eq!(
+        (tls.certificate.clone(), tls.key.clone()),
+        (root.join("a.pem"), root.join("a.key"))
+    );
+    assert_eq!(config.listeners[1].address, Address::Unix(root.join("a.sock")));
+    let relay = config.listeners[1].relay.as_ref().unwrap();
+    assert_eq!(relay.to, Address::Unix(root.join("sub/b.sock")));
+    let root_of = |route: &Route| match &route.action {
+        Action::Files(files) => files.root.clone(),
+        other => panic!("{other:?}"),
+    };
+    let roots: Vec<_> = config.hosts[0].routes.iter().map(root_of).collect();
+    assert_eq!(roots, [root.join("www"), PathBuf::from("/")]);
+    assert_eq!(config.log.path, root.join("own"));
+    assert_eq!(config.access_log.unwrap().path, root.join("log"));
+    assert_eq!(config.upstreams["app"].servers[0].address, Address::Unix(root.join("c.sock")));
+    // Without a file they stay as they are, and nobody looks.
+    let config = Config::parse("x", text).unwrap();
+    assert_eq!(config.listeners[0].tls.as_ref().unwrap().key, Path::new("a.key"));
+}
+
+#[test]
+fn what_is_not_there_is_told_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    with_certificate(root);
+    std::fs::create_dir(root.join("www")).unwrap();
+    std::fs::write(root.join("empty"), b"").unwrap();
+    std::fs::write(root.join("cut"), b"-----BEGIN CERTIFICATE-----\nAAAA\n").unwrap();
+    std::fs::write(
+        root.join("noise"),
+        b"-----BEGIN CERTIFICATE-----\n\xff*\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+    let long = "s".repeat(100);
+    for (certificate, key, files, socket, line, what) in [
+        ("a.pem", "a.key", "www", "s", 0, ""),
+        ("none", "a.key", "www", "s", 3, "cannot read the certificate"),
+        ("empty", "a.key", "www", "s", 3, "empty has no certificate"),
+        ("a.key", "a.key", "www", "s", 3, "a.key has no certificate"),
+        ("cut", "a.key", "www", "s", 3, "is no PEM file of a certificate"),
+        ("noise", "a.key", "www", "s", 3, "is no PEM file of a certificate"),
+        ("a.pem", "none", "www", "s", 4, "cannot read the private key"),
+        ("a.pem", "a.pem", "www", "s", 4, "a.pem has no private key"),
+        ("a.pem", "a.key", "none", "s", 6, "cannot read the folder"),
+        ("a.pem", "a.key", "a.pem", "s", 6, "cannot read the folder"),
+        ("a.pem", "a.key", "www", &long, 8, "the path of the socket is"),
+    ] {
+        let text = format!(
+            "[[listeners]]\naddress = \":1\"\ntls.certificate = {certificate:?}\ntls.key = {key:?}\n\
+             [[hosts]]\nroutes = [{{ files = {{ root = {files:?} }} }}]\n\
+             [[listeners]]\naddress = \"unix:{socket}\"\n"
+        );
+        let path = root.join("x.toml");
+        std::fs::write(&path, text).unwrap();
+        let found = match Config::read(&path) {
+            Ok(_) => Vec::new(),
+            Err(ConfigError::Wrong { mistakes, .. }) => mistakes,
+            Err(error) => panic!("{error}"),
+        };
+        if line == 0 {
+            assert_eq!(found, []);
+            continue;
+        }
+        let [mistake] = found.as_slice() else { panic!("{certificate} {key}: {found:?}") };
+        assert_eq!(mistake.line, line, "{mistake:?}");
+        assert!(mistake.what.contains(what) && !mistake.what.contains('\n'), "{mistake:?}");
+    }
+}
