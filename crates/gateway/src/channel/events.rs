@@ -15,7 +15,7 @@ use superpoll_rt::time::{Sleep, sleep};
 
 use super::cursor::{Asked, Cursor};
 use super::desk::{At, Desk, Member};
-use super::hub::Message;
+use super::history::Message;
 use super::mailbox::Mailbox;
 use crate::accept;
 use crate::body::Body;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 
-use super::hub::Message;
+use super::history::Message;
 
 /// A ping without data.
 pub(super) const PING: &[u8] = &[0x89, 0];

@@ -1,6 +1,6 @@
 //! The channel itself, which all engines share.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,45 +12,17 @@ use bytes::Bytes;
 use superpoll_rt::time;
 
 use super::cursor::Cursor;
+use super::history::{History, Message, Since, cost};
 use super::room::{Busy, LINE, Line, Turn};
 use crate::config::{Channel, Slow};
-use crate::succession::ledger::{Ledger, encode_message};
-
-/// After so many messages the oldest are taken out of the ledger.
-const TRIMMED_EVERY: u64 = 32;
+use crate::succession::ledger::Ledger;
 
 /// For how long a publisher is kept waiting for a babysitter that is behind, and how often it is looked.
 const SAFE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
 
-/// So many bytes of messages are kept beyond the history for subscribers of another server that were not gone on with
-/// yet.
-const GATHERED: usize = 16 << 20;
-
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
-
-/// What was published. Clones share the data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message {
-    /// Its number in the channel, from 1 and without gaps.
-    pub id: u64,
-    /// What it says.
-    pub data: Bytes,
-    /// Whether it is text, which then is UTF-8.
-    pub is_text: bool,
-}
-
-/// What there is after a place in a channel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Since {
-    /// The messages, in order.
-    pub messages: Vec<Message>,
-    /// Whether there were others before them, which are not kept any more.
-    pub missed: bool,
-    /// The last message so far.
-    pub last: u64,
-}
 
 /// What a channel has done.
 #[derive(Debug, Default)]
@@ -76,14 +48,6 @@ struct Outlet {
     waker: Option<Waker>,
 }
 
-/// What a message costs next to its data.
-pub(super) const EACH: u64 = size_of::<Message>() as u64;
-
-/// What a message costs.
-pub(super) fn cost(message: &Message) -> u64 {
-    message.data.len() as u64 + EACH
-}
-
 /// Messages of the history, for a subscriber that is sent them bit by bit.
 pub(super) struct Kept {
     /// Some of them, in order; none if all that were asked for are gone.
@@ -94,20 +58,14 @@ pub(super) struct Kept {
 
 struct State {
     options: Channel,
-    log: VecDeque<Message>,
-    last: u64,
+    history: History,
     /// By numbers that are used once: a desk that has ended takes nothing of another one's.
     outlets: BTreeMap<usize, Outlet>,
     opened: usize,
     /// Publishers that wait.
     line: Line,
-    /// Where messages are written down, and in which space, if they are.
-    ledger: Option<(Arc<dyn Ledger>, u64)>,
     /// Another server goes on with it.
     is_closed: bool,
-    /// How many bytes were published since this server went on with it, as long as there may be subscribers of the one
-    /// before whom nobody has told of them: till then nothing that is in the log is dropped.
-    gathered: Option<usize>,
 }
 
 /// A channel: its last messages, and who is to be told of the next.
@@ -124,32 +82,23 @@ impl Hub {
         // Differs from that of any hub before a restart, which takes longer than a microsecond.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
-        Hub::with(options, epoch, Vec::new(), None)
+        Hub::with(options, epoch, Vec::new(), false)
     }
 
     /// The channel that another server had, with the last of its messages, in order and without gaps. Its subscribers
     /// are to come: it drops nothing until they are all here ([`settle`](Hub::settle)).
     pub(crate) fn restore(options: Channel, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
-        Hub::with(options, epoch, messages, Some(0))
+        Hub::with(options, epoch, messages, true)
     }
 
-    fn with(
-        options: Channel,
-        epoch: u64,
-        messages: Vec<Message>,
-        gathered: Option<usize>,
-    ) -> Arc<Hub> {
-        let last = messages.last().map_or(0, |message| message.id);
+    fn with(options: Channel, epoch: u64, messages: Vec<Message>, is_gathering: bool) -> Arc<Hub> {
         let state = State {
             options,
-            log: messages.into(),
-            last,
+            history: History::new(messages, is_gathering),
             outlets: BTreeMap::new(),
             opened: 0,
             line: Line::default(),
-            ledger: None,
             is_closed: false,
-            gathered,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
         Arc::new(Hub { epoch, state, counters })
@@ -157,26 +106,22 @@ impl Hub {
 
     /// From now on messages are written down in a space of the ledger, those that there are at once.
     pub(crate) fn write_down(&self, ledger: Arc<dyn Ledger>, space: u64) {
-        let mut state = self.state();
-        for message in &state.log {
-            ledger.keep(space, message.id, &encode_message(message));
-        }
-        state.ledger = Some((ledger, space));
+        self.state().history.write_down(ledger, space);
     }
 
     /// The same where those that there are have come from there.
     pub(crate) fn go_on_in(&self, ledger: Arc<dyn Ledger>, space: u64) {
-        self.state().ledger = Some((ledger, space));
+        self.state().history.go_on_in(ledger, space);
     }
 
     /// No message is written down any more.
     pub(crate) fn is_dropped(&self) -> Option<u64> {
-        self.state().ledger.take().map(|(_, space)| space)
+        self.state().history.is_dropped()
     }
 
     /// Waits until what was published is there for a successor, at most for a moment.
     pub(super) async fn is_safe(&self) {
-        let Some((ledger, _)) = self.state().ledger.clone() else { return };
+        let Some(ledger) = self.state().history.ledger() else { return };
         let end = Instant::now() + SAFE;
         while !ledger.has_room() && Instant::now() < end {
             time::sleep(NAP).await;
@@ -185,7 +130,7 @@ impl Hub {
 
     /// The number of the space that it is written down in.
     pub(crate) fn space(&self) -> Option<u64> {
-        self.state().ledger.as_ref().map(|(_, space)| *space)
+        self.state().history.space()
     }
 
     /// Takes no message any more: another server goes on with it.
@@ -223,7 +168,7 @@ impl Hub {
     /// The last message's id; zero before the first.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.state().last
+        self.state().history.last()
     }
 
     /// What the configuration says of it.
@@ -240,10 +185,8 @@ impl Hub {
     /// From now on the configuration says something else.
     pub fn change(&self, options: Channel) {
         let mut state = self.state();
+        state.history.change(options.history);
         state.options = options;
-        if state.gathered.is_none() {
-            state.shorten();
-        }
         let next = state.next_publisher();
         drop(state);
         next.into_iter().for_each(Waker::wake);
@@ -252,15 +195,14 @@ impl Hub {
     /// All subscribers of the server before are here: from now on the log is as long as the configuration says.
     pub(crate) fn settle(&self) {
         let mut state = self.state();
-        if state.gathered.take().is_some() {
-            state.shorten();
-        }
+        let length = state.options.history;
+        state.history.settle(length);
     }
 
     /// Whether subscribers of the server before may still be its babysitter's, with what they had then: a successor takes
     /// what was written to them since for messages, so nothing else is written unasked.
     pub(crate) fn is_gathering(&self) -> bool {
-        self.state().gathered.is_some()
+        self.state().history.is_gathering()
     }
 
     /// Publishes a message, which is text if it is UTF-8, and tells its id; none if another server goes on with the
@@ -282,13 +224,8 @@ impl Hub {
         if state_now.is_closed {
             return None;
         }
-        state_now.last += 1;
-        let id = state_now.last;
-        let message = Message { id, data, is_text };
-        // Before anybody is told: whoever was told of it has it from a server that may end at any time.
-        if let Some((ledger, space)) = &state_now.ledger {
-            ledger.keep(*space, id, &encode_message(&message));
-        }
+        let message = state_now.history.number(data, is_text);
+        let id = message.id;
         for outlet in state_now.outlets.values_mut() {
             if outlet.subscribers > 0 {
                 outlet.bytes += cost(&message);
@@ -296,10 +233,7 @@ impl Hub {
                 wakers.extend(outlet.waker.take());
             }
         }
-        state_now.keep(message);
-        if id.is_multiple_of(TRIMMED_EVERY) {
-            state_now.trim();
-        }
+        state_now.history.keep(message, state_now.options.history);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Some(id)
@@ -385,21 +319,13 @@ impl Hub {
     /// the first ones are gone, it begins with the oldest that is kept.
     pub(super) fn kept(&self, from: u64, last: u64, bytes: u64) -> Kept {
         let state = self.state();
-        let first = state.last - state.log.len() as u64 + 1;
-        let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
-        let mut sum = 0;
-        let messages = state.log.iter().skip(skip).take_while(|message| {
-            let is_first = sum == 0;
-            sum += cost(message);
-            message.id <= last && (is_first || sum <= bytes)
-        });
-        Kept { messages: messages.cloned().collect(), slow: state.options.slow }
+        Kept { messages: state.history.some(from, last, bytes), slow: state.options.slow }
     }
 
     /// What was published after a place, or, without one, what is published from now on, which is nothing yet.
     #[must_use]
     pub fn since(&self, after: Option<Cursor>) -> Since {
-        self.state().since(after, self.epoch)
+        self.state().history.since(after, self.epoch)
     }
 
     /// Opens an outlet for a desk.
@@ -427,7 +353,7 @@ impl Hub {
         if let Some(outlet) = state.outlets.get_mut(&outlet) {
             outlet.subscribers += 1;
         }
-        state.since(after, self.epoch)
+        state.history.since(after, self.epoch)
     }
 
     /// Counts a subscriber out.
@@ -473,59 +399,6 @@ impl State {
     fn next_publisher(&self) -> Option<Waker> {
         self.line.first().filter(|_| self.has_room())
     }
-
-    /// Has a message kept, and others dropped for it.
-    fn keep(&mut self, message: Message) {
-        if let Some(gathered) = &mut self.gathered {
-            *gathered += message.data.len();
-            if *gathered > GATHERED {
-                // Whoever is not here by now is a slow one.
-                self.gathered = None;
-                self.shorten();
-            }
-        }
-        let history = self.options.history;
-        if self.gathered.is_none() {
-            while self.log.len() >= history.max(1) {
-                self.log.pop_front();
-            }
-        }
-        if history > 0 || self.gathered.is_some() {
-            self.log.push_back(message);
-        }
-    }
-
-    /// Drops what is beyond the history.
-    fn shorten(&mut self) {
-        let surplus = self.log.len().saturating_sub(self.options.history);
-        self.log.drain(..surplus);
-        if surplus > 0 {
-            self.trim();
-        }
-    }
-
-    /// Takes the messages that are not kept any more out of the ledger.
-    fn trim(&self) {
-        if let Some((ledger, space)) = &self.ledger {
-            // The last one is kept in any case: it says where the channel is.
-            let first = self.log.front().map_or(self.last, |message| message.id);
-            ledger.trim(*space, first);
-        }
-    }
-
-    fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
-        let last = self.last;
-        let Some(Cursor { id, epoch: of }) = after else {
-            return Since { messages: Vec::new(), missed: false, last };
-        };
-        // The ids of another epoch say nothing of this one.
-        let is_ours = of.is_none_or(|of| of == epoch) && id <= last;
-        let read = if is_ours { id } else { 0 };
-        let first = last - self.log.len() as u64 + 1;
-        let skip = usize::try_from((read + 1).saturating_sub(first)).unwrap_or(usize::MAX);
-        let messages = self.log.iter().skip(skip).cloned().collect();
-        Since { messages, missed: !is_ours || read + 1 < first, last }
-    }
 }
 
 /// Adds to a counter.
@@ -538,8 +411,7 @@ impl fmt::Debug for Hub {
         let state = self.state();
         f.debug_struct("Hub")
             .field("epoch", &self.epoch)
-            .field("last", &state.last)
-            .field("kept", &state.log.len())
+            .field("history", &state.history)
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
-use super::hub::{self, Hub, Message, Since, cost};
+use super::history::{Message, Since, cost};
+use super::hub::{self, Hub};
 use crate::config::{Channel, Slow};
 
 /// Why a subscriber gets nothing any more.
@@ -161,7 +162,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::super::Cursor;
-    use super::super::hub::EACH;
+    use super::super::history::EACH;
     use super::*;
 
     fn message(id: u64, length: usize) -> Message {

@@ -25,6 +25,7 @@ mod cursor;
 mod desk;
 mod events;
 mod frames;
+mod history;
 mod hub;
 mod mailbox;
 mod poll;
@@ -37,5 +38,6 @@ mod socket;
 
 pub use cursor::Cursor;
 pub use desk::Desk;
-pub use hub::{Hub, Message, Since};
+pub use history::{Message, Since};
+pub use hub::Hub;
 pub(crate) use registry::Registry;

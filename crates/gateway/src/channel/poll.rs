@@ -13,7 +13,7 @@ use superpoll_rt::time::timeout;
 
 use super::cursor::Asked;
 use super::desk::{At, Desk, Place};
-use super::hub::{Message, Since};
+use super::history::{Message, Since};
 use super::mailbox::Mailbox;
 use super::replay::{self, Replay};
 use crate::body::Body;

@@ -16,7 +16,8 @@ use data_encoding::BASE64;
 use http_body::Frame;
 
 use super::cursor::Cursor;
-use super::hub::{Hub, Message, Since};
+use super::history::{Message, Since};
+use super::hub::Hub;
 
 /// From how many bytes of messages on an answer is made while it is sent.
 const LARGE: usize = 32 << 10;

@@ -116,7 +116,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::hub::{Message, cost};
+    use super::super::history::{EACH, Message, cost};
     use super::*;
     use crate::config::Channel;
 
@@ -223,7 +223,7 @@ mod tests {
                 // Nobody waits without a reason.
                 prop_assert!(waiting.is_empty() || !hub.has_room_but_for_the_line());
                 for outlet in outlets {
-                    prop_assert!(hub.on_their_way(outlet) < 1000 + 100 + super::super::hub::EACH);
+                    prop_assert!(hub.on_their_way(outlet) < 1000 + 100 + EACH);
                 }
             }
             for ids in &delivered {

@@ -14,7 +14,8 @@ use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 use tungstenite::{Error, Message};
 
 use super::frames::{self, Track};
-use super::hub::{self, Hub};
+use super::history;
+use super::hub::Hub;
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -180,7 +181,7 @@ impl Session {
     }
 
     /// Sends a message.
-    pub fn send(&mut self, message: &hub::Message) {
+    pub fn send(&mut self, message: &history::Message) {
         let memory = self.memory();
         if message.data.len() < SHARED {
             return frames::write(message, &mut memory.output);
@@ -307,7 +308,7 @@ mod tests {
                 (1..).zip([10, SHARED, 0, 9 * SHARED, SHARED + 1, SHARED - 1, 70_000])
             {
                 let data = Bytes::from(vec![id as u8; length]);
-                let message = hub::Message { id, data: data.clone(), is_text: false };
+                let message = history::Message { id, data: data.clone(), is_text: false };
                 session.send(&message);
                 session.send_raw(b"between");
                 frames::write(&message, &mut expected);

@@ -1,0 +1,214 @@
+//! The history of a channel: its last messages, numbered from 1, and their copies for a successor.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::cursor::Cursor;
+use crate::succession::ledger::{Ledger, encode_message};
+
+/// After so many messages the oldest are taken out of the ledger.
+const TRIMMED_EVERY: u64 = 32;
+
+/// So many bytes of messages are kept beyond the history for subscribers of another server that were not gone on with
+/// yet.
+const GATHERED: usize = 16 << 20;
+
+/// What was published. Clones share the data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Its number in the channel, from 1 and without gaps.
+    pub id: u64,
+    /// What it says.
+    pub data: Bytes,
+    /// Whether it is text, which then is UTF-8.
+    pub is_text: bool,
+}
+
+/// What there is after a place in a channel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Since {
+    /// The messages, in order.
+    pub messages: Vec<Message>,
+    /// Whether there were others before them, which are not kept any more.
+    pub missed: bool,
+    /// The last message so far.
+    pub last: u64,
+}
+
+/// What a message costs next to its data.
+pub(super) const EACH: u64 = size_of::<Message>() as u64;
+
+/// What a message costs.
+pub(super) fn cost(message: &Message) -> u64 {
+    message.data.len() as u64 + EACH
+}
+
+/// The last messages of a channel.
+pub(super) struct History {
+    log: VecDeque<Message>,
+    last: u64,
+    /// Where messages are written down, and in which space, if they are.
+    ledger: Option<(Arc<dyn Ledger>, u64)>,
+    /// How many bytes were published since this server continued the channel of another one, until the subscribers of
+    /// that server are all here. Nothing is dropped from the log meanwhile.
+    gathered: Option<usize>,
+}
+
+impl History {
+    /// Begins with messages that are in order and without gaps.
+    pub fn new(messages: Vec<Message>, is_gathering: bool) -> History {
+        let last = messages.last().map_or(0, |message| message.id);
+        let gathered = is_gathering.then_some(0);
+        History { log: messages.into(), last, ledger: None, gathered }
+    }
+
+    /// The number of the last message; zero before the first.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Writes messages down in a space of the ledger from now on, and at once those that there are.
+    pub fn write_down(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
+        for message in &self.log {
+            ledger.keep(space, message.id, &encode_message(message));
+        }
+        self.ledger = Some((ledger, space));
+    }
+
+    /// The same where the messages that there are have come from that space.
+    pub fn go_on_in(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
+        self.ledger = Some((ledger, space));
+    }
+
+    /// Writes no message down any more, and returns the space.
+    pub fn is_dropped(&mut self) -> Option<u64> {
+        self.ledger.take().map(|(_, space)| space)
+    }
+
+    /// Where messages are written down.
+    pub fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        self.ledger.as_ref().map(|(ledger, _)| ledger.clone())
+    }
+
+    /// The space of the ledger.
+    pub fn space(&self) -> Option<u64> {
+        self.ledger.as_ref().map(|(_, space)| *space)
+    }
+
+    /// Whether nothing is dropped yet.
+    pub fn is_gathering(&self) -> bool {
+        self.gathered.is_some()
+    }
+
+    /// Keeps `length` messages from now on.
+    pub fn change(&mut self, length: usize) {
+        if self.gathered.is_none() {
+            self.shorten(length);
+        }
+    }
+
+    /// Ends the time in which nothing is dropped.
+    pub fn settle(&mut self, length: usize) {
+        if self.gathered.take().is_some() {
+            self.shorten(length);
+        }
+    }
+
+    /// Gives a message the next number, and writes it down. [`keep`](History::keep) follows when the subscribers have it.
+    pub fn number(&mut self, data: Bytes, is_text: bool) -> Message {
+        self.last += 1;
+        let message = Message { id: self.last, data, is_text };
+        // Before anybody is told: whoever was told of it has it from a server that may end at any time.
+        if let Some((ledger, space)) = &self.ledger {
+            ledger.keep(*space, message.id, &encode_message(&message));
+        }
+        message
+    }
+
+    /// Keeps the last message that was numbered, and drops others for it if there are `length` already.
+    pub fn keep(&mut self, message: Message, length: usize) {
+        if let Some(gathered) = &mut self.gathered {
+            *gathered += message.data.len();
+            if *gathered > GATHERED {
+                // Whoever is not here by now is a slow one.
+                self.gathered = None;
+                self.shorten(length);
+            }
+        }
+        if self.gathered.is_none() {
+            while self.log.len() >= length.max(1) {
+                self.log.pop_front();
+            }
+        }
+        let id = message.id;
+        if length > 0 || self.gathered.is_some() {
+            self.log.push_back(message);
+        }
+        if id.is_multiple_of(TRIMMED_EVERY) {
+            self.trim();
+        }
+    }
+
+    /// Drops the oldest messages beyond `length`.
+    fn shorten(&mut self, length: usize) {
+        let surplus = self.log.len().saturating_sub(length);
+        self.log.drain(..surplus);
+        if surplus > 0 {
+            self.trim();
+        }
+    }
+
+    /// Takes the messages that are not kept any more out of the ledger.
+    fn trim(&self) {
+        if let Some((ledger, space)) = &self.ledger {
+            // The last one is kept in any case: it says where the channel is.
+            let first = self.log.front().map_or(self.last, |message| message.id);
+            ledger.trim(*space, first);
+        }
+    }
+
+    /// The number of the oldest message that is kept; the next one's if none is.
+    fn first(&self) -> u64 {
+        self.last - self.log.len() as u64 + 1
+    }
+
+    /// Messages from one on up to another, as long as they cost so much at most, and one in any case. If the first ones
+    /// are gone, it begins with the oldest that is kept.
+    pub fn some(&self, from: u64, last: u64, bytes: u64) -> Vec<Message> {
+        let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
+        let mut sum = 0;
+        let messages = self.log.iter().skip(skip).take_while(|message| {
+            let is_first = sum == 0;
+            sum += cost(message);
+            message.id <= last && (is_first || sum <= bytes)
+        });
+        messages.cloned().collect()
+    }
+
+    /// What was published after a place, or, without one, what is published from now on, which is nothing yet.
+    pub fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
+        let last = self.last;
+        let Some(Cursor { id, epoch: of }) = after else {
+            return Since { messages: Vec::new(), missed: false, last };
+        };
+        // The ids of another epoch say nothing of this one.
+        let is_ours = of.is_none_or(|of| of == epoch) && id <= last;
+        let read = if is_ours { id } else { 0 };
+        let first = self.first();
+        let skip = usize::try_from((read + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let messages = self.log.iter().skip(skip).cloned().collect();
+        Since { messages, missed: !is_ours || read + 1 < first, last }
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("History")
+            .field("last", &self.last)
+            .field("kept", &self.log.len())
+            .finish_non_exhaustive()
+    }
+}
