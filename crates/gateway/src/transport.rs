@@ -333,23 +333,22 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
 
 impl Transport {
     /// The socket below.
-    fn socket(&self) -> &Plain {
+    pub(crate) fn plain(&self) -> &Plain {
         match self {
             Layered::Plain(plain) => plain,
             Layered::Tls(stream) => stream.get_ref().get_ref().0.get_ref(),
         }
     }
 
-    /// The bytes that the kernel has still to send, where it says so.
+    /// The bytes that the kernel has still to send, where it reports them.
     pub(crate) fn unsent(&self) -> Option<u64> {
-        sys::unsent(self.socket()).ok()
+        sys::unsent(self.plain()).ok()
     }
 
-    /// Whether nobody is there any more to write to. A client that has only ended its own half still is.
+    /// Whether the peer is gone. A client that has only ended its own half is still there.
     pub(crate) fn is_gone(&self) -> bool {
-        let plain = self.socket();
         // A hang-up and an error are told without being asked for.
-        let mut polled = [PollFd::new(plain, PollFlags::empty())];
+        let mut polled = [PollFd::new(self.plain(), PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
     }
 }

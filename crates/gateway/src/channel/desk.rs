@@ -23,6 +23,8 @@ use super::frames::Frames;
 use super::history::{self, Message};
 use super::hub::{self, Hub};
 use super::mailbox::{End, Mailbox};
+use super::send_queue::SendQueue;
+use super::unread::Unread;
 use super::{events, replay, socket};
 use crate::body::Body;
 use crate::config::Channel;
@@ -75,8 +77,8 @@ pub(super) struct Place {
 pub(super) enum At {
     /// A parked long-poll.
     Poll(Key),
-    /// A parked WebSocket, and whether it was pinged since it was last heard of.
-    Socket(Key, bool),
+    /// A parked WebSocket, and what waited in its socket when it was pinged, if it was since its last sign of life.
+    Socket(Key, Option<SendQueue>),
     /// In a task, which reads this.
     Task(Rc<Mailbox>),
 }
@@ -207,9 +209,9 @@ impl Desk {
         }
         if events::are_asked_for(&head.headers) {
             exchange.end_with_client();
-            return self.stream(&asked);
+            return self.stream(&asked, Unread::new(body));
         }
-        self.poll(&asked, exchange).await
+        self.poll(&asked, exchange, Unread::new(body)).await
     }
 
     /// A response without a body that says where its reader is.
@@ -297,7 +299,7 @@ impl Desk {
         };
         place.last = last;
         hub::count(&self.hub.counters().delivered, news as u64);
-        match &place.at {
+        match &mut place.at {
             At::Poll(key) => {
                 let key = *key;
                 drop(places);
@@ -306,10 +308,13 @@ impl Desk {
                     Desk::answer_poll(parked, letter.answer(first, self));
                 }
             }
-            At::Socket(key, _) => {
+            At::Socket(key, pinged) => {
                 let key = *key;
                 let bytes = letter.frames().from(first);
                 let written = self.lot.look(key, |socket| socket::write(socket, &bytes));
+                if let (Some(queue), Some(Ok(count))) = (pinged, &written) {
+                    queue.wrote(*count);
+                }
                 drop(places);
                 match written {
                     Some(Ok(count)) if count == bytes.len() => {}

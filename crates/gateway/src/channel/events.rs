@@ -17,6 +17,7 @@ use super::cursor::{Asked, Cursor};
 use super::desk::{At, Desk, Member};
 use super::history::Message;
 use super::mailbox::Mailbox;
+use super::unread::Unread;
 use crate::accept;
 use crate::body::Body;
 use crate::reply;
@@ -40,7 +41,7 @@ pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
 
 impl Desk {
     /// Answers with messages as long as there are any.
-    pub(super) fn stream(self: &Rc<Desk>, asked: &Asked) -> Response<Body> {
+    pub(super) fn stream(self: &Rc<Desk>, asked: &Asked, unread: Unread) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
@@ -56,7 +57,8 @@ impl Desk {
             missed(&mut text, cursor);
         }
         let silence = self.hub.silence();
-        let events = Events { member, mailbox, text, last: start, silence, timer: sleep(silence) };
+        let timer = sleep(silence);
+        let events = Events { member, mailbox, unread, text, last: start, silence, timer };
         let mut response = Response::new(Body::stream(events));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -69,6 +71,7 @@ impl Desk {
 struct Events {
     member: Member,
     mailbox: Rc<Mailbox>,
+    unread: Unread,
     /// What is to be written before the messages.
     text: String,
     /// The last message that was written, or would have been.
@@ -114,6 +117,9 @@ impl http_body::Body for Events {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
         this.mailbox.remember(cx);
+        if let Poll::Ready(error) = this.unread.poll_failed(cx) {
+            return Poll::Ready(Some(Err(error.into())));
+        }
         let mut text = std::mem::take(&mut this.text);
         while text.len() < PIECE
             && let Some(message) = this.mailbox.take(&this.member.desk.hub)

@@ -249,6 +249,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_lost_or_doubled_where_the_history_ends_and_new_messages_begin() {
+        let options = Channel { history: 200, backlog_bytes: 10 * 1100, ..Channel::default() };
+        for behind in [0, 1, 5, 9] {
+            let hub = Hub::new(options.clone());
+            for _ in 0..100 {
+                hub.publish(vec![b'x'; 1000]);
+            }
+            let since = hub.since(Some(Cursor { id: 0, epoch: None }));
+            let mailbox = Mailbox::new(since, &options);
+            assert!(mailbox.rest.get().is_some());
+            for id in 101..=100 + behind {
+                hub.publish(vec![b'x'; 1000]);
+                assert_eq!(mailbox.put(message(id, 1000), &options), Put::default());
+            }
+            let ids: Vec<u64> =
+                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
+            assert_eq!(ids, (1..=100 + behind).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
     fn what_has_come_before_the_end_is_kept() {
         let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
         mailbox.put(message(1, 1), &options);

@@ -33,8 +33,10 @@ mod publish;
 mod registry;
 mod replay;
 mod room;
+mod send_queue;
 mod session;
 mod socket;
+mod unread;
 
 pub use cursor::Cursor;
 pub use desk::Desk;

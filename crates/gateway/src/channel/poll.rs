@@ -15,7 +15,9 @@ use super::cursor::Asked;
 use super::desk::{At, Desk, Place};
 use super::history::{Message, Since};
 use super::mailbox::Mailbox;
+use super::publish;
 use super::replay::{self, Replay};
+use super::unread::Unread;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::park::{Parked, Until, Waiting, Why};
@@ -37,7 +39,12 @@ pub(super) fn found(json: impl Into<Body>) -> Response<Body> {
 
 impl Desk {
     /// Answers with what there is, or waits for something.
-    pub(super) async fn poll(self: Rc<Desk>, asked: &Asked, exchange: &Exchange) -> Response<Body> {
+    pub(super) async fn poll(
+        self: Rc<Desk>,
+        asked: &Asked,
+        exchange: &Exchange,
+        mut unread: Unread,
+    ) -> Response<Body> {
         let since = self.hub.since(asked.after);
         let last = since.last;
         if since.missed || !since.messages.is_empty() {
@@ -61,12 +68,14 @@ impl Desk {
         }
         let some = poll_fn(|cx| {
             mailbox.remember(cx);
-            if mailbox.is_empty() && mailbox.ended().is_none() {
-                return Poll::Pending;
+            if !mailbox.is_empty() || mailbox.ended().is_some() {
+                return Poll::Ready(None);
             }
-            Poll::Ready(())
+            unread.poll_failed(cx).map(Some)
         });
-        let _ = timeout(wait, some).await;
+        if let Ok(Some(error)) = timeout(wait, some).await {
+            return publish::failed(&error);
+        }
         drop(member);
         let messages: Vec<Message> = std::iter::from_fn(|| mailbox.take(&self.hub)).collect();
         match messages.last() {

@@ -33,6 +33,16 @@ fn too_large(limit: u64) -> Response<Body> {
     reply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
 }
 
+/// The answer to a request whose body did not come in full.
+pub(super) fn failed(error: &UploadError) -> Response<Body> {
+    let status = match error {
+        UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
+        UploadError::Broken(_) => StatusCode::BAD_REQUEST,
+    };
+    reply::text(status, format!("{error}\n"))
+}
+
 impl Desk {
     /// Publishes the body of a request.
     pub(super) async fn publish(&self, head: &Parts, body: Upload) -> Response<Body> {
@@ -83,14 +93,7 @@ async fn collect(mut body: Upload, limit: u64) -> Result<Bytes, Response<Body>> 
             Ok(Ok(data)) => data,
             // Trailers say nothing here.
             Ok(Err(_)) => continue,
-            Err(error) => {
-                let status = match error {
-                    UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-                    UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
-                    UploadError::Broken(_) => StatusCode::BAD_REQUEST,
-                };
-                return Err(reply::text(status, format!("{error}\n")));
-            }
+            Err(error) => return Err(failed(&error)),
         };
         if (all.len() + data.len()) as u64 > limit {
             return Err(too_large(limit));

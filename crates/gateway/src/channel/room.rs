@@ -153,6 +153,13 @@ mod tests {
         }
     }
 
+    /// A message of `length` bytes stands before each desk that has subscribers.
+    fn enqueue(queued: &mut [u64; 2], joined: [usize; 2], length: usize) {
+        for (queued, _) in queued.iter_mut().zip(joined).filter(|(_, count)| *count > 0) {
+            *queued += length as u64 + EACH;
+        }
+    }
+
     proptest! {
         /// Publishers come, are asked again when they are woken, and go; desks take and deliver, are joined and left.
         #[test]
@@ -164,6 +171,8 @@ mod tests {
             let mut joined = [0_usize; 2];
             let mut taken: [Vec<Message>; 2] = Default::default();
             let mut delivered: [Vec<u64>; 2] = Default::default();
+            // What each desk has not taken yet costs so much.
+            let mut queued = [0_u64; 2];
             let mut waiting: VecDeque<Publisher> = VecDeque::new();
             let mut published = 0;
             for (kind, number) in steps {
@@ -177,6 +186,7 @@ mod tests {
                                 prop_assert!(waiting.is_empty(), "others were first");
                                 published += 1;
                                 prop_assert_eq!(hub.publish(vec![0; number]), Some(published));
+                                enqueue(&mut queued, joined, number);
                             }
                             Poll::Pending => waiting.push_back(publisher),
                             Poll::Ready(Err(Busy)) => {
@@ -192,8 +202,14 @@ mod tests {
                     5 if joined[which] > 0 => {
                         hub.leave(outlets[which]);
                         joined[which] -= 1;
+                        if joined[which] == 0 {
+                            queued[which] = 0;
+                        }
                     }
-                    6 if taken[which].is_empty() => taken[which] = take(&hub, outlets[which]),
+                    6 if taken[which].is_empty() => {
+                        taken[which] = take(&hub, outlets[which]);
+                        queued[which] = 0;
+                    }
                     7 if !taken[which].is_empty() => {
                         let rest = taken[which].split_off(taken[which].len().min(1 + number % 3));
                         let some = std::mem::replace(&mut taken[which], rest);
@@ -215,6 +231,7 @@ mod tests {
                         waiting.pop_front();
                         published += 1;
                         prop_assert_eq!(hub.publish(vec![0; number]), Some(published));
+                        enqueue(&mut queued, joined, number);
                         index = 0;
                     } else {
                         index += 1;
@@ -222,8 +239,13 @@ mod tests {
                 }
                 // Nobody waits without a reason.
                 prop_assert!(waiting.is_empty() || !hub.has_room_but_for_the_line());
-                for outlet in outlets {
-                    prop_assert!(hub.on_their_way(outlet) < 1000 + 100 + EACH);
+                for which in 0..2 {
+                    let on_their_way = hub.on_their_way(outlets[which]);
+                    prop_assert!(on_their_way < 1000 + 100 + EACH);
+                    if joined[which] > 0 {
+                        let taken: u64 = taken[which].iter().map(cost).sum();
+                        prop_assert_eq!(on_their_way, queued[which] + taken);
+                    }
                 }
             }
             for ids in &delivered {
@@ -231,6 +253,24 @@ mod tests {
             }
             prop_assert_eq!(hub.last(), published);
         }
+    }
+
+    #[test]
+    fn a_subscriber_that_goes_gives_the_bytes_before_it_back() {
+        let hub = hub(10);
+        let outlet = hub.open();
+        hub.join(outlet, None);
+        hub.publish("message");
+        assert!(!hub.has_room());
+        let (turn, woken) = (Turn::new(&hub), Arc::default());
+        let mut publisher = Publisher { turn, woken, seen: 0 };
+        assert!(poll(&mut publisher, 7).is_pending());
+        hub.leave(outlet);
+        assert_eq!(publisher.woken.0.load(Ordering::Relaxed), 1);
+        // The next subscriber of this engine does not pay for the one before.
+        hub.join(outlet, None);
+        assert_eq!(hub.on_their_way(outlet), 0);
+        assert_eq!(poll(&mut publisher, 7), Poll::Ready(Ok(())));
     }
 
     #[test]

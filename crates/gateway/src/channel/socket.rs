@@ -26,6 +26,7 @@ use super::history::Since;
 use super::hub;
 use super::mailbox::{End, Mailbox};
 use super::room::Turn;
+use super::send_queue::SendQueue;
 use super::session::{Session, Stage};
 use crate::body::Body;
 use crate::config::Slow;
@@ -163,18 +164,22 @@ impl Desk {
             Why::TimedOut => {
                 let pinged = match self.places.borrow().get(index).map(|place| &place.at) {
                     Some(At::Socket(_, pinged)) => *pinged,
-                    _ => false,
+                    _ => None,
                 };
-                if pinged {
-                    // Who does not answer has gone.
+                if pinged.is_some_and(|queue| !queue.has_moved(&parked.socket)) {
+                    // A client that neither answers nor reads has gone.
                     return self.leave(index);
                 }
                 if self.hub.is_gathering() {
-                    return self.park_socket(index, parked, false);
+                    return self.park_socket(index, parked, None);
                 }
+                let mut queue = SendQueue::look(&parked.socket);
                 match write(&parked.socket, PING) {
                     Err(_) => self.leave(index),
-                    Ok(count) if count == PING.len() => self.park_socket(index, parked, true),
+                    Ok(count) if count == PING.len() => {
+                        queue.wrote(count);
+                        self.park_socket(index, parked, Some(queue));
+                    }
                     Ok(count) => self.resume(index, parked, Rc::default(), &PING[count..]),
                 }
             }
@@ -192,7 +197,7 @@ impl Desk {
         let bytes = match read(&parked.socket, &mut room) {
             Err(error) if is_later(&error) => {
                 drop(room);
-                return self.park_socket(index, parked, false);
+                return self.park_socket(index, parked, None);
             }
             Ok(0) | Err(_) => return self.leave(index),
             Ok(count) => Bytes::copy_from_slice(&room[..count]),
@@ -204,19 +209,19 @@ impl Desk {
             return self.leave(index);
         }
         if session.is_idle() {
-            self.park_socket(index, parked, false);
+            self.park_socket(index, parked, None);
         } else {
             self.wake(index, parked, Rc::default(), session);
         }
     }
 
     /// Parks a WebSocket of which nothing is under way.
-    fn park_socket(self: Rc<Desk>, index: usize, mut parked: Parked, pinged: bool) {
+    fn park_socket(self: Rc<Desk>, index: usize, mut parked: Parked, pinged: Option<SendQueue>) {
         parked.token = index as u64;
         let silence = self.hub.silence();
         let activity = || {
             let last = self.places.borrow().get(index).map_or(0, |place| place.last);
-            Some(Activity::Socket { space: self.hub.space()?, last, pinged })
+            Some(Activity::Socket { space: self.hub.space()?, last, pinged: pinged.is_some() })
         };
         match self.lot.park(parked, self.clone(), Until::Readable, Some(silence), activity) {
             Ok(key) => self.set(index, At::Socket(key, pinged)),
@@ -260,6 +265,7 @@ impl Desk {
         let index = member.index;
         member.stay();
         if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
+            let pinged = pinged.then(|| SendQueue::look(&parked.socket));
             self.clone().park_socket(index, parked, pinged);
         } else {
             self.resume(index, parked, mailbox, &rest);
@@ -301,6 +307,8 @@ struct Awake {
     peer: Rc<Peer>,
     /// Something was read since the last ping.
     heard: bool,
+    /// What waited in the socket at the last ping.
+    sends: SendQueue,
     /// The timer is that of the end.
     ends: bool,
     /// Its place among those that wait to publish.
@@ -320,7 +328,16 @@ enum Next {
 
 impl Awake {
     fn new(member: Member, mailbox: Rc<Mailbox>, session: Session, peer: Rc<Peer>) -> Awake {
-        Awake { member, mailbox, session, peer, heard: true, ends: false, turn: None }
+        Awake {
+            member,
+            mailbox,
+            session,
+            peer,
+            heard: true,
+            sends: SendQueue::default(),
+            ends: false,
+            turn: None,
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -358,7 +375,7 @@ impl Awake {
     fn park(self, socket: Socket) {
         let (desk, index) = (self.member.desk.clone(), self.member.index);
         self.member.stay();
-        desk.park_socket(index, Parked { socket, peer: self.peer, token: 0, resume: None }, false);
+        desk.park_socket(index, Parked { socket, peer: self.peer, token: 0, resume: None }, None);
     }
 
     /// Makes frames of messages, as far as there is room, and the end.
@@ -387,7 +404,10 @@ impl Awake {
                 }
             });
             match written {
-                Ok(_) => wrote = true,
+                Ok(count) => {
+                    self.sends.wrote(count);
+                    wrote = true;
+                }
                 Err(Some(error)) => return Err(error),
                 Err(None) => return Ok(wrote),
             }
@@ -473,9 +493,12 @@ impl Awake {
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if self.ends || !(self.heard || self.session.is_held_up()) {
+            // A client whose output waits is not read, and its pong waits behind that output.
+            let lives = self.heard || self.session.is_held_up();
+            if self.ends || !(lives || self.sends.has_moved(transport.plain())) {
                 return Poll::Ready(Next::Gone);
             }
+            self.sends = SendQueue::look(transport.plain());
             if !self.member.desk.hub.is_gathering() {
                 self.heard = false;
                 self.session.send_raw(PING);

@@ -1,5 +1,7 @@
 //! Subscribing by server-sent events.
 
+use std::io::BufRead;
+
 use crate::clients::{Event, Events, publish, socket, stage, text, until_subscribers};
 use crate::stage::{BACKENDS, Stage};
 
@@ -128,5 +130,52 @@ fn large_messages_and_many_come_in_order() {
             assert_eq!(crate::clients::next(&mut other), large(id), "{backend:?}");
         }
         publisher.join().unwrap();
+    }
+}
+
+/// The rest of a GET that announces a body.
+const BODIES: [(&str, &str); 4] = [
+    // None of it comes, a part, all of it but later, and one in chunks without an end.
+    ("content-length: 10\r\n", ""),
+    ("content-length: 10\r\n", "12345"),
+    ("content-length: 10\r\n", "1234567890"),
+    ("transfer-encoding: chunked\r\n", "5\r\n12345\r\n"),
+];
+
+#[test]
+fn a_client_that_has_gone_is_noticed_though_its_body_was_not_sent() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        for (field, body) in BODIES {
+            let request = "GET /c HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n";
+            let mut client = stage.connect();
+            client.send(format!("{request}{field}\r\n"));
+            until_subscribers(&stage, 1);
+            client.send(body);
+            // The messages come whatever becomes of the body.
+            publish(&stage, "hello");
+            let mut line = String::new();
+            while !line.starts_with("data: hello") {
+                line.clear();
+                assert_ne!(client.0.read_line(&mut line).unwrap(), 0, "{backend:?} {body:?}");
+            }
+            drop(client);
+            until_subscribers(&stage, 0);
+            stage.until(|engine| &engine.active, 0);
+        }
+    }
+}
+
+#[test]
+fn a_body_that_never_comes_does_not_end_a_stream() {
+    let text = text("").replace("[timeouts]", "[timeouts]\nbody = \"100ms\"");
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &text);
+        let (mut events, _) = Events::new(&stage, "", "content-length: 10\r\n");
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        publish(&stage, "still there");
+        assert_eq!(events.message(), (1, "still there".to_owned()), "{backend:?}");
+        drop(events);
+        until_subscribers(&stage, 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Channels, from the outside: what is published is told to all, in order, once, by each of the ways to subscribe.
 
+mod alive;
 mod clients;
 mod ending;
 mod events;

@@ -158,3 +158,33 @@ fn engines_hear_of_each_other() {
         assert_eq!(messages(&client.answer()), some(&[(1, "to all")]));
     }
 }
+
+#[test]
+fn a_hang_up_is_noticed_though_a_body_was_not_sent() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        for (field, body) in [
+            ("content-length: 10\r\n", ""),
+            ("content-length: 10\r\n", "12345"),
+            ("content-length: 10\r\n", "1234567890"),
+            ("transfer-encoding: chunked\r\n", "5\r\n12345\r\n"),
+        ] {
+            let mut client = stage.connect();
+            client.send(format!("GET /c HTTP/1.1\r\nhost: a\r\n{field}\r\n"));
+            until_subscribers(&stage, 1);
+            client.send(body);
+            drop(client);
+            until_subscribers(&stage, 0);
+            stage.until(|engine| &engine.active, 0);
+        }
+        // A client that stays gets its answer, and can ask again if its body was whole.
+        let mut client = stage.connect();
+        client.send("GET /c HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n");
+        until_subscribers(&stage, 1);
+        client.send("1234567890");
+        let id = publish(&stage, "hello");
+        assert_eq!(messages(&client.answer()), [(id, "hello".to_owned())], "{backend:?}");
+        let again = client.get(&format!("/c?after={}", id - 1));
+        assert_eq!(messages(&again), [(id, "hello".to_owned())], "{backend:?}");
+    }
+}

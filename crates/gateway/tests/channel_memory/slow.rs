@@ -114,3 +114,38 @@ fn the_history_is_not_copied_for_who_does_not_read_it() {
         assert!(json.get("missed").is_none());
     }
 }
+
+/// Each ping asks for a pong, which waits for room, and for which the client is not read.
+#[test]
+fn a_client_that_sends_and_does_not_read_is_not_read_either() {
+    const CLIENTS: usize = 30;
+    let _alone = alone();
+    let stage = stage(BackendKind::Epoll, 1, "");
+    let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&stage, SOCKET)).collect();
+    clients.iter().for_each(skip_head);
+    until_subscribers(&stage, CLIENTS);
+    let ping = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'?'; 125]].concat();
+    let pings = ping.repeat(100);
+    let before = sys::bytes();
+    sys::peak();
+    // Until neither kernel takes more. A frame that is cut is gone on with.
+    let mut sent = [0; CLIENTS];
+    let (mut idle_rounds, end) = (0, Instant::now() + PATIENCE);
+    while idle_rounds < 10 {
+        assert!(Instant::now() < end, "{sent:?} bytes were taken");
+        idle_rounds += 1;
+        for (mut client, sent) in clients.iter().zip(&mut sent) {
+            client.set_nonblocking(true).unwrap();
+            while let Ok(count) = client.write(&pings[*sent % pings.len()..]) {
+                *sent += count;
+                idle_rounds = 0;
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let each = sys::peak().saturating_sub(before) / CLIENTS;
+    println!("{} KiB each, {} KiB sent", each / 1024, sent.iter().sum::<usize>() / CLIENTS / 1024);
+    assert!(sent.iter().all(|sent| *sent > 100_000), "{sent:?}");
+    assert!(each < 320 * 1024, "{} KiB each", each / 1024);
+    assert_eq!(stage.channel.as_ref().unwrap().subscribers(), CLIENTS);
+}

@@ -1,0 +1,107 @@
+//! Whether a client reads, as the send queue of its socket shows it.
+//!
+//! A pong says that a client lives, but a ping stands behind everything that was sent before it. A client that reads
+//! slowly cannot answer until it has read all of that. Its sign of life is that bytes leave the send queue: TCP takes a
+//! byte out when the peer's kernel has acknowledged it, a Unix socket when the peer has read it.
+//!
+//! Bytes that are written are no such sign, and the queue grows with them. So they are added to what was found at the
+//! last look, and the queue is compared with the sum. Where nothing waited at the last look, nothing has to leave: the
+//! peer's kernel also acknowledges small messages for a process that has stopped.
+
+use std::os::fd::AsFd;
+
+use crate::sys;
+
+/// What the send queue of a socket has if nothing has left it since the last look; zero if it was empty then.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct SendQueue(u32);
+
+impl SendQueue {
+    /// Looks at it. Counts as empty where the kernel does not tell.
+    pub fn look(socket: impl AsFd) -> SendQueue {
+        let waiting = sys::unsent(socket).unwrap_or(0);
+        SendQueue(u32::try_from(waiting).unwrap_or(u32::MAX))
+    }
+
+    /// So many bytes were written since the last look.
+    pub fn wrote(&mut self, count: usize) {
+        if self.0 > 0 {
+            self.0 = self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Whether some of the bytes that waited at the last look, or were written since, have left.
+    pub fn has_moved(self, socket: impl AsFd) -> bool {
+        SendQueue::look(socket).0 < self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Writes until there is no room, and tells how much that was.
+    fn fill(mut socket: impl Write) -> usize {
+        let mut count = 0;
+        while let Ok(step) = socket.write(&[b'x'; 4096]) {
+            count += step;
+        }
+        count
+    }
+
+    fn check<S: Read + Write + AsFd>(mut server: S, mut client: S)
+    where
+        for<'a> &'a S: Write,
+    {
+        let empty = SendQueue::look(&server);
+        assert_eq!(empty, SendQueue::default());
+        let written = fill(&server);
+        assert!(!empty.has_moved(&server), "nothing waited");
+        let mut queue = SendQueue::look(&server);
+        // TCP moves what still fits at the other end.
+        let end = Instant::now() + PATIENCE;
+        while queue.has_moved(&server) || queue == SendQueue::default() {
+            assert!(Instant::now() < end, "it goes on moving");
+            std::thread::sleep(Duration::from_millis(20));
+            queue = SendQueue::look(&server);
+        }
+        assert!(!queue.has_moved(&server), "nobody has read");
+        // What is read has left, though other bytes come in its place.
+        client.read_exact(&mut vec![0; written / 2]).unwrap();
+        while !queue.has_moved(&server) {
+            assert!(Instant::now() < end, "nothing moves");
+            std::thread::yield_now();
+        }
+        queue.wrote(server.write(&[b'x'; 4096]).unwrap());
+        assert!(queue.has_moved(&server));
+    }
+
+    #[test]
+    fn bytes_that_are_read_have_left_and_bytes_that_are_written_have_not() {
+        let (server, client) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        check(server, client);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        server.set_nonblocking(true).unwrap();
+        check(server, client);
+    }
+
+    #[test]
+    fn written_bytes_alone_do_not_count() {
+        let (mut server, _client) = UnixStream::pair().unwrap();
+        server.write_all(b"waits").unwrap();
+        let mut queue = SendQueue::look(&server);
+        assert_ne!(queue, SendQueue::default());
+        queue.wrote(server.write(b"more").unwrap());
+        assert!(!queue.has_moved(&server));
+    }
+}

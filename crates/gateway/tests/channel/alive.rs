@@ -1,0 +1,121 @@
+//! WebSockets of slow clients, and of clients that have stopped.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use superpoll_rt::BackendKind;
+use tungstenite::{Message, WebSocket};
+
+use crate::clients::{socket, stage, until_subscribers};
+use crate::stage::{BACKENDS, PATIENCE};
+
+/// The channel's `poll`. The server pings after half of it.
+const POLL: Duration = Duration::from_secs(2);
+
+/// For how long a slow client reads: several pings.
+const READS_FOR: Duration = Duration::from_millis(4500);
+
+/// A subscriber whose kernel takes little that the client has not read.
+fn narrow(stage: &crate::stage::Stage) -> WebSocket<TcpStream> {
+    let (socket, _) = socket(stage, "");
+    let _ = socket2::SockRef::from(&socket.get_ref().as_fd()).set_recv_buffer_size(32 << 10);
+    socket
+}
+
+/// Reads `total` bytes at a constant rate, of which the last byte comes after [`READS_FOR`].
+fn read_slowly(stream: &mut TcpStream, total: usize) {
+    const STEP: Duration = Duration::from_millis(20);
+    let (begun, mut room, mut count) = (Instant::now(), vec![0; 64 << 10], 0);
+    while count < total {
+        let share = begun.elapsed().as_secs_f64() / READS_FOR.as_secs_f64();
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+        #[expect(clippy::cast_sign_loss)]
+        let due = total.min((total as f64 * share) as usize);
+        while count < due {
+            let most = room.len().min(due - count);
+            let read = stream.read(&mut room[..most]).expect("it is still connected");
+            assert_ne!(read, 0, "it was ended after {count} of {total} bytes");
+            count += read;
+        }
+        thread::sleep(STEP);
+    }
+}
+
+/// Publishes `count` messages to one client, which reads them slowly and then answers pings.
+fn slow_client(backend: BackendKind, count: usize, length: usize) {
+    let options = format!("history = 1, backlog_bytes = \"64MiB\", poll = \"{}s\"", POLL.as_secs());
+    let stage = stage(backend, 1, &options);
+    let mut client = narrow(&stage);
+    stage.until(|engine| &engine.parked, 1);
+    let hub = stage.channel.clone().unwrap();
+    for _ in 0..count {
+        hub.publish("x".repeat(length));
+    }
+    // A header of 10 bytes each. Pings come in between, so that the last bytes are left for the protocol.
+    read_slowly(client.get_mut(), count * (length + 10) - 100);
+    hub.publish("end");
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"\x81\x03end") {
+        let mut byte = [0];
+        assert_eq!(client.get_mut().read(&mut byte).unwrap(), 1, "{backend:?}");
+        rest.push(byte[0]);
+    }
+    // Pings among these bytes were not answered one by one.
+    client.send(Message::Pong("".into())).unwrap();
+    assert_eq!(hub.subscribers(), 1, "{backend:?}");
+    // It is as alive as any other from here on, and answers.
+    assert_eq!(client.read().unwrap(), Message::Ping("".into()), "{backend:?}");
+    client.flush().unwrap();
+    stage.until(|engine| &engine.active, 0);
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_not_ended_for_a_pong_that_comes_late() {
+    thread::scope(|scope| {
+        for backend in BACKENDS {
+            // More than a server's kernel takes: the task has some of it, and does not read.
+            scope.spawn(move || slow_client(backend, 24, 1 << 20));
+        }
+    });
+}
+
+#[test]
+fn nor_is_one_whose_ping_waits_behind_messages_in_the_kernel() {
+    thread::scope(|scope| {
+        for backend in BACKENDS {
+            scope.spawn(move || slow_client(backend, 1, 600_000));
+        }
+    });
+}
+
+#[test]
+fn a_client_that_neither_reads_nor_answers_is_ended_whatever_is_published() {
+    thread::scope(|scope| {
+        for backend in BACKENDS {
+            for (count, length) in [(0, 0), (1, 600_000), (24, 1 << 20)] {
+                scope.spawn(move || {
+                    let options = "history = 1, backlog_bytes = \"64MiB\", poll = \"500ms\"";
+                    let stage = stage(backend, 1, options);
+                    let client = narrow(&stage);
+                    stage.until(|engine| &engine.parked, 1);
+                    let hub = stage.channel.clone().unwrap();
+                    for _ in 0..count {
+                        hub.publish("x".repeat(length));
+                    }
+                    // Bytes that are written to it are no sign that it reads.
+                    let end = Instant::now() + PATIENCE;
+                    while hub.subscribers() > 0 {
+                        hub.publish("more");
+                        assert!(Instant::now() < end, "{backend:?}, {count} messages");
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    until_subscribers(&stage, 0);
+                    drop(client);
+                });
+            }
+        }
+    });
+}
