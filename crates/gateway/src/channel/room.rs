@@ -256,6 +256,25 @@ mod tests {
     }
 
     #[test]
+    fn nobody_overtakes_a_publisher_that_was_woken() {
+        let hub = hub(10);
+        let outlet = hub.open();
+        hub.join(outlet, None);
+        hub.publish("message");
+        let mut publishers: [Publisher; 2] = std::array::from_fn(|_| {
+            let (turn, woken) = (Turn::new(&hub), Arc::default());
+            Publisher { turn, woken, seen: 0 }
+        });
+        assert!(poll(&mut publishers[0], 7).is_pending());
+        hub.delivered(outlet, take(&hub, outlet).iter().map(cost).sum());
+        assert_eq!(publishers[0].woken.0.load(Ordering::Relaxed), 1);
+        // There is room, and the other one comes before the first has had its turn.
+        assert!(poll(&mut publishers[1], 7).is_pending());
+        assert_eq!(poll(&mut publishers[0], 7), Poll::Ready(Ok(())));
+        assert_eq!(poll(&mut publishers[1], 7), Poll::Ready(Ok(())));
+    }
+
+    #[test]
     fn a_subscriber_that_goes_gives_the_bytes_before_it_back() {
         let hub = hub(10);
         let outlet = hub.open();
