@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use async_task::Runnable;
 use slab::Slab;
-use superpoll::operation::{Action, Completion};
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
 use crate::fetch::AT_MOST;
@@ -38,6 +37,7 @@ use crate::sys::queue::RunQueue;
 use crate::time::{self, wheel::Wheel};
 use crate::trace;
 
+mod ahead;
 mod slack;
 
 use slack::Slack;
@@ -60,13 +60,6 @@ const BUDGET: u32 = 128;
 /// The number of operations that all tasks of a turn may complete, except those that the last task
 /// has begun.
 const BUDGET_PER_TURN: u32 = 256;
-
-/// Fewer reads than this are left to their tasks, for which one call each costs less.
-const FETCHED_AT_LEAST: usize = 4;
-
-/// The largest number of reads that one wait makes for tasks. The bytes that they bring, and the
-/// sockets in the kernel, are still in the processor's caches when the tasks run.
-const FETCHED_AT_MOST: usize = 64;
 
 /// The most memory that is kept for later reads, in pieces that serve one read each.
 const POOLED: usize = 256;
@@ -315,7 +308,8 @@ impl Engine {
         if self.fetches && !self.fetchable.borrow().is_empty() {
             self.queue_reads();
         }
-        self.poller.borrow_mut().wait(&mut events, timeout)?;
+        let waited = self.poller.borrow_mut().wait(&mut events, timeout);
+        waited.inspect_err(|error| self.end_reads_after(error))?;
         let found = events.len();
         self.counters.found.set(found as u64);
         self.hear(&mut events);
@@ -353,58 +347,6 @@ impl Engine {
         }
         if self.fetches {
             self.leave_few_reads();
-        }
-    }
-
-    /// Makes the next wait read for the tasks that wait for bytes that are there.
-    fn queue_reads(&self) {
-        let mut due = self.due.take();
-        for _ in 0..FETCHED_AT_MOST {
-            let next = self.fetchable.borrow_mut().pop_front();
-            let Some(key) = next else { break };
-            match self.source(key, |source| source.fetch(self.remote.id)) {
-                Some(Ok(wanted)) => {
-                    let action = Action::ReceiveAtMost(wanted.into());
-                    let mut poller = self.poller.borrow_mut();
-                    let queued = poller.queue(key, action, self.memory(), key.to_bits());
-                    if queued.is_err() {
-                        // The registration has ended, and has no waiters.
-                        self.source(key, Source::end_read);
-                    }
-                }
-                outcome => outcome.and_then(Result::err).unwrap_or_default().move_to(&mut due),
-            }
-        }
-        // These wakers are called when these reads have been made, by a wait that does not block.
-        self.due.set(due);
-    }
-
-    /// Notes the bytes that were read for tasks and the results of operations, and wakes the tasks
-    /// that they are for. All of it is noted before any task is woken: a waker may give up another
-    /// operation, or take a stream apart whose bytes have left the socket.
-    #[inline]
-    fn hear_completed(&self, events: &mut Events) {
-        let mut due = self.due.take();
-        for Completion { token, buffer, outcome, more } in events.completions() {
-            count(&self.counters.fetched);
-            let read = outcome.map(|_| buffer);
-            let woken = self.source(Key::from_bits(token), |source| source.put(read, more));
-            woken.unwrap_or_default().move_to(&mut due);
-        }
-        self.operations.hear(self, events, &mut due);
-        self.note_place(due.len());
-        due.drain(..).for_each(foreign::wake);
-        self.due.set(due);
-    }
-
-    /// Wakes the tasks that wait for bytes that are there, if they are so few that it is cheaper
-    /// when they read themselves.
-    fn leave_few_reads(&self) {
-        let few = 1..FETCHED_AT_LEAST;
-        while few.contains(&self.fetchable.borrow().len()) {
-            let next = self.fetchable.borrow_mut().pop_front();
-            let woken = next.and_then(|key| self.source(key, Source::leave_read));
-            woken.unwrap_or_default().wake();
         }
     }
 

@@ -16,7 +16,8 @@
 //! An engine may read ahead only while nothing else takes bytes from the stream. Tasks of the
 //! engine run between its reads, never during one. An operation that the kernel carries out for a
 //! task, and a stream that goes to another thread, end the permission first: [`Fetched`] holds the
-//! engine that has it, and leaving an engine waits for a read that this engine has begun.
+//! engine that has it, and leaving an engine waits for a read that this engine has begun. The wait
+//! that makes the read ends it, whether the wait succeeds or fails.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,11 +34,14 @@ const _: () = assert!(AT_MOST <= u16::MAX as usize);
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
     full: AtomicBool,
-    /// The engine that may read ahead, by its number; zero for none. With [`READS`] set, a read of
-    /// that engine is under way.
+    /// The engine that may read ahead, by its number; [`NO_ENGINE`] for none. With [`READS`] set, a
+    /// read of that engine is under way.
     reader: AtomicU32,
     first: Mutex<Option<Box<Taken>>>,
 }
+
+/// The number of no engine.
+pub(crate) const NO_ENGINE: u32 = 0;
 
 /// Set in `reader`: a read has begun, and its bytes are not here yet. Engine numbers never get that
 /// large.
@@ -76,21 +80,22 @@ impl Fetched {
         self.reader.compare_exchange(engine, reads, taken, not).is_ok()
     }
 
-    /// Ends the read that its engine has begun and whose outcome, if any, was put down. Another
-    /// read needs another permission, unless the same wait goes on and no call has forbidden it
-    /// meanwhile.
+    /// Ends the read that this engine has begun, if any, and whose outcome, if any, was put down.
+    /// Another read needs another permission, unless the same wait goes on and no call has
+    /// forbidden it meanwhile.
     #[inline]
-    pub fn end(&self, goes_on: bool) {
-        let reads = self.reader.load(Ordering::Relaxed);
-        if reads & READS != 0 {
-            let next = if goes_on { reads & !READS } else { 0 };
+    pub fn end(&self, engine: u32, goes_on: bool) {
+        if engine != NO_ENGINE {
+            let next = if goes_on { engine } else { NO_ENGINE };
             let (done, failed) = (Ordering::Release, Ordering::Relaxed);
-            let _ = self.reader.compare_exchange(reads, next, done, failed);
+            // The stream may have left this engine, and another one reads.
+            let _ = self.reader.compare_exchange(engine | READS, next, done, failed);
         }
     }
 
     /// Takes the permission back, and waits for a read that has begun on another thread, which is
-    /// one system call. The bytes that it has taken are here then.
+    /// one system call. The bytes that it has taken are here then. An engine whose wait fails ends
+    /// its reads as well.
     pub fn forbid(&self) {
         loop {
             let reader = self.reader.load(Ordering::Acquire);
@@ -99,7 +104,7 @@ impl Fetched {
                 continue;
             }
             let (both, failed) = (Ordering::AcqRel, Ordering::Relaxed);
-            if self.reader.compare_exchange(reader, 0, both, failed).is_ok() {
+            if self.reader.compare_exchange(reader, NO_ENGINE, both, failed).is_ok() {
                 return;
             }
         }
@@ -215,14 +220,28 @@ mod tests {
             thread::yield_now();
             fetched.put(Ok(b"a".to_vec()));
             // A wait that goes on is refused as well from then on.
-            fetched.end(true);
+            fetched.end(1, true);
             assert!(forbidden.join().unwrap(), "what was being read is there");
         });
         assert!(!fetched.begin(1));
         fetched.allow(2);
         assert!(fetched.begin(2));
-        fetched.end(false);
+        fetched.end(2, false);
         assert!(!fetched.begin(2));
+    }
+
+    #[test]
+    fn an_engine_ends_no_read_of_another_engine() {
+        let fetched = Fetched::default();
+        fetched.allow(1);
+        assert!(fetched.begin(1));
+        // The stream leaves the first engine on its thread before the read is made.
+        fetched.allow(2);
+        assert!(fetched.begin(2));
+        fetched.end(1, false);
+        assert_eq!(fetched.reader.load(Ordering::Relaxed), 2 | READS);
+        fetched.end(2, true);
+        assert!(fetched.begin(2), "its wait goes on");
     }
 
     #[test]

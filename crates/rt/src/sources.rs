@@ -22,7 +22,7 @@ use std::task::Waker;
 
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
 
-use crate::fetch::Fetched;
+use crate::fetch::{Fetched, NO_ENGINE};
 use crate::foreign;
 
 mod ahead;
@@ -153,8 +153,8 @@ pub(crate) struct Source {
     asked: u16,
     /// Whether the engine is going to read.
     is_fetchable: bool,
-    /// Whether a read of the engine is under way.
-    reads: bool,
+    /// The engine whose read is under way, by its number; [`NO_ENGINE`] for none.
+    reader: u32,
     /// Operations under way that take bytes, or whose bytes no task has taken yet. Bytes that were
     /// read ahead meanwhile would come before theirs.
     receiving: u16,
@@ -227,7 +227,7 @@ impl Sources {
             wanted: 0,
             asked: 0,
             is_fetchable: false,
-            reads: false,
+            reader: NO_ENGINE,
             receiving: 0,
             fetched: None,
         };

@@ -7,17 +7,19 @@ use std::io;
 use std::io::{IoSliceMut, Read, Write};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use futures_lite::future::{or, poll_fn, poll_once};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use superpoll_conformance::sys;
 use superpoll_rt::completion::recv;
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::time::sleep;
 use superpoll_rt::transfer::splice;
-use superpoll_rt::{BackendKind, Runtime, pipe, spawn, yield_now};
+use superpoll_rt::{BackendKind, Error, Runtime, pipe, spawn, yield_now};
 
 fn runtime() -> Option<Runtime> {
     if !BackendKind::Uring.is_available() {
@@ -468,4 +470,55 @@ fn a_receive_that_the_waker_of_another_read_gives_up_loses_nothing() {
         })
         .unwrap()
         .unwrap();
+}
+
+#[test]
+fn a_wait_that_fails_holds_up_no_thread_that_has_a_stream_of_its_engine() {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return;
+    }
+    // The filter stays for the life of a thread.
+    let failing = thread::spawn(|| {
+        let runtime = runtime().unwrap();
+        let (streams, arriving) = mpsc::channel();
+        let failed = runtime.block_on(async {
+            let mut list = connections(8).await.unwrap();
+            for (stream, client) in &mut list {
+                let mut room = [0; 64];
+                let read = poll_fn(|cx| {
+                    futures_io::AsyncRead::poll_read(Pin::new(&mut *stream), cx, &mut room)
+                });
+                assert!(poll_once(read).await.is_none());
+                client.write_all(b"hello").unwrap();
+            }
+            // The wait of this turn finds them readable, and the next one is going to read.
+            yield_now().await;
+            sys::refuse_use_of_rings(libc::EIO).unwrap();
+            streams.send(list).unwrap();
+            std::future::pending::<()>().await;
+        });
+        assert!(matches!(&failed, Err(Error::Poller(_))), "{failed:?}");
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let mut list = arriving.recv().unwrap();
+            let (mut stream, _client) = list.pop().unwrap();
+            let other = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
+            let read = other.block_on(stream.read(&mut [0; 64])).unwrap();
+            let (apart, _client) = list.pop().unwrap();
+            let lost = apart.try_read(&mut [0; 64]).map_err(|error| error.kind());
+            drop(list);
+            done.send((read.map_err(|error| error.kind()), lost)).unwrap();
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(20));
+        let (read, tried) = ended.expect("a thread waits for a read that will never be made");
+        // Whether the kernel has read is not known, so no bytes are passed over in silence.
+        assert!(read.is_err() && tried.is_err(), "{read:?} {tried:?}");
+        let again = runtime.block_on(yield_now());
+        assert!(
+            matches!(&again, Err(Error::Poller(_))),
+            "it goes on without its streams: {again:?}"
+        );
+    });
+    failing.join().unwrap();
 }

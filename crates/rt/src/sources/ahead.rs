@@ -5,8 +5,8 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 
-use super::{Direction, Source, Woken};
-use crate::fetch::Fetched;
+use super::{Direction, Source, Sources, Woken};
+use crate::fetch::{Fetched, NO_ENGINE};
 
 impl Source {
     /// Notes that the task that waits to read wants `bytes` bytes, and lets this engine read them.
@@ -26,9 +26,18 @@ impl Source {
 
     /// Notes that a read that was begun will not be made.
     pub fn end_read(&mut self) {
-        if let (true, Some(fetched)) = (mem::take(&mut self.reads), &self.fetched) {
-            fetched.end(false);
+        let reader = mem::take(&mut self.reader);
+        if let Some(fetched) = &self.fetched {
+            fetched.end(reader, false);
         }
+    }
+
+    /// Ends a read that was begun and whose outcome is not known: the next read of the stream fails.
+    fn fail_read(&mut self, error: i32) {
+        if let (true, Some(fetched)) = (self.reader != NO_ENGINE, &self.fetched) {
+            fetched.put(Err(io::Error::from_raw_os_error(error)));
+        }
+        self.end_read();
     }
 
     /// Notes that an operation that takes bytes begins: nothing is read ahead any more, because the
@@ -55,7 +64,7 @@ impl Source {
         self.asked = self.wanted;
         let wants = self.wanted > 0;
         if wants && self.fetched.as_ref().is_some_and(|fetched| fetched.begin(engine)) {
-            self.reads = true;
+            self.reader = engine;
             return Ok(self.wanted);
         }
         Err(self.leave_read())
@@ -86,10 +95,20 @@ impl Source {
             if !goes_on && !is_end {
                 fetched.put(outcome);
             }
-            if mem::take(&mut self.reads) {
-                fetched.end(goes_on);
-            }
+            fetched.end(mem::take(&mut self.reader), goes_on);
         }
         if goes_on { Woken::default() } else { self.leave_read() }
+    }
+}
+
+impl Sources {
+    /// Whether reads have begun and not ended.
+    pub fn has_reads(&self) -> bool {
+        self.list.iter().flatten().any(|source| source.reader != NO_ENGINE)
+    }
+
+    /// Ends all reads that have begun; their outcome is not known.
+    pub fn fail_reads(&mut self, error: i32) {
+        self.list.iter_mut().flatten().for_each(|source| source.fail_read(error));
     }
 }

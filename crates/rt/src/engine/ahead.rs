@@ -1,0 +1,152 @@
+//! Reads that the engine makes ahead of its tasks, from the report that bytes have arrived to the end of the read;
+//! [`fetch`](crate::fetch) says why.
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
+use superpoll::operation::{Action, Completion};
+use superpoll::{Error, Events, Key, Poller, Watch};
+
+use super::Engine;
+use crate::foreign;
+use crate::sources::Source;
+use crate::stats::count;
+
+/// Fewer reads than this are left to their tasks, for which a call each costs less.
+const FETCHED_AT_LEAST: usize = 4;
+
+/// How many reads are made for tasks with one wait. What they have brought, and the sockets in the kernel, are
+/// still in the processor's caches when the tasks run.
+const FETCHED_AT_MOST: usize = 64;
+
+impl Engine {
+    /// Makes the next wait read for the tasks that wait for bytes which have arrived.
+    pub(super) fn queue_reads(&self) {
+        let mut due = self.due.take();
+        for _ in 0..FETCHED_AT_MOST {
+            let next = self.fetchable.borrow_mut().pop_front();
+            let Some(key) = next else { break };
+            match self.source(key, |source| source.fetch(self.remote.id)) {
+                Some(Ok(wanted)) => {
+                    let action = Action::ReceiveAtMost(wanted.into());
+                    let mut poller = self.poller.borrow_mut();
+                    let queued = poller.queue(key, action, self.memory(), key.to_bits());
+                    if queued.is_err() {
+                        // The registration has ended, and nobody waits.
+                        self.source(key, Source::end_read);
+                    }
+                }
+                outcome => outcome.and_then(Result::err).unwrap_or_default().move_to(&mut due),
+            }
+        }
+        // They are called when these reads have been made, by a wait that does not block.
+        self.due.set(due);
+    }
+
+    /// Notes what was read for tasks and what operations have brought, and wakes those for whom it is. All is noted
+    /// before anybody is woken: a waker may give up another operation, or take a stream apart whose bytes have left the
+    /// socket.
+    #[inline]
+    pub(super) fn hear_completed(&self, events: &mut Events) {
+        let mut due = self.due.take();
+        for Completion { token, buffer, outcome, more } in events.completions() {
+            count(&self.counters.fetched);
+            let read = outcome.map(|_| buffer);
+            let woken = self.source(Key::from_bits(token), |source| source.put(read, more));
+            woken.unwrap_or_default().move_to(&mut due);
+        }
+        self.operations.hear(self, events, &mut due);
+        self.note_place(due.len());
+        due.drain(..).for_each(foreign::wake);
+        self.due.set(due);
+    }
+
+    /// Wakes those who wait for bytes that are there, if they are so few that they had better read themselves.
+    pub(super) fn leave_few_reads(&self) {
+        let few = 1..FETCHED_AT_LEAST;
+        while few.contains(&self.fetchable.borrow().len()) {
+            let next = self.fetchable.borrow_mut().pop_front();
+            let woken = next.and_then(|key| self.source(key, Source::leave_read));
+            woken.unwrap_or_default().wake();
+        }
+    }
+
+    /// Ends the reads that were to be made by a wait which has failed. Threads that drop a stream wait for them, and
+    /// no other wait may follow.
+    ///
+    /// The kernel may know of a read, by the number of its descriptor, without having begun it, and would begin it with
+    /// the next call. So the poller goes first, while the threads still keep those descriptors open. Whether a read has
+    /// taken bytes is not known any more, so its stream fails.
+    #[cold]
+    pub(super) fn end_reads_after(&self, error: &Error) {
+        if !self.sources.borrow_mut().has_reads() {
+            // Nothing is lost, and another wait may succeed.
+            return;
+        }
+        let error = error.raw_os_error().unwrap_or(libc::EIO);
+        let out_of_order = OutOfOrder { name: self.remote.backend, error };
+        let Ok(next) = Poller::builder().custom(out_of_order).build() else { return };
+        self.operations.end_all(self);
+        drop(self.poller.replace(next));
+        self.sources.borrow_mut().fail_reads(error);
+    }
+}
+
+/// The back-end of an engine whose poller is gone: each wait fails as the one that ended the poller did.
+struct OutOfOrder {
+    name: &'static str,
+    error: i32,
+}
+
+impl OutOfOrder {
+    fn failure(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.error)
+    }
+
+    fn refusal(&self) -> Error {
+        Error::System { doing: "waiting", fd: None, source: self.failure() }
+    }
+}
+
+impl Backend for OutOfOrder {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn admit(&self, _fd: RawFd, _watch: Watch) -> superpoll::Result<()> {
+        Err(self.refusal())
+    }
+
+    fn sync(&mut self, _cx: &mut Context<'_>, _index: u32) -> superpoll::Result<Synced> {
+        Ok(Synced::Saved)
+    }
+
+    fn wait(&mut self, _cx: &mut Context<'_>, _deadline: Deadline) -> io::Result<()> {
+        Err(self.failure())
+    }
+
+    fn attach_waker(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _fd: BorrowedFd<'_>,
+    ) -> superpoll::Result<()> {
+        Err(self.refusal())
+    }
+
+    fn after_fork(&mut self, _cx: &mut Context<'_>) -> superpoll::Result<()> {
+        Ok(())
+    }
+
+    fn nest(&mut self, _cx: &mut Context<'_>) -> superpoll::Result<BorrowedFd<'_>> {
+        Err(self.refusal())
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths::default()
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::default()
+    }
+}
