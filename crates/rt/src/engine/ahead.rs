@@ -16,8 +16,8 @@ use crate::stats::count;
 /// Fewer reads than this are left to their tasks, for which a call each costs less.
 const FETCHED_AT_LEAST: usize = 4;
 
-/// How many reads are made for tasks with one wait. What they have brought, and the sockets in the kernel, are
-/// still in the processor's caches when the tasks run.
+/// How many reads are made for tasks with one wait. Their bytes, and the sockets in the kernel, are still in the
+/// processor's caches when the tasks run.
 const FETCHED_AT_MOST: usize = 64;
 
 impl Engine {
@@ -44,8 +44,8 @@ impl Engine {
         self.due.set(due);
     }
 
-    /// Notes what was read for tasks and what operations have brought, and wakes those for whom it is. All is noted
-    /// before anybody is woken: a waker may give up another operation, or take a stream apart whose bytes have left the
+    /// Notes the results of reads and of operations, and wakes the tasks that wait for them. All results are noted before
+    /// the first waker is called: a waker may give up another operation, or take a stream apart whose bytes have left the
     /// socket.
     #[inline]
     pub(super) fn hear_completed(&self, events: &mut Events) {
@@ -62,7 +62,7 @@ impl Engine {
         self.due.set(due);
     }
 
-    /// Wakes those who wait for bytes that are there, if they are so few that they had better read themselves.
+    /// Wakes the tasks whose bytes have arrived, if they are so few that a call each costs less.
     pub(super) fn leave_few_reads(&self) {
         let few = 1..FETCHED_AT_LEAST;
         while few.contains(&self.fetchable.borrow().len()) {
