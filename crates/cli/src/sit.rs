@@ -1,7 +1,9 @@
 //! `superpoll sit`: the babysitter, which holds idle connections while servers come and go.
 
 use std::error::Error;
-use std::io::{self, ErrorKind, Read, Write, stderr, stdout};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, stderr, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -16,6 +18,10 @@ use superpoll::{BackendKind, limits};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_sit::{Babysitter, Happening, Line, Listener};
+
+mod log;
+
+use log::{Log, Stream};
 
 /// How long a babysitter that was started may take to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,9 +46,24 @@ pub struct Options {
     pub end: bool,
 }
 
-fn say(happening: &Happening) {
-    // The reader of standard error may have gone.
-    let _ = writeln!(stderr(), "superpoll: {happening}");
+/// The most time that is spent at the end on lines that are not written yet.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Returns a file of its own for a standard stream. The thread that writes to the stream may be in
+/// a write for long, and would hold the lock of the standard library meanwhile.
+fn duplicate(stream: BorrowedFd<'_>) -> io::Result<File> {
+    stream.try_clone_to_owned().map(File::from)
+}
+
+/// Starts the thread that writes lines.
+fn start_log() -> io::Result<Log> {
+    Log::start(duplicate(stdout().as_fd())?, duplicate(stderr().as_fd())?)
+}
+
+/// Ends the process, and writes the lines that are left before.
+fn exit(log: &Log, code: i32) -> ! {
+    log.flush(LAST_LINES);
+    std::process::exit(code)
 }
 
 /// Explains why a socket cannot be created at a path, and how to solve that.
@@ -80,7 +101,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // From here on only the intended signals end the process.
     let made = Arc::new(AtomicBool::new(false));
     let (sender, caught) = mpsc::channel();
-    let ends = end_on_signals(options.listen.clone(), made.clone(), sender);
+    let log = start_log().map_err(|error| format!("starting the thread for lines: {error}"))?;
+    let ends = end_on_signals(options.listen.clone(), made.clone(), log.clone(), sender);
     thread::Builder::new().name("signals".to_owned()).spawn(ends)?;
     let cannot = |error: &dyn std::fmt::Display| format!("listening for signals: {error}");
     caught.recv().map_err(|error| cannot(&error))?.map_err(|error| cannot(&error))?;
@@ -94,20 +116,27 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         ends: options.end,
         ..superpoll_sit::Options::default()
     };
+    let lines = log.clone();
+    let say = move |happening: &Happening| lines.say(Stream::Errors, happening);
     let mut babysitter = Babysitter::new(sit, say)?;
     babysitter.listen(listener)?;
-    // The reader of standard output may have gone.
-    let _ = writeln!(stdout(), "superpoll: holding connections at {path}");
+    log.say(Stream::Output, format_args!("holding connections at {path}"));
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    Ok(babysitter.run()?)
+    match babysitter.run() {
+        Ok(()) => exit(&log, 0),
+        Err(error) => {
+            // Not by the caller, which would wait as long as standard error is not read.
+            log.say(Stream::Errors, error);
+            exit(&log, 1)
+        }
+    }
 }
 
 /// Ignores a signal, except for a line on standard error.
-async fn pass_over(hang_up: &mut Signal) -> io::Result<()> {
+async fn pass_over(hang_up: &mut Signal, log: &Log) -> io::Result<()> {
     loop {
         hang_up.recv().await?;
-        // The reader of standard error may have gone.
-        let _ = writeln!(stderr(), "superpoll: SIGHUP changes nothing here");
+        log.say(Stream::Errors, "SIGHUP changes nothing here");
     }
 }
 
@@ -117,6 +146,7 @@ async fn pass_over(hang_up: &mut Signal) -> io::Result<()> {
 fn end_on_signals(
     socket: PathBuf,
     made: Arc<AtomicBool>,
+    log: Log,
     caught: mpsc::Sender<io::Result<()>>,
 ) -> impl FnOnce() + Send {
     move || {
@@ -132,7 +162,7 @@ fn end_on_signals(
             let _ = told.send(Ok(()));
             runtime
                 .block_on(async {
-                    or(or(terminate.recv(), interrupt.recv()), pass_over(&mut hang_up)).await
+                    or(or(terminate.recv(), interrupt.recv()), pass_over(&mut hang_up, &log)).await
                 })
                 .map_err(io::Error::other)?
         };
@@ -141,14 +171,14 @@ fn end_on_signals(
                 if made.load(Ordering::Acquire) {
                     let _ = std::fs::remove_file(socket);
                 }
-                std::process::exit(0);
+                exit(&log, 0)
             }
             Err(error) => {
                 // An error before the signals are caught goes to the receiver that waits for them.
                 if let Err(unheard) = caught.send(Err(error)) {
                     let error = unheard.0.err().map_or_else(String::new, |error| error.to_string());
-                    let _ = writeln!(stderr(), "superpoll: listening for signals: {error}");
-                    std::process::exit(1);
+                    log.say(Stream::Errors, format_args!("listening for signals: {error}"));
+                    exit(&log, 1)
                 }
             }
         }

@@ -1,7 +1,10 @@
 //! Mishaps around a server's succession: nothing is lost.
 
-use std::io::{Read, Write};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -9,7 +12,7 @@ use std::thread;
 use crate::crowd::{END, Subscriber, publish};
 use crate::refusals::refused;
 use crate::stage::{Server, connect, get, signal, until};
-use crate::succession::Nursery;
+use crate::succession::{AT_REST_SOON, Nursery};
 
 #[test]
 fn a_successor_that_cannot_open_what_it_needs_leaves_all_as_it_was() {
@@ -103,6 +106,53 @@ fn a_babysitter_outlives_its_terminal() {
     assert!(!said.contains("babysitter"), "{said}");
     next.signal("TERM");
     assert!(next.ended().0.success());
+}
+
+/// A pipe that has no room for a single byte.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = pipe().unwrap();
+    // Another open file of the same pipe, so that the writer itself still blocks.
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let mut other =
+        OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).unwrap();
+    let outcome = io::copy(&mut io::repeat(b'x'), &mut other);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::WouldBlock);
+    (reader, writer)
+}
+
+#[test]
+fn a_babysitter_serves_while_its_standard_error_is_full_and_not_read() {
+    let (reader, writer) = full_pipe();
+    let mut nursery = Nursery::writing_to(writer.into(), 1000, AT_REST_SOON);
+    let server = nursery.server(&[]);
+    let mut client = connect(nursery.at());
+    get(&mut client, "/small");
+    nursery.until_held(1);
+    server.signal("KILL");
+    drop(server.ended());
+    let next = nursery.server(&[]);
+    next.says("going on with 1 connections");
+    assert!(get(&mut client, "/small").ends_with("0123456789"));
+    next.signal("TERM");
+    assert!(next.ended().0.success());
+    // Its last lines do not keep it either.
+    signal(nursery.babysitter(), "TERM");
+    until("the babysitter ends", || nursery.has_ended());
+    drop(reader);
+}
+
+#[test]
+fn a_babysitter_writes_its_last_lines_before_it_ends() {
+    let (mut reader, writer) = pipe().unwrap();
+    let mut nursery = Nursery::writing_to(writer.into(), 1000, AT_REST_SOON);
+    let server = nursery.server(&[]);
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+    signal(nursery.babysitter(), "TERM");
+    until("the babysitter ends", || nursery.has_ended());
+    let mut lines = String::new();
+    reader.read_to_string(&mut lines).unwrap();
+    assert!(lines.starts_with("superpoll: works for process "), "{lines}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
 
 /// Connections become idle soon, and may stay.
-const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n";
+pub const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n";
 
 /// A babysitter in a process of its own, and the settings of servers with it.
 pub struct Nursery {
@@ -39,6 +39,11 @@ impl Nursery {
 
     /// Creates one with a channel that keeps this many messages.
     fn keeping(history: usize, options: &str) -> Nursery {
+        Nursery::writing_to(Stdio::null(), history, options)
+    }
+
+    /// With a babysitter that has this standard error.
+    pub fn writing_to(errors: Stdio, history: usize, options: &str) -> Nursery {
         // Users other than the superuser have 1024 descriptors as a rule, and may have more.
         let _ = superpoll::limits::raise_descriptors();
         let site = Site::new();
@@ -46,7 +51,7 @@ impl Nursery {
         let socket = site.path("sit");
         let mut command = superpoll();
         command.arg("sit").arg("--listen").arg(&socket);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null()).stderr(errors);
         let babysitter = Running(command.spawn().unwrap());
         until("the babysitter listens", || socket.exists());
         let nursery = Nursery { site, port, history, babysitter };
@@ -93,6 +98,10 @@ impl Nursery {
 
     pub fn babysitter(&self) -> &Child {
         &self.babysitter.0
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.babysitter.0.try_wait().unwrap().is_some()
     }
 
     /// Returns the number of TCP sockets that the babysitter has, listeners included.
