@@ -498,6 +498,11 @@ impl Backend for Uring {
     }
 
     fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
+        let is_queued = self.batch.is_queued(&mut self.ring, index)
+            || (!self.lasting.is_idle() && self.lasting.is_queued(&mut self.ring, index));
+        if is_queued {
+            self.hand_in(cx);
+        }
         self.batch.withdraw(index);
         self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
         if !self.lasting.is_idle() {

@@ -268,6 +268,10 @@ impl<T: AsFd> BatchReader<T> {
     /// Makes sure that nothing more reaches the kernel under the number that a source has now: its
     /// file may be replaced.
     pub(super) fn disengage(&mut self, index: u32) {
+        if self.poller.batch().is_some_and(|batch| batch.is_under_way(index)) {
+            // A wait that failed has left it in the ring's queue.
+            self.poller.flush();
+        }
         if let Some(batch) = self.poller.batch()
             && batch.disengage(index)
             && let Some(Some(source)) = self.sources.get_mut(index as usize)

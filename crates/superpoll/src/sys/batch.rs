@@ -33,6 +33,8 @@ pub struct Batch {
     told: usize,
     /// How many were submitted and are not completed.
     under_way: usize,
+    /// The number of the last entry in the ring's queue.
+    last_told: u32,
     /// Completions that arrived outside of a wait, each with its owner; the next wait delivers
     /// them.
     kept: Vec<(u32, Completion)>,
@@ -95,6 +97,18 @@ impl Batch {
         queued
     }
 
+    /// Returns whether an action of a registration was submitted and is not completed. After a wait
+    /// that succeeded none is.
+    pub fn is_under_way(&self, owner: u32) -> bool {
+        self.entries[..self.told].iter().any(|entry| entry.owner == owner)
+    }
+
+    /// Returns whether an action of a registration is in the ring's queue, and the kernel has not
+    /// taken it.
+    pub fn is_queued(&self, ring: &mut Ring, owner: u32) -> bool {
+        self.is_under_way(owner) && !ring.has_taken(self.last_told)
+    }
+
     /// Asks the ring to keep the file of a registration that has come to stay.
     pub fn want_file(&mut self, owner: u32, fd: RawFd) {
         self.wanted.push((owner, fd));
@@ -150,7 +164,7 @@ impl Batch {
     /// Queues as many in the ring as it has room for; the next call carries them out. Returns
     /// whether that is all.
     pub fn tell(&mut self, ring: &mut Ring) -> io::Result<bool> {
-        let Batch { entries, told, under_way, files, .. } = self;
+        let Batch { entries, told, under_way, files, last_told, .. } = self;
         let next = || {
             while let Some(entry) = entries.get_mut(*told) {
                 let data = (*told as u64) << 32 | u64::from(MARK);
@@ -166,6 +180,7 @@ impl Batch {
         // SAFETY: the memory is the entry's until its completion was fetched, and a vector's memory
         // stays where it is when the entry moves.
         unsafe { ring.fill(next) }?;
+        *last_told = ring.last_pushed();
         self.clear();
         Ok(!self.is_untold())
     }

@@ -82,6 +82,8 @@ pub struct Lasting {
     live: usize,
     /// To submit with the next call.
     waiting: Vec<Ticket>,
+    /// The number of the last entry in the ring's queue.
+    last_told: u32,
     /// To submit when there are buffers.
     starved: Vec<Ticket>,
     done: Vec<(Ticket, Progress)>,
@@ -252,6 +254,7 @@ impl Lasting {
             unsafe { ring.push(calls, &second.user_data(ticket.second())) }?;
             entry.due = 2;
         }
+        self.last_told = ring.last_pushed();
         Ok(())
     }
 
@@ -424,6 +427,19 @@ impl Lasting {
             place = entry.after;
         }
         found
+    }
+
+    /// Returns whether an operation of a registration is in the ring's queue, and the kernel has not
+    /// taken it.
+    pub fn is_queued(&mut self, ring: &mut Ring, owner: u32) -> bool {
+        let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
+        while let Some(entry) = self.entry(place) {
+            if entry.due > 0 {
+                return !ring.has_taken(self.last_told);
+            }
+            place = entry.after;
+        }
+        false
     }
 
     /// Ends the operations of a registration that is over. Operations under way have no owner from

@@ -126,6 +126,10 @@ pub struct Ring {
     quiet_removals: bool,
     /// Whether the kernel has dropped completions because it had no memory for them.
     has_lost: bool,
+    /// Whether nothing more may be submitted.
+    is_barred: bool,
+    /// The number of entries that were ever queued, wrapping.
+    pushed: u32,
     /// For tests: the error of this many of the next calls that only submit changes.
     #[cfg(test)]
     pub failing: (i32, u32),
@@ -191,6 +195,8 @@ impl Ring {
             files: Files::default(),
             quiet_removals,
             has_lost: false,
+            is_barred: false,
+            pushed: 0,
             #[cfg(test)]
             failing: (0, 0),
         })
@@ -268,7 +274,10 @@ impl Ring {
         self.check_forks()?;
         // SAFETY: as the caller promises.
         match unsafe { self.ring.submission().push(entry) } {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.pushed = self.pushed.wrapping_add(1);
+                Ok(())
+            }
             // SAFETY: as the caller promises.
             Err(_) => unsafe { self.submit_and_push(calls, entry) },
         }
@@ -288,7 +297,31 @@ impl Ring {
         self.submit(calls)?;
         // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry) }
-            .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
+            .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        self.pushed = self.pushed.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Returns the number of the entry that was queued last, for
+    /// [`has_taken`](Ring::has_taken).
+    pub fn last_pushed(&self) -> u32 {
+        self.pushed
+    }
+
+    /// Returns whether the kernel has taken the entry with this number, and with it the file that
+    /// the entry names by a descriptor's number.
+    pub fn has_taken(&mut self, number: u32) -> bool {
+        let queued = self.ring.submission().len() as u32;
+        // Fewer entries are queued than there are numbers.
+        self.pushed.wrapping_sub(number) >= queued
+    }
+
+    /// Lets the kernel take nothing more that is queued: a descriptor's number in the queue may
+    /// name another file from now on. As with dropped completions, another ring must watch.
+    #[cold]
+    pub fn bar(&mut self) {
+        self.is_barred = true;
+        self.has_lost = true;
     }
 
     /// Queues as many entries as there is room for. The iterator is advanced only when there is
@@ -307,6 +340,7 @@ impl Ring {
             let Some(entry) = next() else { break };
             // SAFETY: as the caller promises. It cannot fail, there is room.
             let _ = unsafe { queue.push(&entry) };
+            self.pushed = self.pushed.wrapping_add(1);
         }
         Ok(())
     }
@@ -440,6 +474,9 @@ impl Ring {
         self.check_forks()?;
         if self.owner == Some(0) {
             self.enable(calls)?;
+        }
+        if self.is_barred {
+            return Err(io::Error::from_raw_os_error(libc::EBADR));
         }
         let changes = self.ring.submission().len() as u32;
         let (name, registered) = self.name;

@@ -13,6 +13,9 @@ use crate::stats::Calls;
 /// How long a call waits for a cancelled operation before it cancels the operation once more.
 const REAPED: Duration = Duration::from_millis(10);
 
+/// How often the kernel is asked to take a queue before its ring is given up.
+const HANDED_IN: usize = 8;
+
 impl Uring {
     /// As [`Backend::start`](crate::backend::Backend::start).
     pub(super) fn start_operation(
@@ -74,6 +77,21 @@ impl Uring {
             self.fetch_once(cx)?;
         }
         Ok(())
+    }
+
+    /// Makes the kernel take the queue, in which a call that failed (`EAGAIN`, `EBUSY`, `ENOMEM`) has
+    /// left an operation. The caller may close its descriptor next, and the number may then name
+    /// another file. A ring that takes nothing is given up.
+    #[cold]
+    pub(super) fn hand_in(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..HANDED_IN {
+            let told = self.ring.submit(&mut cx.stats.calls);
+            if told.is_ok() && !self.ring.has_changes() {
+                return;
+            }
+            self.fetch_early(cx);
+        }
+        self.ring.bar();
     }
 
     /// Waits for a completion for a while, and fetches all that are there.

@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ARMINGS, Uring, name};
 use crate::backend::stage::Stage;
-use crate::backend::{Backend, BackendKind};
+use crate::backend::{Backend, BackendKind, Deadline};
 use crate::event::{Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
-use crate::operation::Operation;
+use crate::operation::{Action, Operation};
 use crate::poller::Poller;
+use crate::sys::eventfd::replace;
 use crate::sys::uring::Completion;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -509,4 +510,52 @@ fn what_cannot_be_waited_for_is_told_from_what_can() {
     assert_eq!(can("/").ok(), Some(false));
     assert_eq!(can("/proc/self/exe").ok(), Some(false));
     assert_eq!(can("/proc/self/mounts").ok(), Some(true), "it tells of each mount");
+}
+
+/// The kernel has not taken an operation when its registration ends, and the number becomes another
+/// file's.
+#[test]
+fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_descriptor() {
+    if poller().is_none() {
+        return;
+    }
+    // The kernel takes the queue when it is asked again, or not at all.
+    for refusals in [1, 4, u32::MAX] {
+        for lasting in [false, true] {
+            let mut uring = Uring::new().unwrap();
+            let mut stage = Stage::new(8);
+            let (socket, _peer) = UnixStream::pair().unwrap();
+            let watch = Watch::new(Interest::NONE);
+            let key = stage.add(socket.as_raw_fd(), watch);
+            let index = key.index();
+            uring.sync(&mut stage.cx(), index).unwrap();
+            uring.wait(&mut stage.cx(), Deadline::Now).unwrap();
+            let memory = Vec::with_capacity(9);
+            if lasting {
+                let receive = Operation::Receive(memory);
+                uring.start(&mut stage.cx(), key, receive, 1).unwrap();
+            } else {
+                for _ in 0..3 {
+                    let fd = socket.as_raw_fd();
+                    uring.batch.queue(index, fd, Action::Receive, memory.clone(), 1);
+                }
+            }
+            uring.ring.failing = (libc::EAGAIN, refusals);
+            let _ = uring.perform(&mut stage.cx());
+            uring.withdraw(&mut stage.cx(), index);
+            uring.ring.failing = (0, 0);
+            stage.table.end(index, false);
+
+            let (stranger, mut writer) = UnixStream::pair().unwrap();
+            replace(socket.as_fd(), stranger.try_clone().unwrap().into()).unwrap();
+            writer.write_all(b"secret").unwrap();
+            stranger.set_nonblocking(true).unwrap();
+            for _ in 0..3 {
+                uring.wait(&mut stage.cx(), Deadline::Now).unwrap();
+            }
+            let mut got = [0; 9];
+            let count = (&stranger).read(&mut got).unwrap();
+            assert_eq!(&got[..count], b"secret", "{refusals} {lasting}");
+        }
+    }
 }
