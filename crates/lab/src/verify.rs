@@ -1,7 +1,7 @@
 //! `superpoll-lab verify`: whether the promises of `docs/promises.md` hold on this machine.
 //!
-//! A promise is a bound that is stated there, wide enough to hold in every run on a machine of its kind, and not what
-//! was measured in the best one. Which experiments tell is known, so they are run, shortly, into a folder of
+//! A promise is a bound that is stated there, wide enough to hold in every run on a machine of its kind, and not
+//! the best figure of one run. Which experiments tell is known, so they are run, shortly, into a folder of
 //! their own; or a report that is there already is judged. The table of that page is checked against this list by a test.
 //!
 //! Short runs err: ten promises with a dozen points each, of five rounds, meet some seconds in which the machine is

@@ -1,4 +1,4 @@
-//! What documents cite, block by block: each makes Markdown of a report, or nothing where its experiment was not run.
+//! The blocks that documents cite. Each makes Markdown from a report, or nothing where its experiment was not run.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::record::Figures;
 use crate::targets::{self, Target};
 use crate::{atr, echo, models, ring, statistics, threads, timers};
 
-/// What makes a block.
+/// A function that makes a block.
 pub type Block = fn(&Document) -> Option<String>;
 
 /// All blocks, by name.
@@ -62,7 +62,7 @@ pub fn ratio(ratio: Option<f64>) -> String {
     crate::table::ratio(ratio)
 }
 
-/// Without a range where there was one round, or the subject is what all are held against.
+/// Without a range where there was one round, or where the subject is the yardstick itself.
 pub fn spread(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(String::new, |Ratio { median, low, high }| {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };

@@ -2,7 +2,7 @@
 //!
 //! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, each of which is made here from the
 //! report that is kept in `docs/measured`. So no number of theirs is copied by hand, all of them are from one run on one
-//! machine, and a test fails if a document says what that report does not.
+//! machine, and a test fails if a document differs from that report.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub const PICTURES: [&str; 5] =
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if a document asks for what is no block or was not measured, or a picture was not drawn;
+/// [`Error::Usage`] if a document asks for an unknown block or for one that was not measured, or a picture was not drawn;
 /// [`Error::System`] if a file cannot be read or written. Nothing is written then.
 pub fn run(options: &Options) -> Result<()> {
     let document = Document::read(&options.report.join(document::FILE))?;

@@ -109,7 +109,7 @@ pub fn placement(document: &Document) -> Option<String> {
     table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], &rows)
 }
 
-/// What idle connections cost a server in memory, and its busy connections in processor time.
+/// The costs of idle connections: memory of the server, and processor time of its busy connections.
 pub fn idle_cost(document: &Document) -> Option<String> {
     let slowed = |subject: &str| {
         let rows = &document.records.zombies.as_ref()?.rows;
@@ -190,7 +190,7 @@ pub fn runtime(document: &Document) -> Option<String> {
     table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], &rows)
 }
 
-/// What a restart with a keeper process does to idle connections.
+/// The effect of a restart on idle connections that a second process keeps.
 pub fn restart(document: &Document) -> Option<String> {
     let rows = &document.records.sit.as_ref()?.rows;
     let of = |subject: &str, figure: &str| -> Option<&sit::Row> {
@@ -219,7 +219,7 @@ pub fn restart(document: &Document) -> Option<String> {
     table(["", "upgrade", "crash (`kill -9`)"], &rows)
 }
 
-/// Each work of our server as it is by default, next to two others.
+/// Our server on its default back-end, next to two other servers for each kind of work.
 pub fn server_works(document: &Document) -> Option<String> {
     let ours = "superpoll-adaptive";
     let next_to = |ratio: Option<Ratio>, peer: &str| {
