@@ -18,7 +18,7 @@ function ready(way) {
   say(way, way.count === 1 ? "1 message" : `${way.count} messages`, true);
 }
 
-// A message of this page is JSON; others may have published anything.
+// A message of this page is JSON; another publisher may send anything.
 function read(data) {
   try {
     const message = JSON.parse(data);
@@ -29,58 +29,88 @@ function read(data) {
 
 function show(way, data) {
   const message = read(data);
+  const sent = Number.isFinite(message.sent) ? new Date(message.sent) : new Date();
   const line = document.createElement("li");
   const text = line.appendChild(document.createElement("span"));
   const when = line.appendChild(document.createElement("small"));
   text.textContent = message.text;
   const delay = message.from === me ? performance.now() - message.at : NaN;
   when.textContent = delay >= 0 ? `${delay.toFixed(1)} ms`
-    : new Date().toLocaleTimeString([], { hour12: false });
+    : sent.toLocaleTimeString([], { hour12: false });
   way.list.prepend(line);
   while (way.list.children.length > MOST) way.list.lastChild.remove();
   way.count += 1;
   ready(way);
 }
 
-// Who this page is, to tell how long its own messages were on their way.
+// The name of this page, which tells its own messages: it knows how long they were on their way.
 const me = Array.from(crypto.getRandomValues(new Uint8Array(8)), byte => byte.toString(16).padStart(2, "0")).join("");
 
-function listenBySocket(wait = SOONEST) {
-  const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${CHANNEL}`);
-  let next = Math.min(wait * 2, LATEST);
-  socket.onopen = () => { next = SOONEST; ready(ways.socket); };
-  socket.onmessage = event => { if (typeof event.data === "string") show(ways.socket, event.data); };
-  socket.onclose = () => {
-    say(ways.socket, "lost, connecting again", false);
-    setTimeout(() => listenBySocket(next), wait);
-  };
+// The messages after a position, and the position after them; without a position, the history of the channel.
+async function ask(position, seconds) {
+  const after = position ? `${position.next}-${position.epoch}` : "0";
+  const response = await fetch(`${CHANNEL}?after=${after}&wait=${seconds}`, { cache: "no-store" });
+  if (response.status === 204) {
+    const field = name => response.headers.get(name);
+    return { messages: [], next: Number(field("Channel-Next")), epoch: field("Channel-Epoch") };
+  }
+  if (!response.ok) throw new Error(response.statusText);
+  return response.json();
 }
 
-function listenByEvents() {
-  const events = new EventSource(CHANNEL);
+function showAll(way, messages) {
+  for (const message of messages) show(way, message.data ?? "(bytes)");
+}
+
+// Frames have no ids, so this page counts them from the position where the socket begins.
+async function listenBySocket(position = null, wait = SOONEST) {
+  let next = Math.min(wait * 2, LATEST);
+  const again = () => {
+    say(ways.socket, "lost, connecting again", false);
+    setTimeout(() => listenBySocket(position, next), wait);
+  };
+  try {
+    const found = await ask(position, 0);
+    showAll(ways.socket, found.messages);
+    position = { next: found.next, epoch: found.epoch };
+  } catch {
+    return again();
+  }
+  const origin = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}`;
+  const socket = new WebSocket(`${origin}${CHANNEL}?after=${position.next}-${position.epoch}`);
+  socket.onopen = () => { next = SOONEST; ready(ways.socket); };
+  socket.onmessage = event => {
+    position.next += 1;
+    show(ways.socket, typeof event.data === "string" ? event.data : "(bytes)");
+  };
+  socket.onclose = again;
+}
+
+function listenByEvents(after = "0") {
+  const events = new EventSource(`${CHANNEL}?after=${encodeURIComponent(after)}`);
   events.onopen = () => ready(ways.events);
-  events.onmessage = event => show(ways.events, event.data);
+  events.onmessage = event => {
+    after = event.lastEventId || after;
+    show(ways.events, event.data);
+  };
   events.onerror = () => {
     say(ways.events, "lost, connecting again", false);
     // After an answer that is no stream the browser does not try again.
-    if (events.readyState === EventSource.CLOSED) setTimeout(listenByEvents, LATEST);
+    if (events.readyState === EventSource.CLOSED) setTimeout(() => listenByEvents(after), LATEST);
   };
 }
 
 async function listenByPoll() {
-  let after = null, wait = SOONEST;
+  let position = null, wait = SOONEST;
   for (;;) {
     try {
-      const query = after === null ? "wait=30" : `after=${encodeURIComponent(after)}&wait=30`;
-      const answer = fetch(`${CHANNEL}?${query}`, { cache: "no-store" });
-      ready(ways.poll);
-      const response = await answer;
-      if (response.status === 204) continue;
-      if (!response.ok) throw new Error(response.statusText);
-      const found = await response.json();
-      after = found.next;
+      // The first answer comes at once, whether or not there is a history.
+      const answer = ask(position, position ? 30 : 0);
+      if (position) ready(ways.poll);
+      const found = await answer;
+      position = { next: found.next, epoch: found.epoch };
       wait = SOONEST;
-      for (const message of found.messages) show(ways.poll, message.data ?? "(bytes)");
+      showAll(ways.poll, found.messages);
     } catch {
       say(ways.poll, "lost, asking again", false);
       await sleep(wait);
@@ -90,7 +120,7 @@ async function listenByPoll() {
 }
 
 async function publish(text) {
-  const body = JSON.stringify({ from: me, text, at: performance.now() });
+  const body = JSON.stringify({ from: me, text, at: performance.now(), sent: Date.now() });
   try {
     const response = await fetch(CHANNEL, { method: "POST", body });
     at("outcome").textContent = response.ok ? "" : `The server has refused it: ${response.status} ${response.statusText}`;
@@ -123,6 +153,20 @@ at("tick").addEventListener("click", event => {
 
 for (const code of document.querySelectorAll("[data-origin]")) {
   code.textContent = code.textContent.replaceAll("ORIGIN", location.origin);
+}
+
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.addEventListener("click", async () => {
+    const code = at(button.dataset.copy);
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      // A page that does not come from this machine or by TLS has no clipboard.
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected, press Ctrl+C";
+    }
+  });
 }
 
 listenBySocket();

@@ -11,7 +11,7 @@
 //! end watching, [`sit`] what a babysitter costs and keeps. [`gate`] counts instructions
 //! and system calls and holds them against what is stored. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured:
 //! [`experiments`] is the table of all of them, [`claims`] what the texts they come from say and what holds, [`all`] runs
-//! everything into one [`report`], [`comparison`] sets two reports side by side, and [`verify`] holds one against the README.
+//! everything into one [`report`], [`comparison`] sets two reports side by side, and [`verify`] holds one against the promises.
 //! [`simulator`] judges placement policies without a kernel.
 
 pub mod all;

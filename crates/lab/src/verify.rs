@@ -1,8 +1,8 @@
-//! `lab verify`: whether what the README promises is so on this machine.
+//! `superpoll-lab verify`: whether the promises of `docs/promises.md` hold on this machine.
 //!
-//! A promise is a bound that the README states, wide enough to hold in every run on a machine of its kind, and not what
-//! was measured in the best one. Which experiments tell is known, so they are run, shortly, into a folder of
-//! their own; or a report that is there already is judged. The README's table is checked against this list by a test.
+//! A promise is a bound that is stated there, wide enough to hold in every run on a machine of its kind, and not
+//! the best figure of one run. Which experiments tell is known, so they are run, shortly, into a folder of
+//! their own; or a report that is there already is judged. The table of that page is checked against this list by a test.
 //!
 //! Short runs err: ten promises with a dozen points each, of five rounds, meet some seconds in which the machine is
 //! slow. So what looks broken is measured once more, and is broken if it is so both times; both figures are told.
@@ -17,7 +17,7 @@ use crate::output;
 use crate::statistics;
 use crate::table::Table;
 
-/// Options of `lab verify`.
+/// Options of `superpoll-lab verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Judges this report.json, or what --json wrote of one experiment, and measures nothing
@@ -28,10 +28,10 @@ pub struct Options {
     pub report: Option<PathBuf>,
 }
 
-/// A bound that the README states.
+/// A bound that `docs/promises.md` states.
 #[derive(Clone, Copy)]
 pub struct Promise {
-    /// What is promised, as the README says it.
+    /// The promise in words, as that page has it.
     pub says: &'static str,
     /// Not more than this.
     pub bound: f64,
@@ -44,7 +44,7 @@ pub struct Promise {
 /// Where in the folder of a report those are measured again that looked broken.
 const AGAIN: &str = "again";
 
-/// All promises, in the order of the README.
+/// All promises, in the order of that page.
 pub const PROMISES: [Promise; 10] = [
     Promise {
         says: "one pipe active of a thousand or more: cost of `adaptive` / the better of `poll` and `epoll`",
@@ -316,7 +316,7 @@ pub fn run(options: &Options, program: &Path) -> Result<()> {
         )));
     }
     if verified.iter().all(|one| one.measured.is_none()) {
-        return Err(Error::usage("nothing of what the README promises was measured"));
+        return Err(Error::usage("none of the promises of docs/promises.md was measured"));
     }
     Ok(())
 }
@@ -330,10 +330,10 @@ mod tests {
     use crate::record::Record;
 
     #[test]
-    fn the_readme_states_every_promise_with_its_bound_and_no_other() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-        let readme = std::fs::read_to_string(path).unwrap();
-        let stated: Vec<&str> = readme
+    fn the_page_states_every_promise_with_its_bound_and_no_other() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/promises.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let stated: Vec<&str> = page
             .lines()
             .skip_while(|line| !line.starts_with("| promise |"))
             .skip(2)
@@ -341,7 +341,9 @@ mod tests {
             .collect();
         let promised: Vec<String> = PROMISES
             .iter()
-            .map(|one| format!("| {} (`lab {}`) | {} |", one.says, one.experiment, one.bound))
+            .map(|one| {
+                format!("| {} (`superpoll-lab {}`) | {} |", one.says, one.experiment, one.bound)
+            })
             .collect();
         assert_eq!(stated, promised);
         for promise in PROMISES {

@@ -43,5 +43,5 @@ fn a_report_of_something_else_verifies_nothing() {
     let output = run(folder.path(), &["lab", "verify", "--from", "a.json"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("nothing of what the README promises was measured"), "{errors}");
+    assert!(errors.contains("none of the promises of docs/promises.md was measured"), "{errors}");
 }

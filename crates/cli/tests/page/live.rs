@@ -61,7 +61,7 @@ fn it_shows_what_happens_at_any_width_and_comes_back_by_itself() {
 }
 
 #[test]
-fn the_demonstration_tells_a_message_in_each_of_its_three_ways() {
+fn the_demonstration_shows_history_and_messages_in_each_of_its_three_ways() {
     let Some(browser) = browser() else {
         println!("skipped: no Chromium to show the demonstration in");
         return;
@@ -69,24 +69,38 @@ fn the_demonstration_tells_a_message_in_each_of_its_three_ways() {
     let profile = tempfile::tempdir().unwrap();
     let (_server, port) = serve();
     let (_browser, mut tab) = Tab::open(browser, profile.path());
-    for width in [1280, 400] {
+    // A page that is opened later shows the history first.
+    for (width, before) in [(1280, 0), (400, 1)] {
         tab.resize(width, false);
         tab.call("Page.navigate", json!({ "url": format!("http://127.0.0.1:{port}/") }));
-        let all = |says: &str| {
+        let all = |count: i32| {
+            let says =
+                if count == 1 { "1 message".to_owned() } else { format!("{count} messages") };
             format!(
                 "[...document.querySelectorAll('.ways .state')].length === 3 && \
                  [...document.querySelectorAll('.ways .state')].every(e => e.textContent === '{says}')"
             )
         };
-        tab.until(&all("0 messages"));
-        tab.evaluate(
-            "document.getElementById('text').value = 'to all of you'; \
+        let lists = |text: &str| {
+            format!(
+                "[...document.querySelectorAll('.ways ol')].every(e => e.innerText.includes('{text}'))"
+            )
+        };
+        tab.until(&all(before));
+        assert_eq!(tab.evaluate(&lists("sent at 1280")), before == 1);
+        tab.evaluate(&format!(
+            "document.getElementById('text').value = 'sent at {width}'; \
              document.getElementById('send').requestSubmit(); true",
-        );
-        tab.until(&all("1 message"));
-        let lists = "[...document.querySelectorAll('.ways ol')].every(e => e.innerText.includes('to all of you'))";
-        assert_eq!(tab.evaluate(lists), true);
+        ));
+        tab.until(&all(before + 1));
+        assert_eq!(tab.evaluate(&lists(&format!("sent at {width}"))), true);
         assert!(tab.fits(), "at {width}");
     }
+    // The snippet has the address of this channel, and its button copies or selects it.
+    let snippet = tab.evaluate("document.getElementById('snippet').textContent");
+    let channel = format!("\"http://127.0.0.1:{port}/demo/chat\"");
+    assert!(snippet.as_str().unwrap().contains(&channel), "{snippet}");
+    tab.evaluate("document.querySelector('[data-copy=snippet]').click(); true");
+    tab.until("document.querySelector('[data-copy=snippet]').textContent !== 'Copy'");
     assert!(tab.complaints.is_empty(), "{:?}", tab.complaints);
 }

@@ -1,7 +1,8 @@
-//! What documents cite, block by block: each makes Markdown of a report, or nothing where its experiment was not run.
+//! The blocks that documents cite. Each makes Markdown from a report, or nothing where its experiment was not run.
 
 use std::fmt::Write as _;
 
+use super::short;
 use crate::claims::{self, Verdict};
 use crate::document::Document;
 use crate::echo::Ratio;
@@ -11,11 +12,11 @@ use crate::record::Figures;
 use crate::targets::{self, Target};
 use crate::{atr, echo, models, ring, statistics, threads, timers};
 
-/// What makes a block.
+/// A function that makes a block.
 pub type Block = fn(&Document) -> Option<String>;
 
 /// All blocks, by name.
-pub const BLOCKS: [(&str, Block); 17] = [
+pub const BLOCKS: [(&str, Block); 26] = [
     ("origin", origin),
     ("follows", follows),
     ("targets", all_targets),
@@ -33,10 +34,19 @@ pub const BLOCKS: [(&str, Block); 17] = [
     ("zombies", silent),
     ("idle", idle),
     ("herd", herds),
+    ("short: peers", short::peers),
+    ("short: call", short::call),
+    ("short: placement", short::placement),
+    ("short: idle", short::idle_cost),
+    ("short: threads", short::thread_each),
+    ("short: accept", short::accept),
+    ("short: runtime", short::runtime),
+    ("short: restart", short::restart),
+    ("short: servers", short::server_works),
 ];
 
 /// A table as Markdown has it.
-fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
+pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
     if rows.is_empty() {
         return None;
     }
@@ -47,12 +57,13 @@ fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<Str
     Some(text)
 }
 
-fn ratio(ratio: Option<f64>) -> String {
+/// A ratio, or a dash.
+pub fn ratio(ratio: Option<f64>) -> String {
     crate::table::ratio(ratio)
 }
 
-/// Without a range where there was one round, or the subject is what all are held against.
-fn spread(ratio: Option<Ratio>) -> String {
+/// Without a range where there was one round, or where the subject is the yardstick itself.
+pub fn spread(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(String::new, |Ratio { median, low, high }| {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
         format!("{median:.2}{range}")
@@ -76,7 +87,7 @@ fn many(kind: &str) -> &str {
     }
 }
 
-/// What the README says of why, in a point of its list.
+/// The README's first reason to use it, a point of a list.
 fn follows(document: &Document) -> Option<String> {
     let records = &document.records;
     let sweep = records.atr.iter().flat_map(|record| &record.rows).filter(|row| {
@@ -98,9 +109,9 @@ fn follows(document: &Document) -> Option<String> {
         kinds.push(format!("{} on {}", range(&own)?, many(name)));
     }
     Some(format!(
-        "* **It follows the load.** With 1,000 pipes it costs {} of the better of `poll` and `epoll`\n  where 1 to 60 % of \
-         them are active, {} beyond: the middle of the points, and the range.\n  With busy and idle ones together: {}, \
-         the best pure poller being 1.\n  See below for where it does not pay.",
+        "* **It follows the load.** On 1,000 pipes `adaptive` costs {} of the better of `poll` and\n  `epoll` \
+         while 1 to 60 % are active, {} above that (median and range of the\n  points). With busy and idle \
+         descriptors together: {}.",
         range(&costs(0.01, 0.6))?,
         range(&costs(0.61, 1.0))?,
         kinds.join(", "),
@@ -109,7 +120,7 @@ fn follows(document: &Document) -> Option<String> {
 
 fn all_targets(document: &Document) -> Option<String> {
     let row = |target: Target| {
-        let kept = if target.is_kept() { "yes" } else { "**no**" };
+        let kept = if target.is_kept() { "yes" } else { "no" };
         [
             target.name.clone(),
             target.at.clone(),
@@ -119,7 +130,7 @@ fn all_targets(document: &Document) -> Option<String> {
         ]
     };
     let rows: Vec<[String; 5]> = targets::of(&document.records).into_iter().map(row).collect();
-    table(["what", "worst at", "we aim at", "measured", "reached"], &rows)
+    table(["figure", "worst at", "goal", "measured", "reached"], &rows)
 }
 
 /// Loops of a kind of model over a thousand pipes, with one, with some and with all of them active.
@@ -273,8 +284,8 @@ fn origin(document: &Document) -> Option<String> {
     let origin = experiments::ALL.iter().find_map(|one| (one.origin)(&document.records))?;
     let here = origin.environment;
     let run = document.run.as_ref().map_or_else(String::new, |run| match run.extent {
-        crate::journal::Extent::Quick => ", `lab all --quick`".to_owned(),
-        crate::journal::Extent::Full => ", `lab all`".to_owned(),
+        crate::journal::Extent::Quick => ", `superpoll-lab all --quick`".to_owned(),
+        crate::journal::Extent::Full => ", `superpoll-lab all`".to_owned(),
     });
     let commit = here.commit.as_deref().map_or_else(String::new, |id| format!(", commit {id}"));
     let elsewhere = experiments::ALL.iter().filter_map(|one| {

@@ -1,8 +1,8 @@
-//! `lab cite`: the numbers and pictures of the documentation, taken from a report.
+//! `superpoll-lab cite`: the numbers and pictures of the documentation, taken from a report.
 //!
 //! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, each of which is made here from the
 //! report that is kept in `docs/measured`. So no number of theirs is copied by hand, all of them are from one run on one
-//! machine, and a test fails if a document says what that report does not.
+//! machine, and a test fails if a document differs from that report.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 use crate::record;
 
 mod blocks;
+mod short;
 
-/// Options of `lab cite`.
+/// Options of `superpoll-lab cite`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The folder of the report to take them from
@@ -26,7 +27,15 @@ pub struct Options {
 }
 
 /// The documents that cite, from the root of a checkout.
-pub const DOCUMENTS: [&str; 2] = ["README.md", "GUIDE.md"];
+pub const DOCUMENTS: [&str; 7] = [
+    "README.md",
+    "GUIDE.md",
+    "docs/measured/waiting.md",
+    "docs/measured/servers.md",
+    "docs/measured/runtimes.md",
+    "docs/measured/claims.md",
+    "docs/measured/targets.md",
+];
 
 /// Where the report that is cited lies, from the root of a checkout.
 pub const MEASURED: &str = "docs/measured";
@@ -39,7 +48,7 @@ pub const PICTURES: [&str; 5] =
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if a document asks for what is no block or was not measured, or a picture was not drawn;
+/// [`Error::Usage`] if a document asks for an unknown block or for one that was not measured, or a picture was not drawn;
 /// [`Error::System`] if a file cannot be read or written. Nothing is written then.
 pub fn run(options: &Options) -> Result<()> {
     let document = Document::read(&options.report.join(document::FILE))?;
@@ -159,15 +168,33 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for name in DOCUMENTS {
             let text = std::fs::read_to_string(root.join(name)).unwrap();
-            if !text.contains(BEGIN) {
-                continue;
-            }
+            assert!(text.contains(BEGIN), "{name} cites nothing");
             let document = Document::read(&root.join(MEASURED).join(document::FILE)).unwrap();
             let cited = cite(&text, &document).unwrap_or_else(|why| panic!("{name}: {why}"));
             assert!(
                 cited == text,
-                "{name} is not what {MEASURED} says: superpoll lab cite {MEASURED}"
+                "{name} is not what {MEASURED} says: superpoll-lab cite {MEASURED}"
             );
+        }
+    }
+
+    #[test]
+    fn each_block_is_cited_and_each_document_that_cites_is_listed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+        let cited: String = DOCUMENTS.iter().map(|name| text(name)).collect();
+        for (name, _) in BLOCKS {
+            let begins = format!("{BEGIN}{name} -->");
+            assert!(cited.lines().any(|line| line == begins), "no document cites {name:?}");
+        }
+        for folder in ["", "docs/", "docs/measured/"] {
+            for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+                let name = format!("{folder}{}", entry.unwrap().file_name().to_string_lossy());
+                if name.ends_with(".md") {
+                    let cites = text(&name).lines().any(|line| line.starts_with(BEGIN));
+                    assert_eq!(cites, DOCUMENTS.contains(&&*name), "{name}");
+                }
+            }
         }
     }
 }

@@ -1,0 +1,279 @@
+//! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an experiment whose full
+//! table is in `docs/measured`.
+
+use super::blocks::{ratio, spread, table};
+use crate::document::Document;
+use crate::echo::Ratio;
+use crate::record::Figures;
+use crate::table::time;
+use crate::{atr, files, herd, idle, relay, ring, sit, zombies};
+
+/// Superpoll next to nginx, HAProxy, hyper, tokio and mio: the table of the README.
+pub fn peers(document: &Document) -> Option<String> {
+    let [file, nginx, hyper] = ["superpoll-adaptive", "nginx", "hyper-tokio"]
+        .map(|subject| file_of(document, subject, 1024));
+    let [tcp, tcp_haproxy] =
+        ["superpoll-adaptive", "haproxy"].map(|subject| relayed(document, subject, "keep-alive"));
+    let [http, http_haproxy] = ["superpoll-adaptive", "haproxy"]
+        .map(|subject| relayed(document, subject, "http-keep-alive"));
+    let [bytes, nginx_bytes, hyper_bytes] =
+        ["superpoll-keep-alive", "nginx-keep-alive", "hyper-keep-alive"]
+            .map(|subject| bytes_of(document, subject));
+    let [echo, tokio_echo] =
+        ["superpoll-rt-adaptive", "tokio"].map(|subject| echoed(document, subject));
+    let [round, mio] = ["adaptive", "mio"].map(|subject| round_of(document, 100, subject));
+
+    let row = |work: &str, ours: String, peer: &str, theirs: String, ratio: String| {
+        [work.to_owned(), ours, format!("{peer}: {theirs}"), ratio]
+    };
+    let served = |work, row_of: &files::Row, peer, other: &files::Row, ratio: Option<Ratio>| {
+        let [ours, theirs] = [row_of, other].map(|row| time(row.cpu_ns_per_request_median));
+        row(work, ours, peer, theirs, spread(ratio))
+    };
+    let passed_on = |work, row_of: &relay::Row, other: &relay::Row| {
+        let [ours, theirs] = [row_of, other].map(|row| time(row.cpu_ns_per_request_median));
+        row(work, ours, "HAProxy", theirs, spread(row_of.haproxy_ratio))
+    };
+    let held = |peer, ours: f64, theirs: f64| {
+        let [own, other] = [ours, theirs].map(|bytes| format!("{bytes:.0} bytes"));
+        row("memory of an idle keep-alive connection", own, peer, other, ratio(Some(ours / theirs)))
+    };
+    let (file, tcp, http, bytes) = (file?, tcp?, http?, bytes?);
+    let (echo, round, mio) = (echo?, round?, mio?);
+    let file_work = "CPU of a request for a file of 1 KiB";
+    table(
+        ["work", "Superpoll", "compared with", "ratio"],
+        &[
+            served(file_work, file, "nginx", nginx?, file.nginx_ratio),
+            served(file_work, file, "hyper on tokio", hyper?, file.hyper_ratio),
+            passed_on("CPU of a request through the TCP proxy, keep-alive", tcp, tcp_haproxy?),
+            passed_on("CPU of a request through the HTTP proxy, keep-alive", http, http_haproxy?),
+            held("nginx", bytes, nginx_bytes?),
+            held("hyper on tokio", bytes, hyper_bytes?),
+            row(
+                "CPU of an echo, 1,000 TCP connections (runtime)",
+                time(echo.cpu_ns_per_request_median),
+                "tokio",
+                time(tokio_echo?.cpu_ns_per_request_median),
+                spread(echo.tokio_ratio),
+            ),
+            row(
+                "time of a round, 100 of 1,000 pipes active (poller)",
+                time(round.ns_per_round_median),
+                "mio",
+                time(mio.ns_per_round_median),
+                ratio(Some(round.ns_per_round_median / mio.ns_per_round_median)),
+            ),
+        ],
+    )
+}
+
+/// Where few, some and all of a thousand pipes are active.
+pub fn call(document: &Document) -> Option<String> {
+    let row = |active: usize| -> Option<[String; 5]> {
+        let of = |subject| round_of(document, active, subject);
+        let adaptive = of("adaptive")?;
+        Some([
+            format!("{active} of 1000"),
+            time(of("poll")?.ns_per_round_median),
+            time(of("epoll-lt")?.ns_per_round_median),
+            time(adaptive.ns_per_round_median),
+            ratio(adaptive.loop_ratio),
+        ])
+    };
+    let rows: Vec<_> = [1, 100, 1000].into_iter().filter_map(row).collect();
+    table(["active", "`poll`", "`epoll`", "`adaptive`", "`adaptive` / the best"], &rows)
+}
+
+/// Busy descriptors among many idle ones, by the kind of descriptor.
+pub fn placement(document: &Document) -> Option<String> {
+    let rows = &document.records.mix.as_ref()?.rows;
+    let row = |(kind, name): (&str, &str)| -> Option<[String; 5]> {
+        let of = |subject: &str| {
+            let own = rows.iter().filter(|row| row.family == "mixed" && row.kind == kind);
+            let mut own = own.filter(|row| (row.hot, row.cold) == (200, 9600));
+            own.find(|row| row.subject == subject).map(|row| &row.figures)
+        };
+        let adaptive = of("adaptive")?;
+        Some([
+            name.to_owned(),
+            time(of("poll")?.ns_per_round_median),
+            time(of("epoll-lt")?.ns_per_round_median),
+            time(adaptive.ns_per_round_median),
+            ratio(adaptive.cost_ratio),
+        ])
+    };
+    let kinds = [("pipe", "pipes"), ("unix", "Unix sockets"), ("tcp", "TCP sockets")];
+    let rows: Vec<_> = kinds.into_iter().filter_map(row).collect();
+    let heading = "cost of `adaptive` / the best";
+    table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], &rows)
+}
+
+/// The costs of idle connections: memory of the server, and processor time of its busy connections.
+pub fn idle_cost(document: &Document) -> Option<String> {
+    let slowed = |subject: &str| {
+        let rows = &document.records.zombies.as_ref()?.rows;
+        let own = rows.iter().filter(|row| row.subject == subject && row.workers <= 1);
+        own.max_by_key(|row: &&zombies::Row| row.zombies)?.none_ratio
+    };
+    let row = |name: &str, memory: Option<&str>, busy: &str| -> Option<[String; 3]> {
+        let memory = match memory {
+            Some(subject) => format!("{:.0} bytes", bytes_of(document, subject)?),
+            None => String::new(),
+        };
+        Some([name.to_owned(), memory, spread(Some(slowed(busy)?))])
+    };
+    let rows = [
+        row("`superpoll serve`", Some("superpoll-keep-alive"), "gateway-adaptive")?,
+        row("hyper on tokio", Some("hyper-keep-alive"), "hyper-tokio")?,
+        row("a loop on `poll`", None, "superpoll-poll")?,
+    ];
+    let busy = "CPU of a busy request with 9,900 idle ones / with none";
+    table(["server", "memory of an idle connection", busy], &rows)
+}
+
+/// A thread for each of a thousand pipes next to the best loop.
+pub fn thread_each(document: &Document) -> Option<String> {
+    let rows = &document.records.threads.as_ref()?.rows;
+    let row = |active: usize| -> Option<[String; 3]> {
+        let row = rows.iter().find(|row| {
+            (&*row.family, &*row.kind, &*row.processors) == ("threads", "pipe", "one")
+                && (row.active, row.total) == (active, 1000)
+        })?;
+        let of = |[low, median, high]: [Option<f64>; 3]| {
+            Some(spread(Some(Ratio { median: median?, low: low?, high: high? })))
+        };
+        let [clock, cost] = crate::threads::table::ACCOUNTS;
+        Some([format!("{active} of 1000"), of((clock.ratios)(row))?, of((cost.ratios)(row))?])
+    };
+    let rows: Vec<_> = [1, 100, 1000].into_iter().filter_map(row).collect();
+    table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], &rows)
+}
+
+/// Three ways to share a listener among the most processes that were measured.
+pub fn accept(document: &Document) -> Option<String> {
+    let rows = &document.records.herd.as_ref()?.rows;
+    let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
+    let row = |(subject, name): (&str, &str)| -> Option<[String; 3]> {
+        let mut own = rows.iter().filter(|row| row.processes == most && row.dups == 0);
+        let row: &herd::Row = own.find(|row| row.subject == subject)?;
+        let woken = format!("{:.1}", row.woken_per_connect);
+        Some([name.to_owned(), time(row.connect_ns_median), woken])
+    };
+    let ways = [
+        ("epoll", "`epoll`"),
+        ("epoll-exclusive", "`epoll` with `EPOLLEXCLUSIVE`"),
+        ("reuseport", "a listener each, `SO_REUSEPORT`"),
+    ];
+    let rows: Vec<_> = ways.into_iter().filter_map(row).collect();
+    let heading = format!("`connect()` while {most} processes wait");
+    table(["way to wait", &heading, "processes woken"], &rows)
+}
+
+/// Three runtimes, without the network's part and with it.
+pub fn runtime(document: &Document) -> Option<String> {
+    let rows = &document.records.ring.as_ref()?.rows;
+    let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
+    let row = |subject: &str| -> Option<[String; 4]> {
+        let mut own = rows.iter().filter(|row| row.in_flight == 1 && row.total == most);
+        let row: &ring::Row = own.find(|row| row.subject == subject)?;
+        Some([
+            subject.to_owned(),
+            time(row.ns_per_hop_median),
+            ratio(row.tokio_ratio),
+            spread(echoed(document, subject)?.tokio_ratio),
+        ])
+    };
+    let rows: Vec<_> =
+        ["superpoll-rt-adaptive", "tokio", "smol"].into_iter().filter_map(row).collect();
+    let ring = format!("a byte to the next of {most} tasks");
+    table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], &rows)
+}
+
+/// The effect of a restart on idle connections that a second process keeps.
+pub fn restart(document: &Document) -> Option<String> {
+    let rows = &document.records.sit.as_ref()?.rows;
+    let of = |subject: &str, figure: &str| -> Option<&sit::Row> {
+        rows.iter()
+            .find(|row| (&*row.part, &*row.subject, &*row.figure) == ("restart", subject, figure))
+    };
+    let row = |name: String, of: &dyn Fn(&str) -> Option<String>| -> Option<[String; 3]> {
+        Some([name, of("upgrade")?, of("crash")?])
+    };
+    let connections = of("upgrade", "dropped")?.descriptors;
+    let rows = [
+        row(format!("of {connections} idle connections dropped"), &|subject| {
+            Some(format!("{:.0}", of(subject, "dropped")?.most))
+        })?,
+        row("messages lost, delivered twice".to_owned(), &|subject| {
+            let [lost, doubled] = ["lost", "doubled"].map(|figure| of(subject, figure));
+            Some(format!("{:.0}, {:.0}", lost?.most, doubled?.most))
+        })?,
+        row("from the new server's start to its first answer".to_owned(), &|subject| {
+            let answer = of(subject, "first answer")?;
+            let [median, least, most] =
+                [answer.median, answer.least, answer.most].map(|ns| format!("{:.0}", ns / 1e6));
+            Some(format!("{median} ms ({least} to {most})"))
+        })?,
+    ];
+    table(["", "upgrade", "crash (`kill -9`)"], &rows)
+}
+
+/// Our server on its default back-end, next to two other servers for each kind of work.
+pub fn server_works(document: &Document) -> Option<String> {
+    let ours = "superpoll-adaptive";
+    let next_to = |ratio: Option<Ratio>, peer: &str| {
+        ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
+    };
+    let files = document.records.files.iter().flat_map(|record| &record.rows);
+    let files = files.filter(|row| row.subject == ours).map(|row| {
+        [
+            format!("a file of {} bytes, {} connections", row.bytes, row.connections),
+            next_to(row.nginx_ratio, "nginx"),
+            next_to(row.hyper_ratio, "hyper on tokio"),
+        ]
+    });
+    let relays = document.records.relay.iter().flat_map(|record| &record.rows);
+    let relays = relays.filter(|row| row.subject == ours).map(|row| {
+        [
+            format!("relay, {}, {} connections", row.load, row.connections),
+            next_to(row.nginx_ratio, "nginx"),
+            next_to(row.haproxy_ratio, "HAProxy"),
+        ]
+    });
+    let rows: Vec<_> = files.chain(relays).collect();
+    table(["work", "processor time", "processor time"], &rows)
+}
+
+fn file_of<'a>(document: &'a Document, subject: &str, bytes: usize) -> Option<&'a files::Row> {
+    let rows = &document.records.files.as_ref()?.rows;
+    rows.iter().find(|row| row.subject == subject && row.bytes == bytes)
+}
+
+fn relayed<'a>(document: &'a Document, subject: &str, load: &str) -> Option<&'a relay::Row> {
+    let rows = &document.records.relay.as_ref()?.rows;
+    rows.iter().find(|row| row.subject == subject && row.load == load)
+}
+
+/// Bytes of a server's memory for each idle connection, of those that came one by one.
+fn bytes_of(document: &Document, subject: &str) -> Option<f64> {
+    let mut rows = document.records.idle.as_ref()?.rows.iter();
+    let row: &idle::Row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;
+    Some(row.user_bytes_per_connection.median)
+}
+
+fn echoed<'a>(document: &'a Document, subject: &str) -> Option<&'a crate::echo::Row> {
+    let rows = &document.records.echo.as_ref()?.rows;
+    let mut own = rows.iter().filter(|row| row.kind == "tcp" && row.connections == 1000);
+    own.find(|row| row.subject == subject)
+}
+
+/// A round over a thousand pipes, with the active ones at the end of `poll`'s array.
+fn round_of<'a>(document: &'a Document, active: usize, subject: &str) -> Option<&'a Figures> {
+    let rows = &document.records.atr.as_ref()?.rows;
+    let own = |row: &&atr::Row| {
+        (&*row.kind, &*row.placement, row.total) == ("pipe", "end", 1000)
+            && (row.active, &*row.subject) == (active, subject)
+    };
+    rows.iter().find(own).map(|row| &row.figures)
+}
