@@ -1,4 +1,4 @@
-//! `lab verify`: whether what the README promises is so on this machine.
+//! `superpoll-lab verify`: whether what the README promises is so on this machine.
 //!
 //! A promise is a bound that the README states, wide enough to hold in every run on a machine of its kind, and not what
 //! was measured in the best one. Which experiments tell is known, so they are run, shortly, into a folder of
@@ -17,7 +17,7 @@ use crate::output;
 use crate::statistics;
 use crate::table::Table;
 
-/// Options of `lab verify`.
+/// Options of `superpoll-lab verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Judges this report.json, or what --json wrote of one experiment, and measures nothing
@@ -341,7 +341,9 @@ mod tests {
             .collect();
         let promised: Vec<String> = PROMISES
             .iter()
-            .map(|one| format!("| {} (`lab {}`) | {} |", one.says, one.experiment, one.bound))
+            .map(|one| {
+                format!("| {} (`superpoll-lab {}`) | {} |", one.says, one.experiment, one.bound)
+            })
             .collect();
         assert_eq!(stated, promised);
         for promise in PROMISES {

@@ -273,8 +273,8 @@ fn origin(document: &Document) -> Option<String> {
     let origin = experiments::ALL.iter().find_map(|one| (one.origin)(&document.records))?;
     let here = origin.environment;
     let run = document.run.as_ref().map_or_else(String::new, |run| match run.extent {
-        crate::journal::Extent::Quick => ", `lab all --quick`".to_owned(),
-        crate::journal::Extent::Full => ", `lab all`".to_owned(),
+        crate::journal::Extent::Quick => ", `superpoll-lab all --quick`".to_owned(),
+        crate::journal::Extent::Full => ", `superpoll-lab all`".to_owned(),
     });
     let commit = here.commit.as_deref().map_or_else(String::new, |id| format!(", commit {id}"));
     let elsewhere = experiments::ALL.iter().filter_map(|one| {

@@ -1,4 +1,4 @@
-//! `lab cite`: the numbers and pictures of the documentation, taken from a report.
+//! `superpoll-lab cite`: the numbers and pictures of the documentation, taken from a report.
 //!
 //! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, each of which is made here from the
 //! report that is kept in `docs/measured`. So no number of theirs is copied by hand, all of them are from one run on one
@@ -14,7 +14,7 @@ use crate::record;
 
 mod blocks;
 
-/// Options of `lab cite`.
+/// Options of `superpoll-lab cite`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The folder of the report to take them from
@@ -166,7 +166,7 @@ mod tests {
             let cited = cite(&text, &document).unwrap_or_else(|why| panic!("{name}: {why}"));
             assert!(
                 cited == text,
-                "{name} is not what {MEASURED} says: superpoll lab cite {MEASURED}"
+                "{name} is not what {MEASURED} says: superpoll-lab cite {MEASURED}"
             );
         }
     }
