@@ -1,22 +1,11 @@
-//! Finds the C rivals, and notes what was compiled with which compiler from which commit, and with which crates.
+//! Finds the C rivals, and notes the target, the profile and the versions of the crates of a build.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-env=LAB_RUSTC={}", line_of(Command::new(rustc()).arg("--version")));
     for (name, from) in [("LAB_TARGET", "TARGET"), ("LAB_PROFILE", "PROFILE")] {
         println!("cargo::rustc-env={name}={}", std::env::var(from).unwrap_or_default());
-    }
-    println!(
-        "cargo::rustc-env=LAB_COMMIT={}",
-        line_of(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]))
-    );
-    // Where the checkout has its HEAD, a new commit is noted with the next build.
-    let head = line_of(Command::new("git").args(["rev-parse", "--git-path", "logs/HEAD"]));
-    if std::path::Path::new(&head).exists() {
-        println!("cargo::rerun-if-changed={head}");
     }
     println!("cargo::rustc-env=LAB_CRATES={}", crates());
     #[cfg(feature = "rivals-c")]
@@ -59,19 +48,6 @@ fn locked(text: &str, package: &str) -> Option<Vec<String>> {
     Some(each.collect())
 }
 
-fn rustc() -> String {
-    std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned())
-}
-
-/// The first line a command prints; empty if it fails.
-fn line_of(command: &mut Command) -> String {
-    let Ok(output) = command.output() else { return String::new() };
-    if !output.status.success() {
-        return String::new();
-    }
-    String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
-}
-
 #[cfg(feature = "rivals-c")]
 fn find_rivals() {
     for (library, package) in [("libevent_core", "libevent-dev"), ("libuv", "libuv1-dev")] {
@@ -82,9 +58,9 @@ fn find_rivals() {
     // Debian's libev has no .pc file; other systems do.
     if pkg_config::Config::new().probe("libev").is_err() {
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let path = line_of(Command::new(compiler).arg("-print-file-name=libev.so"));
+        let output = std::process::Command::new(compiler).arg("-print-file-name=libev.so").output();
         // The compiler repeats the bare name of a file that it does not find.
-        if !path.contains('/') {
+        if !output.is_ok_and(|output| output.stdout.contains(&b'/')) {
             missing("libev", "libev-dev");
         }
         println!("cargo::rustc-link-lib=ev");

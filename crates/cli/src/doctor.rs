@@ -1,16 +1,17 @@
 //! `superpoll doctor`: the back-ends that work on this machine, their costs, and the loads that
 //! suit them.
 
+use std::error::Error;
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
 use superpoll::backend::Choice;
 use superpoll::costs::{Costs, Kind, KindCosts};
-use superpoll_lab::environment::Environment;
-use superpoll_lab::output;
-use superpoll_lab::probe;
-use superpoll_lab::record::SCHEMA;
-use superpoll_lab::say;
-use superpoll_lab::table::Table;
+use superpoll_cli::environment::Environment;
+use superpoll_cli::probe;
+use superpoll_cli::table::Table;
 
 mod auto;
 
@@ -22,13 +23,16 @@ pub struct Options {
     json: bool,
 }
 
+/// The version of the document.
+const SCHEMA: u32 = 1;
+
 /// Examines the machine and prints the findings.
 ///
 /// # Errors
 ///
 /// An unknown back-end in `SUPERPOLL_BACKEND`, since every program that leaves the choice to that
 /// variable would fail the same way. Or a failure to print.
-pub fn run(options: &Options) -> superpoll_lab::Result<()> {
+pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
     let chosen = match chosen.as_str() {
         "" => None,
@@ -36,47 +40,76 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     };
     let (soft, hard) = superpoll::limits::descriptors();
     let costs = Costs::calibrated();
-    let tried: Vec<(BackendKind, Result<Option<String>, String>)> =
+    let tried: Vec<Trial> =
         BackendKind::ALL.into_iter().map(|kind| (kind, probe::backend(kind))).collect();
     let choice = Choice::here();
+    let mut text = String::new();
     if options.json {
-        say!("{:#}", document(&tried, costs, choice, soft, hard))?;
-        return Ok(());
+        writeln!(text, "{:#}", document(&tried, costs, choice, (soft, hard)))?;
+    } else {
+        describe(&mut text, chosen, &tried, costs, choice, (soft, hard))?;
     }
+    print(&text).map_err(|error| format!("writing to the standard output: {error}"))?;
+    Ok(())
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
+
+/// A back-end, and the limit with which it works or the reason why it does not.
+type Trial = (BackendKind, Result<Option<String>, String>);
+
+/// Writes everything as text.
+fn describe(
+    out: &mut String,
+    chosen: Option<BackendKind>,
+    tried: &[Trial],
+    costs: &Costs,
+    choice: &Choice,
+    (soft, hard): (u64, u64),
+) -> fmt::Result {
     let here = Environment::here();
-    say!("superpoll {} on Linux {}", here.superpoll, here.kernel)?;
-    say!("{}, {} cores", if here.cpu.is_empty() { "?" } else { &here.cpu }, here.cores)?;
+    writeln!(out, "superpoll {} on Linux {}", here.superpoll, here.kernel)?;
+    writeln!(out, "{}, {} cores", if here.cpu.is_empty() { "?" } else { &here.cpu }, here.cores)?;
     for mitigation in &here.mitigations {
-        say!("  mitigation {mitigation}")?;
+        writeln!(out, "  mitigation {mitigation}")?;
     }
     let unknown = || "unknown".to_owned();
-    say!("\nlimits\n")?;
-    say!("descriptors    {soft} (soft), {hard} (hard)")?;
-    say!(
+    writeln!(out, "\nlimits\n")?;
+    writeln!(out, "descriptors    {soft} (soft), {hard} (hard)")?;
+    writeln!(
+        out,
         "epoll watches  {}",
         probe::epoll_watches().map_or_else(unknown, |n| format!("{n} per user"))
     )?;
-    say!(
+    writeln!(
+        out,
         "timer slack    {}",
         probe::timer_slack().map_or_else(unknown, |ns| format!(
             "{ns} ns (a timeout may end so much later; superpoll::set_timer_slack changes it)"
         ))
     )?;
-    say!(
+    writeln!(
+        out,
         "epoll_pwait2   {}",
         match probe::epoll_pwait2() {
             Ok(()) => "yes: timeouts in nanoseconds".to_owned(),
             Err(error) => format!("no ({error}): timeouts of epoll are rounded up to milliseconds"),
         }
     )?;
-    say!(
+    writeln!(
+        out,
         "returns        {}",
         match superpoll::refills_returns() {
             true => "made cheap after system calls, which pays here",
             false => "left alone after system calls",
         }
     )?;
-    say!(
+    writeln!(
+        out,
         "io_uring       {}",
         match probe::io_uring_disabled() {
             None => "no sysctl switches it off".to_owned(),
@@ -85,37 +118,37 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
             Some(value) => format!("switched off (kernel.io_uring_disabled is {value})"),
         }
     )?;
-    say!("\nback-ends\n")?;
-    for (kind, outcome) in &tried {
+    writeln!(out, "\nback-ends\n")?;
+    for (kind, outcome) in tried {
         let says = match outcome {
             Ok(None) => "works".to_owned(),
             Ok(Some(limit)) => format!("works, {limit}"),
             Err(error) => format!("does not work: {error}"),
         };
-        say!("{:<9}  {says}", kind.name())?;
+        writeln!(out, "{:<9}  {says}", kind.name())?;
     }
     if let Some(kind) = chosen {
-        say!(
+        writeln!(
+            out,
             "\n{}={kind}: programs that leave the choice to it use {}",
             superpoll::BACKEND_VARIABLE,
             kind.resolve()
         )?;
     }
-    say!("\nback-end auto\n")?;
-    auto::explain(choice)?;
-    say!("\ncosts in nanoseconds ({})\n", measured(costs))?;
-    output::print(table(costs))?;
+    writeln!(out, "\nback-end auto\n")?;
+    auto::explain(out, choice)?;
+    writeln!(out, "\ncosts in nanoseconds ({})\n", measured(costs))?;
+    write!(out, "{}", table(costs))?;
     for (name, value) in calls(costs) {
-        say!("{name:<22}  {value:.0}")?;
+        writeln!(out, "{name:<22}  {value:.0}")?;
     }
-    say!("\nbreak-even: from this active/total ratio on poll is cheaper than epoll\n")?;
+    writeln!(out, "\nbreak-even: from this active/total ratio on poll is cheaper than epoll\n")?;
     let mut even = Table::new(["kind", "the loop's own time", "with what writers pay"]);
     for kind in Kind::MEASURED {
         let at = costs.break_even(kind);
         even.row([kind.name().to_owned(), share(at.own), share(at.with_writers)]);
     }
-    output::print(even)?;
-    Ok(())
+    write!(out, "{even}")
 }
 
 fn measured(costs: &Costs) -> &'static str {
@@ -158,13 +191,7 @@ fn table(costs: &Costs) -> Table {
     table
 }
 
-fn document(
-    tried: &[(BackendKind, Result<Option<String>, String>)],
-    costs: &Costs,
-    choice: &Choice,
-    soft: u64,
-    hard: u64,
-) -> Value {
+fn document(tried: &[Trial], costs: &Costs, choice: &Choice, (soft, hard): (u64, u64)) -> Value {
     let backends: Vec<Value> = tried
         .iter()
         .map(|(kind, outcome)| match outcome {

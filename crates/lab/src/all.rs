@@ -1,4 +1,4 @@
-//! `lab all`: every experiment, one after the other, and the report over all of them.
+//! `superpoll-lab all`: every experiment, one after the other, and the report over all of them.
 //!
 //! Each experiment is run by a process of its own, just as a user would run it by hand: what one leaves behind (threads,
 //! descriptors, a heap, an io_uring that is still being taken down) is no part of what the next one measures, and one
@@ -30,7 +30,7 @@ use crate::journal::{Extent, Journal, State};
 use crate::progress::Progress;
 use crate::{options, output, report, sys};
 
-/// Options of `lab all`.
+/// Options of `superpoll-lab all`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Five minutes instead of an hour and a half
@@ -66,7 +66,7 @@ enum Outcome {
     TooLong,
 }
 
-/// Runs the experiments that a journal does not have yet, each by `program lab WORDS`, and writes the report.
+/// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the report.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
         Extent::Full => 1800,
     }));
     let runtime = Runtime::new().map_err(|e| Error::system("starting a runtime", e.into()))?;
-    let progress = Progress::new("lab all", chosen.len());
+    let progress = Progress::new("all", chosen.len());
     journal.write(folder)?;
     for place in 0..chosen.len() {
         let step = &journal.steps[place];
@@ -181,12 +181,11 @@ async fn experiment(
     folder: &Path,
     limit: Duration,
 ) -> Result<(Outcome, VecDeque<String>)> {
-    let failed = |e| Error::system(format!("running superpoll lab {words}"), e);
+    let failed = |e| Error::system(format!("running superpoll-lab {words}"), e);
     let mut interrupt = signal::signal(signal::SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal::signal(signal::SignalKind::terminate()).map_err(failed)?;
     let mut command = Command::new(program);
     command
-        .arg("lab")
         .args(words.split(' '))
         .arg("--report")
         .arg(folder)
@@ -232,7 +231,7 @@ async fn keep_last(
     const KEPT: usize = 20;
     let Some(lines) = lines else { return };
     while let Some(Ok(line)) = lines.next().await {
-        let line = line.trim().trim_start_matches("superpoll: ").to_owned();
+        let line = line.trim().trim_start_matches("superpoll-lab: ").to_owned();
         let mut kept = kept.borrow_mut();
         if kept.len() == KEPT {
             kept.pop_front();

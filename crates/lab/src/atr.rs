@@ -1,4 +1,4 @@
-//! `lab atr`: what watching costs over the ratio of active to all descriptors.
+//! `superpoll-lab atr`: what watching costs over the ratio of active to all descriptors.
 //!
 //! A number of descriptors is watched, of which from one to all are active in every round. The
 //! more of them are, the better `poll` looks, because it pays for all of them anyway; `epoll` pays
@@ -6,7 +6,6 @@
 //! over the ratio and finds where it comes down through one, once for the loop's own time, as this
 //! experiment was first done, and once with what the writers pay.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -28,7 +27,7 @@ use crate::statistics;
 use crate::subject::{self, Entry};
 use crate::sweep::Sweep;
 
-/// Options of `lab atr`.
+/// Options of `superpoll-lab atr`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed [default: 1000;
@@ -98,7 +97,7 @@ const DEFAULTS: [&str; 16] = [
 const SHARES: [f64; 12] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 /// One subject at one point.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

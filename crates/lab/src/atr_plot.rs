@@ -1,4 +1,4 @@
-//! The plots of `lab atr`: poll time over epoll time, and all subjects per event.
+//! The plots of `superpoll-lab atr`: poll time over epoll time, and all subjects per event.
 
 use crate::atr::{self, Row};
 use crate::atr_table::{cost, loop_time};

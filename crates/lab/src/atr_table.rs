@@ -1,4 +1,4 @@
-//! What `lab atr` prints: one table per sweep, and where the curves cross.
+//! What `superpoll-lab atr` prints: one table per sweep, and where the curves cross.
 
 use crate::atr::{self, Row};
 use crate::grouping;

@@ -1,4 +1,4 @@
-//! `lab compare`: two reports side by side, of two machines, kernels or commits.
+//! `superpoll-lab compare`: two reports side by side, of two machines, kernels or commits.
 //!
 //! Each experiment names figures that are worth comparing; those with the same name at the same point in both reports are
 //! set against each other. A figure has a band, from the least to the most of what its rounds gave. Where the bands of
@@ -18,7 +18,7 @@ use crate::record::{self, Figures};
 use crate::statistics;
 use crate::table::Table;
 
-/// Options of `lab compare`.
+/// Options of `superpoll-lab compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The report.json of a run, or what --json wrote of one experiment

@@ -1,12 +1,11 @@
 //! The document of a report: everything that was measured, and what follows from it, in one JSON file.
 //!
-//! `lab all` and every experiment write it beside the page, which also carries it inside; `lab compare` and `lab verify`
-//! read it. Its shape is `docs/report.schema.json`, which is made from the types here; a test says when the two differ.
-//! Fields may be added in the same version, so readers skip what they do not know.
+//! `superpoll-lab all` and every experiment write it beside the page, which also carries it inside; `superpoll-lab compare` and `superpoll-lab verify`
+//! read it. Its shape is that of the types here. Fields may be added in the same version, so readers skip those that they
+//! do not know.
 
 use std::path::Path;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::{self, Finding};
@@ -18,11 +17,11 @@ use crate::record::{self, Record, SCHEMA};
 pub const FILE: &str = "report.json";
 
 /// A report as data.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Document {
     /// The version of its shape.
     pub schema: u32,
-    /// The run that measured, if it was `lab all`.
+    /// The run that measured, if it was `superpoll-lab all`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Journal>,
     /// What became of each claim.
@@ -38,7 +37,7 @@ pub struct Document {
 macro_rules! records {
     ($($(#[$about:meta])* $field:ident as $name:literal: $row:ty,)*) => {
         /// What was measured: a record for each experiment that was run.
-        #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Debug, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Records {
             $(
@@ -75,11 +74,11 @@ macro_rules! records {
 records! {
     /// Where `poll` beats `epoll` and the reverse.
     atr as "atr": crate::atr::Row,
-    /// Blocked loops, over the descriptors of `lab atr`.
+    /// Blocked loops, over the descriptors of `superpoll-lab atr`.
     atr_latency as "atr-latency": crate::latency::Row,
     /// Busy and idle descriptors together.
     mix as "mix": crate::mix::Row,
-    /// Blocked loops, over the sizes of `lab mix`.
+    /// Blocked loops, over the sizes of `superpoll-lab mix`.
     mix_latency as "mix-latency": crate::latency::Row,
     /// Four ways to learn what is ready.
     models as "models": crate::models::Row,
@@ -164,7 +163,7 @@ impl Document {
             .map_err(|e| Error::system(format!("reading {shown}"), e))?;
         let refused = |why: String| {
             Error::usage(format!(
-                "{shown} is no report of superpoll lab: {why}; give a {FILE}, or what --json wrote"
+                "{shown} is no report of superpoll-lab: {why}; give a {FILE}, or what --json wrote"
             ))
         };
         #[derive(Deserialize)]
@@ -223,35 +222,10 @@ impl Document {
     }
 }
 
-/// The schema of the document, as JSON Schema (draft 2020-12).
-///
-/// # Errors
-///
-/// [`Error::Usage`] if it cannot be written as JSON.
-pub fn schema() -> Result<String> {
-    serde_json::to_string_pretty(&schemars::schema_for!(Document))
-        .map(|text| text + "\n")
-        .map_err(|error| Error::usage(format!("writing the schema as JSON: {error}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiments;
-
-    #[test]
-    fn the_schema_in_the_documentation_is_that_of_these_types() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.schema.json");
-        let now = schema().unwrap();
-        if std::env::var_os("SUPERPOLL_UPDATE_SCHEMA").is_some() {
-            std::fs::write(&path, &now).unwrap();
-        }
-        let stored = std::fs::read_to_string(&path).unwrap();
-        assert!(
-            stored == now,
-            "docs/report.schema.json is not that of the types: run this test with SUPERPOLL_UPDATE_SCHEMA=1"
-        );
-    }
 
     #[test]
     fn there_is_a_record_for_each_experiment_and_no_other() {

@@ -1,4 +1,4 @@
-//! The journal of `lab all`: which experiments a run has done, so that one that was interrupted goes on.
+//! The journal of `superpoll-lab all`: which experiments a run has done, so that one that was interrupted goes on.
 //!
 //! It lies in the report's folder and is written anew, and moved into place, after each experiment. A run goes on only if
 //! program, commit, kernel, extent and choice are those of the journal: figures of two builds or two kernels under one
@@ -6,7 +6,6 @@
 
 use std::path::Path;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
@@ -18,7 +17,7 @@ use crate::record::SCHEMA;
 pub const FILE: &str = "all.json";
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Extent {
     /// In about five minutes.
@@ -28,7 +27,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// The words after `superpoll lab` of an experiment's run of this extent.
+    /// The words after `superpoll-lab` of an experiment's run of this extent.
     pub fn words(self, experiment: &Experiment) -> &'static str {
         match self {
             Extent::Quick => experiment.quick,
@@ -38,7 +37,7 @@ impl Extent {
 }
 
 /// What became of an experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum State {
     /// It has not been run, or not to its end.
@@ -59,19 +58,19 @@ pub enum State {
 }
 
 /// One experiment of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// The experiment.
     pub experiment: String,
-    /// The words after `superpoll lab`.
+    /// The words after `superpoll-lab`.
     pub command: String,
     /// What became of it.
     #[serde(flatten)]
     pub state: State,
 }
 
-/// A run of `lab all`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A run of `superpoll-lab all`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Journal {
     /// The version of its shape.
     pub schema: u32,

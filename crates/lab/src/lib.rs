@@ -53,7 +53,7 @@ pub mod page;
 pub mod placement;
 pub mod plot;
 pub mod png;
-pub mod probe;
+mod probe;
 mod programs;
 mod progress;
 mod random;
@@ -84,4 +84,3 @@ pub mod zombies;
 
 pub use error::{Error, Result};
 pub use sys::memory::Counting;
-pub use sys::process::end_on_closed_output;

@@ -1,4 +1,4 @@
-//! `lab mix`: loads on which neither `poll` nor `epoll` is right for all descriptors.
+//! `superpoll-lab mix`: loads on which neither `poll` nor `epoll` is right for all descriptors.
 //!
 //! A few busy descriptors among many idle ones, busy sets that move, and descriptors that are
 //! active at random: where adapting pays, and what it costs where it cannot pay. The rounds of
@@ -6,7 +6,6 @@
 //! mean over all its rounds, over whole periods of the load; minimum, median and spread are over
 //! blocks.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superpoll::costs::{self, Costs};
@@ -27,7 +26,7 @@ use crate::rivals::{self, Lost};
 use crate::simulator;
 use crate::subject::{self, Entry};
 
-/// Options of `lab mix`.
+/// Options of `superpoll-lab mix`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Busy/idle descriptors, with commas [default: 50/950,200/9600,1000/8800, or 50/950 if quick]
@@ -89,7 +88,7 @@ const DEFAULTS: [&str; 12] = [
 ];
 
 /// One subject under one load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

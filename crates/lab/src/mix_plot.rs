@@ -1,4 +1,4 @@
-//! The plot of `lab mix`: bars of cost, a group for each load.
+//! The plot of `superpoll-lab mix`: bars of cost, a group for each load.
 //!
 //! Drawn by hand: bars with names beside them are a dozen lines of SVG.
 

@@ -1,4 +1,4 @@
-//! What `lab mix` prints: each load a line, each subject's cost against the best pure one.
+//! What `superpoll-lab mix` prints: each load a line, each subject's cost against the best pure one.
 
 use crate::mix::{self, Row};
 use crate::record::{Account, Figures, PURE};

@@ -20,6 +20,9 @@ use crate::report::PAGE;
 use crate::rivals;
 use crate::targets::{self, Target};
 
+/// The name of the command, before each line on standard error.
+pub const PROGRAM: &str = "superpoll-lab";
+
 /// Prints a line on the standard output, as `println!` does, but gives back what went wrong.
 #[macro_export]
 macro_rules! say {
@@ -75,7 +78,7 @@ fn say_where(report: Option<PathBuf>) -> Result<()> {
     report.map_or(Ok(()), |path| crate::say!("\nreport: {}", path.display()))
 }
 
-/// Prints and writes the results of `lab atr`.
+/// Prints and writes the results of `superpoll-lab atr`.
 ///
 /// # Errors
 ///
@@ -91,13 +94,13 @@ pub fn atr(
     if let Some(appendix) = appendix {
         crate::say!("a mixed load: cost per round, the best pure one = 1\n")?;
         crate::say!("{}", crate::mix_table::costs(&appendix.rows))?;
-        crate::say!("More mixed, shifting and random loads: superpoll lab mix")?;
+        crate::say!("More mixed, shifting and random loads: superpoll-lab mix")?;
     }
     targets(&targets::of_atr(&record.rows))?;
     say_where(report)
 }
 
-/// Prints and writes the results of `lab mix`.
+/// Prints and writes the results of `superpoll-lab mix`.
 ///
 /// # Errors
 ///
@@ -110,7 +113,7 @@ pub fn mix(record: &Record<crate::mix::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
-/// Prints and writes the results of `lab wake`.
+/// Prints and writes the results of `superpoll-lab wake`.
 ///
 /// # Errors
 ///
@@ -124,7 +127,7 @@ pub fn wake(record: &Record<crate::wake::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
-/// Prints and writes the results of `lab atr --latency` and `lab mix --latency`.
+/// Prints and writes the results of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`.
 ///
 /// # Errors
 ///
@@ -137,7 +140,7 @@ pub fn latency(record: &Record<crate::latency::Row>, output: &Output) -> Result<
     say_where(report)
 }
 
-/// Prints and writes the results of `lab ring`.
+/// Prints and writes the results of `superpoll-lab ring`.
 ///
 /// # Errors
 ///
@@ -151,7 +154,7 @@ pub fn ring(record: &Record<crate::ring::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
-/// Prints and writes the results of `lab herd`.
+/// Prints and writes the results of `superpoll-lab herd`.
 ///
 /// # Errors
 ///
@@ -165,7 +168,7 @@ pub fn herd(record: &Record<crate::herd::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
-/// Prints and writes the results of `lab models`.
+/// Prints and writes the results of `superpoll-lab models`.
 ///
 /// # Errors
 ///
@@ -177,7 +180,7 @@ pub fn models(record: &Record<crate::models::Row>, output: &Output) -> Result<()
     say_where(report)
 }
 
-/// Prints and writes the results of `lab threads`.
+/// Prints and writes the results of `superpoll-lab threads`.
 ///
 /// # Errors
 ///
@@ -189,7 +192,7 @@ pub fn threads(record: &Record<crate::threads::Row>, output: &Output) -> Result<
     say_where(report)
 }
 
-/// Prints and writes the results of `lab registrations`.
+/// Prints and writes the results of `superpoll-lab registrations`.
 ///
 /// # Errors
 ///
@@ -202,7 +205,7 @@ pub fn registrations(record: &Record<crate::registrations::Row>, output: &Output
     say_where(report)
 }
 
-/// Prints and writes the results of `lab echo`.
+/// Prints and writes the results of `superpoll-lab echo`.
 ///
 /// # Errors
 ///
@@ -216,7 +219,7 @@ pub fn echo(record: &Record<crate::echo::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
-/// Prints and writes the results of `lab http`.
+/// Prints and writes the results of `superpoll-lab http`.
 ///
 /// # Errors
 ///
@@ -230,7 +233,7 @@ pub fn http(record: &Record<crate::http::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
-/// Prints and writes the results of `lab files`.
+/// Prints and writes the results of `superpoll-lab files`.
 ///
 /// # Errors
 ///
@@ -249,7 +252,7 @@ pub fn files(record: &Record<crate::files::Row>, output: &Output) -> Result<()> 
     say_where(report)
 }
 
-/// Prints and writes the results of `lab relay`.
+/// Prints and writes the results of `superpoll-lab relay`.
 ///
 /// # Errors
 ///
@@ -265,7 +268,7 @@ pub fn relay(record: &Record<crate::relay::Row>, output: &Output) -> Result<()> 
     say_where(report)
 }
 
-/// Prints and writes the results of `lab timers`.
+/// Prints and writes the results of `superpoll-lab timers`.
 ///
 /// # Errors
 ///
@@ -278,7 +281,7 @@ pub fn timers(record: &Record<crate::timers::Row>, output: &Output) -> Result<()
     say_where(report)
 }
 
-/// Prints and writes the results of `lab idle`.
+/// Prints and writes the results of `superpoll-lab idle`.
 ///
 /// # Errors
 ///
@@ -292,7 +295,7 @@ pub fn idle(record: &Record<crate::idle::Row>, output: &Output) -> Result<()> {
     say_where(report)
 }
 
-/// Prints and writes the results of `lab idle --ramp`.
+/// Prints and writes the results of `superpoll-lab idle --ramp`.
 ///
 /// # Errors
 ///
@@ -305,7 +308,7 @@ pub fn idle_ramp(record: &Record<crate::idle::ramp::Row>, output: &Output) -> Re
     say_where(report)
 }
 
-/// Prints and writes the results of `lab zombies`.
+/// Prints and writes the results of `superpoll-lab zombies`.
 ///
 /// # Errors
 ///
@@ -321,7 +324,7 @@ pub fn zombies(record: &Record<crate::zombies::Row>, output: &Output) -> Result<
     say_where(report)
 }
 
-/// Prints and writes the results of `lab sit`.
+/// Prints and writes the results of `superpoll-lab sit`.
 ///
 /// # Errors
 ///
@@ -338,7 +341,7 @@ pub fn sit(record: &Record<crate::sit::Row>, output: &Output) -> Result<()> {
 
 /// Says what differs from what was asked for, on standard error.
 pub fn note(text: &str) {
-    eprintln!("superpoll: {text}");
+    eprintln!("{PROGRAM}: {text}");
 }
 
 /// Prints the targets of a run.
@@ -353,7 +356,7 @@ pub fn targets(all: &[Target]) -> Result<()> {
     crate::say!("\ntargets\n\n{}", targets::table(all))
 }
 
-/// Prints and writes the results of `lab targets`.
+/// Prints and writes the results of `superpoll-lab targets`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `lab png`: the plots of a report as PNG, for slides and for readers that show no SVG.
+//! `superpoll-lab png`: the plots of a report as PNG, for slides and for readers that show no SVG.
 //!
 //! Built with the feature `png` only: it draws with `resvg`, which brings a few dozen crates. Text needs a font of the
 //! system, since none is part of a plot; without any, a plot would have lines and no words, so that is refused.
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Options of `lab png`.
+/// Options of `superpoll-lab png`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The folder of a report
@@ -50,7 +50,7 @@ fn plots(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     if plots.is_empty() {
         return Err(Error::usage(format!(
-            "there is no plot in {}: run superpoll lab all, or give the folder of a report",
+            "there is no plot in {}: run superpoll-lab all, or give the folder of a report",
             folder.display()
         )));
     }

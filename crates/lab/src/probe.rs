@@ -1,85 +1,11 @@
-//! What this machine offers: limits, calls of newer kernels, and which back-ends work.
+//! The reason why io_uring takes no part.
 
-use std::io::Write;
-use std::time::Duration;
+use superpoll::{BackendKind, Poller};
 
-use superpoll::{BackendKind, Events, Interest, Poller};
-
-use crate::sys::{epoll, process};
-
-/// This thread's timer slack in nanoseconds: by how much a timeout may end late.
-pub fn timer_slack() -> Option<u64> {
-    process::timer_slack()
-}
-
-/// How many descriptors a user may have in epoll sets.
-pub fn epoll_watches() -> Option<u64> {
-    crate::environment::line("/proc/sys/fs/epoll/max_user_watches")?.parse().ok()
-}
-
-/// The sysctl that switches io_uring off: 0 for nobody, 1 for processes without privileges, 2 for all. Nothing
-/// where it does not exist (before Linux 6.6).
-pub fn io_uring_disabled() -> Option<u64> {
-    crate::environment::line("/proc/sys/kernel/io_uring_disabled")?.parse().ok()
-}
-
-/// Whether waits have nanosecond timeouts in epoll (`epoll_pwait2`, from Linux 5.11).
-///
-/// # Errors
-///
-/// What the kernel says of it.
-pub fn epoll_pwait2() -> std::io::Result<()> {
-    epoll::has_pwait2(&epoll::create()?)
-}
-
-/// Has a back-end watch a pipe and report a byte that is written to it. Returns what it cannot do
-/// here although it works.
-///
-/// # Errors
-///
-/// Why it does not work.
-pub fn backend(kind: BackendKind) -> Result<Option<String>, String> {
-    let said = |error: superpoll::Error| error.to_string();
-    let mut poller = Poller::builder().backend(kind).build().map_err(said)?;
-    let (reader, mut writer) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
-    let key = poller.register(&reader, Interest::READABLE).map_err(said)?;
-    let mut events = Events::with_limit(4);
-    poller.wait(&mut events, Some(Duration::ZERO)).map_err(said)?;
-    if let Some((_, error)) = events.refusals().first() {
-        return Err(error.to_string());
-    }
-    if !events.is_empty() {
-        return Err("it reports an empty pipe as ready".to_owned());
-    }
-    writer.write_all(b"x").map_err(|error| format!("no write to a pipe: {error}"))?;
-    poller.wait(&mut events, Some(Duration::from_secs(1))).map_err(said)?;
-    match events.iter().next() {
-        Some(event) if event.key() == key && event.is_readable() => {}
-        _ => return Err("it does not report a byte in a pipe".to_owned()),
-    }
-    let (_, hard) = superpoll::limits::descriptors();
-    Ok((kind == BackendKind::Select && hard > 1024)
-        .then(|| format!("only descriptors 0 to 1023 of the {hard} this process may open")))
-}
-
-/// Why there is no io_uring here; that there is one, if it is only not wanted.
-pub(crate) fn why_no_uring() -> String {
+/// The reason why io_uring does not work on this machine; "is not used" if it does.
+pub fn why_no_uring() -> String {
     match Poller::builder().backend(BackendKind::Uring).build() {
         Err(error) => error.to_string(),
         Ok(_) => "io_uring is not used".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn back_ends_that_conformance_relies_on_work_here() {
-        for kind in BackendKind::ALL {
-            let limits = backend(kind).unwrap();
-            assert!(limits.is_none() || kind == BackendKind::Select);
-        }
-        assert!(timer_slack().is_some_and(|slack| slack > 0));
     }
 }

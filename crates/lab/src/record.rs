@@ -6,7 +6,6 @@
 
 use std::path::Path;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -20,7 +19,7 @@ pub const SCHEMA: u32 = 1;
 pub type Account = fn(&Figures) -> Option<f64>;
 
 /// A finished experiment.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
@@ -38,7 +37,7 @@ pub struct Record<Row> {
 
 /// What was measured of one subject at one point. A ratio is to the best of `poll` and both
 /// triggers of `epoll`, raw or ours, at the same point of the same run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
     /// The loop part: wait, reads, upkeep.

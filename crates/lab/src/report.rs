@@ -29,7 +29,7 @@ pub fn write(folder: &Path) -> Result<()> {
     let document = Document::of(folder);
     document.write(folder)?;
     let mut page = Page::new(folder);
-    page.html("<h1>superpoll lab</h1>\n");
+    page.html("<h1>superpoll-lab</h1>\n");
     page.text(
         "Every experiment does the same work with every subject, in turns, and checks each byte. Compare ratios \
          within one table; absolute times belong to this machine and this hour.",
@@ -54,7 +54,7 @@ pub fn write(folder: &Path) -> Result<()> {
         (experiment.part)(&document.records, &mut page)?;
     }
     data(&mut page, &document)?;
-    record::write(&folder.join(PAGE), &page.finish("superpoll lab"))
+    record::write(&folder.join(PAGE), &page.finish("superpoll-lab"))
 }
 
 /// The machine of the first experiment; each section has its own beside its parameters.
@@ -72,8 +72,8 @@ fn machine(page: &mut Page<'_>, here: &Environment) {
 /// How far a run has come, and what failed.
 fn progress(page: &mut Page<'_>, run: &Journal) {
     let extent = match run.extent {
-        Extent::Quick => "A quick run (lab all --quick)",
-        Extent::Full => "A full run (lab all)",
+        Extent::Quick => "A quick run (superpoll-lab all --quick)",
+        Extent::Full => "A full run (superpoll-lab all)",
     };
     let (done, all) = (run.done(), run.steps.len());
     page.text(&format!("{extent} of {}: {done} of {all} experiments are done.", run.date));
@@ -165,8 +165,7 @@ fn parameters(page: &mut Page<'_>, origin: &Origin<'_>) {
 fn data(page: &mut Page<'_>, document: &Document) -> Result<()> {
     page.section("data", "Data");
     page.text(
-        "All that was measured, as JSON; its schema is docs/report.schema.json of Superpoll. superpoll lab compare \
-         sets two of these files side by side.",
+        "Every measurement, as JSON. superpoll-lab compare sets two of these files side by side.",
     );
     page.html(&format!(
         "<p><a download=\"report.json\" href=\"data:application/json,{}\">report.json</a></p>\n",

@@ -52,7 +52,7 @@ fn the_table_says_who_takes_part_where_and_why_not() {
                 let Some(all) = subjects(experiment) else { continue };
                 let own: Vec<&str> =
                     all.into_iter().filter(|name| rival.subjects.contains(name)).collect();
-                assert_eq!(code(cell), own, "{} in lab {experiment}", rival.name);
+                assert_eq!(code(cell), own, "{} in superpoll-lab {experiment}", rival.name);
             }
             if code(cell).is_empty() {
                 let reason = format!("\n* **{cell}**: ");
@@ -71,7 +71,7 @@ fn every_subject_that_is_not_ours_is_a_rival() {
             let beginnings = ["superpoll", "raw-", "gateway-", "batch-", "adaptive", "epoll-"];
             let ours = beginnings.iter().any(|beginning| name.starts_with(beginning))
                 || ["floor", "read+write", "select", "poll", "uring", "auto"].contains(&name);
-            assert_ne!(ours, crate::rivals::is_rival(name), "{name} in lab {experiment}");
+            assert_ne!(ours, crate::rivals::is_rival(name), "{name} in superpoll-lab {experiment}");
         }
     }
 }

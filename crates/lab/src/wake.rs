@@ -1,12 +1,11 @@
-//! `lab wake`: how long a loop that has gone quiet takes to wake up.
+//! `superpoll-lab wake`: how long a loop that has gone quiet takes to wake up.
 //!
 //! Some descriptors are busy for a while; then nothing happens for at least five milliseconds, and
 //! one byte arrives on any of them. Measured is the time from right before the write until the
 //! subject has read the byte; `waking.rs` says how. A blocked `poll` joins a wait queue per descriptor and leaves all of
-//! them before it returns, which is what makes it slow here. `lab atr --latency` and `lab mix --latency` have the same
+//! them before it returns, which is what makes it slow here. `superpoll-lab atr --latency` and `superpoll-lab mix --latency` have the same
 //! over the number of descriptors.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -26,7 +25,7 @@ use crate::subject::{self, Entry};
 use crate::table::{self, Table};
 use crate::waking::{self, Busy, QUIET, WakeUp, Writer};
 
-/// Options of `lab wake`.
+/// Options of `superpoll-lab wake`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Descriptors
@@ -73,7 +72,7 @@ const BUSY: Busy = Busy { first_adaptive: 100, first: 100, between: 20 };
 const BLOCK: usize = 20;
 
 /// One subject.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

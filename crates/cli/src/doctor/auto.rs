@@ -1,24 +1,24 @@
 //! The back-end that `auto` means on this machine, and the estimates behind the choice.
 
+use std::fmt::{self, Write};
+
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
 use superpoll::backend::{Choice, Reason};
 use superpoll::costs::{Comparison, Estimate, Kind, Load, MARGIN, RingCosts, RingKindCosts, WORST};
-use superpoll_lab::output;
-use superpoll_lab::say;
-use superpoll_lab::table::Table;
+use superpoll_cli::table::Table;
 
-/// Prints the chosen back-end, and the reason.
-pub(super) fn explain(choice: &Choice) -> superpoll_lab::Result<()> {
-    say!("auto is {} here: {}", choice.kind, why(choice))?;
+/// Writes the chosen back-end, and the reason.
+pub(super) fn explain(out: &mut String, choice: &Choice) -> fmt::Result {
+    writeln!(out, "auto is {} here: {}", choice.kind, why(choice))?;
     if let Reason::Costs(comparison) = &choice.reason {
-        say!("\nestimated nanoseconds per event, adaptive and uring\n")?;
-        output::print(estimates(comparison))?;
+        writeln!(out, "\nestimated nanoseconds per event, adaptive and uring\n")?;
+        write!(out, "{}", estimates(comparison))?;
     }
     if let Ok(ring) = RingCosts::calibrated() {
-        say!("\ncosts of io_uring in nanoseconds (measured just now)\n")?;
-        output::print(table(ring))?;
-        say!("{:<22}  {:.0}", "enter", ring.enter)?;
+        writeln!(out, "\ncosts of io_uring in nanoseconds (measured just now)\n")?;
+        write!(out, "{}", table(ring))?;
+        writeln!(out, "{:<22}  {:.0}", "enter", ring.enter)?;
     }
     Ok(())
 }

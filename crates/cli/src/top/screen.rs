@@ -1,23 +1,28 @@
 //! The terminal, which is restored however the program ends.
 
-use std::io::{self, Stdout, stdout};
+use std::io::{self, Stdout, Write, stdin, stdout};
 use std::mem::ManuallyDrop;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 
-use crossterm::cursor::{Hide, Show};
-use crossterm::execute;
-use crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::TermionBackend;
 use ratatui::{Frame, Terminal};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+
+/// Changes to the alternate screen, and hides the cursor (xterm's control sequences).
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
+
+/// Goes back to the usual screen, and shows the cursor.
+const LEAVE: &[u8] = b"\x1b[?1049l\x1b[?25h";
+
+/// The settings of the terminal before it was taken.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// The screen of a program that has the terminal to itself. The terminal is restored when this is
 /// dropped, and before a panic message is printed.
 ///
 /// The clean-up of ratatui is skipped: it complains on standard error, and panics where that is
 /// gone, too.
-pub struct Screen(ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>);
+pub struct Screen(ManuallyDrop<Terminal<TermionBackend<Stdout>>>);
 
 /// Restores the terminal on drop.
 struct Taken;
@@ -30,8 +35,24 @@ impl Drop for Taken {
 
 /// Restores the terminal. A terminal that is gone needs nothing.
 fn give_back() {
-    let _ = execute!(stdout(), LeaveAlternateScreen, Show);
-    let _ = disable_raw_mode();
+    let _ = write(LEAVE);
+    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+    }
+}
+
+fn write(sequences: &[u8]) -> io::Result<()> {
+    let mut output = stdout().lock();
+    output.write_all(sequences)?;
+    output.flush()
+}
+
+/// Makes the terminal pass on each key at once, without an echo.
+fn make_raw() -> io::Result<()> {
+    let mut settings = tcgetattr(stdin())?;
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(settings.clone());
+    settings.make_raw();
+    Ok(tcsetattr(stdin(), OptionalActions::Now, &settings)?)
 }
 
 impl Screen {
@@ -45,10 +66,10 @@ impl Screen {
                 told(panic);
             }));
         });
-        enable_raw_mode()?;
+        make_raw()?;
         let taken = Taken;
-        execute!(stdout(), EnterAlternateScreen, Hide)?;
-        let terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+        write(ENTER)?;
+        let terminal = Terminal::new(TermionBackend::new(stdout()))?;
         // From here on it is the screen's.
         std::mem::forget(taken);
         Ok(Screen(ManuallyDrop::new(terminal)))

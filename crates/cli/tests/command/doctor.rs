@@ -1,22 +1,27 @@
-//! `doctor`.
+//! `superpoll doctor`.
 
-use std::path::Path;
+use std::process::Output;
 
 use serde_json::Value;
 use superpoll::costs::{Kind, Load};
 
-use crate::start::{succeed, superpoll};
+use crate::program::superpoll;
+
+/// Runs what must succeed, and returns what it prints.
+fn succeed(arguments: &[&str]) -> String {
+    let output = superpoll().args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
 
 #[test]
 fn doctor_tries_every_back_end_and_prints_costs() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = succeed(folder.path(), &["doctor"]);
+    let text = succeed(&["doctor"]);
     for part in ["select", "poll", "epoll", "adaptive", "works", "break-even", "descriptors", "tcp"]
     {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
-    let document: Value =
-        serde_json::from_str(&succeed(folder.path(), &["doctor", "--json"])).unwrap();
+    let document: Value = serde_json::from_str(&succeed(&["doctor", "--json"])).unwrap();
     let works = document["backends"].as_array().unwrap();
     assert_eq!(works.len(), 5);
     // The last is io_uring, which may be refused.
@@ -30,10 +35,9 @@ fn doctor_tries_every_back_end_and_prints_costs() {
 /// Returns the section of doctor's document on `auto`, with estimates where io_uring works. A
 /// measurement that is disturbed each time it is made in a process counts as none; that does not
 /// happen in process after process.
-fn auto_measured(folder: &Path) -> Value {
+fn auto_measured() -> Value {
     for _ in 0..20 {
-        let document: Value =
-            serde_json::from_str(&succeed(folder, &["doctor", "--json"])).unwrap();
+        let document: Value = serde_json::from_str(&succeed(&["doctor", "--json"])).unwrap();
         let auto = &document["auto"];
         if auto["refusal"].is_null() {
             assert_eq!(document["backends"][4]["works"], true, "{document}");
@@ -52,8 +56,7 @@ fn auto_measured(folder: &Path) -> Value {
 
 #[test]
 fn doctor_explains_what_auto_is_here() {
-    let folder = tempfile::tempdir().unwrap();
-    let auto = auto_measured(folder.path());
+    let auto = auto_measured();
     let estimates = auto["estimates"].as_array().unwrap();
     if estimates.is_empty() {
         return;
@@ -81,8 +84,7 @@ fn doctor_explains_what_auto_is_here() {
 
 #[test]
 fn doctor_says_in_words_what_auto_is_here() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = succeed(folder.path(), &["doctor"]);
+    let text = succeed(&["doctor"]);
     let auto = text.lines().find_map(|line| line.strip_prefix("auto is "));
     let (name, why) = auto.and_then(|line| line.split_once(" here: ")).expect(&text);
     let parts: &[&str] = if why.starts_with("events through io_uring cost ") {
@@ -106,4 +108,59 @@ fn an_unknown_back_end_in_the_environment_is_named() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
     assert!(errors.contains("\"nonsense\"") && errors.contains("select, poll, epoll"), "{errors}");
+}
+
+/// Runs the command where io_uring is refused. The filter stays for the life of a thread, and holds for the
+/// processes that it starts.
+fn run_refused(error: i32, arguments: &[&str], backend: &str) -> Output {
+    let run = || {
+        superpoll_conformance::sys::refuse_io_uring(error).unwrap();
+        let mut command = superpoll();
+        command.args(arguments).env("SUPERPOLL_BACKEND", backend);
+        command.output().unwrap()
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+const REFUSALS: [(i32, &str); 3] = [
+    (libc::EPERM, "kernel.io_uring_disabled"),
+    (libc::ENOSYS, "Linux 5.19"),
+    (libc::ENOMEM, "ulimit -l"),
+];
+
+#[test]
+fn doctor_says_why_there_is_no_io_uring_and_what_to_do() {
+    for (error, way) in REFUSALS {
+        for backend in ["", "auto", "adaptive"] {
+            let output = run_refused(error, &["doctor"], backend);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let text = String::from_utf8(output.stdout).unwrap();
+            let auto = text.lines().find(|line| line.starts_with("auto is adaptive here: "));
+            assert!(auto.is_some_and(|line| line.contains(way)), "{text}");
+            assert!(
+                text.contains("uring      does not work: ") && !text.contains("costs of io_uring")
+            );
+            let chosen = text.contains("use adaptive");
+            assert_eq!(chosen, !backend.is_empty(), "{text}");
+        }
+        let output = run_refused(error, &["doctor", "--json"], "auto");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let auto = &document["auto"];
+        assert_eq!((&auto["backend"], &auto["uring"]), (&"adaptive".into(), &false.into()));
+        assert!(auto["refusal"].as_str().is_some_and(|said| said.contains(way)), "{auto}");
+        assert!(auto["mean_ratio"].is_null() && auto["ring_costs_ns"].is_null(), "{auto}");
+        assert_eq!(document["backends"][4]["works"], false);
+    }
+}
+
+#[test]
+fn a_full_disk_under_the_output_ends_doctor_in_one_line() {
+    for arguments in [&["doctor"][..], &["doctor", "--json"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = superpoll().args(arguments).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+        assert!(errors.contains("writing to the standard output: No space left"), "{errors}");
+    }
 }

@@ -1,31 +1,6 @@
-//! The built command, from the outside: its output, its refusals, and their wording.
+//! The built command, from the outside: its help, `doctor`, and the way to the laboratory.
 
-mod all;
-mod atr;
-mod compare;
 mod doctor;
-mod echo;
-mod files;
-mod gate;
-mod herd;
-mod http;
-mod idle;
-mod latency;
-mod mix;
-mod models;
+mod help;
 #[path = "../program/mod.rs"]
 mod program;
-mod record;
-mod refusals;
-mod registrations;
-mod relay;
-mod ring;
-mod rivals;
-mod sit;
-mod start;
-mod threads;
-mod timers;
-mod verify;
-mod wake;
-mod without_io_uring;
-mod zombies;

@@ -1,4 +1,4 @@
-//! Pages in a real browser: those of a server, and the report of the laboratory.
+//! The pages of a server, in a real browser.
 //!
 //! Skipped, and says so, where Chromium is not installed.
 
@@ -6,4 +6,3 @@ mod browser;
 mod live;
 #[path = "../program/mod.rs"]
 mod program;
-mod report;

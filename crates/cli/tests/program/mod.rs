@@ -1,34 +1,12 @@
-//! Starts programs so that nothing around the tests affects them: neither a service manager that
-//! has started the tests, nor a choice of the user's, nor servers of the same user.
+//! Starting the built command.
 
-#![allow(dead_code, reason = "each of the test programs uses what it needs")]
+#![allow(dead_code, unused_imports, reason = "each of the test programs uses what it needs")]
 
-use std::process::Command;
+mod clean;
 
-/// Variables by which the environment would affect them.
-pub const FOREIGN: [&str; 8] = [
-    "SUPERPOLL_BACKEND",
-    "NOTIFY_SOCKET",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LISTEN_FDNAMES",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    // It may be another user's, after `su`. Without it the program uses a folder of this user in
-    // the folder for temporary files.
-    "XDG_RUNTIME_DIR",
-];
-
-/// Returns a program without those variables.
-pub fn program(name: &str) -> Command {
-    let mut command = Command::new(name);
-    for variable in FOREIGN {
-        command.env_remove(variable);
-    }
-    command
-}
+pub use clean::{FOREIGN, program};
 
 /// Returns the built command.
-pub fn superpoll() -> Command {
+pub fn superpoll() -> std::process::Command {
     program(env!("CARGO_BIN_EXE_superpoll"))
 }

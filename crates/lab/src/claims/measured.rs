@@ -7,7 +7,7 @@ use crate::record::Figures;
 use crate::statistics;
 use crate::{herd, relay, ring, sit, zombies};
 
-/// A sweep of `lab atr`: all rows of one kind, total and placement.
+/// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
 pub struct Sweep<'a> {
     pub placement: &'a str,
     pub total: usize,
@@ -148,14 +148,14 @@ pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     })
 }
 
-/// A server of `lab zombies` with the most zombies that were measured of one process.
+/// A server of `superpoll-lab zombies` with the most zombies that were measured of one process.
 pub fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
     let rows = records.zombies.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
         .max_by_key(|row| row.zombies)
 }
 
-/// A server of `lab zombies` with so many, in one process.
+/// A server of `superpoll-lab zombies` with so many, in one process.
 pub fn with_zombies<'a>(
     records: &'a Records,
     subject: &str,
@@ -177,7 +177,7 @@ pub fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
     rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
 }
 
-/// A figure of `lab sit`, with the most descriptors.
+/// A figure of `superpoll-lab sit`, with the most descriptors.
 pub fn sit<'a>(
     records: &'a Records,
     part: &str,

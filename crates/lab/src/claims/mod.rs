@@ -9,7 +9,6 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Records;
@@ -22,7 +21,7 @@ mod measured;
 mod shaw;
 
 /// What became of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// As it was claimed.
@@ -84,7 +83,7 @@ struct Means {
 }
 
 /// A claim and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The claim's name.
     pub id: String,
@@ -122,7 +121,7 @@ pub fn judge(records: &Records) -> Vec<Finding> {
         .flat_map(of)
         .map(|(source, claim)| {
             let (verdict, reason) = (claim.judge)(records).unwrap_or_else(|| {
-                (Verdict::NotMeasured, format!("superpoll lab {} tells", claim.experiment))
+                (Verdict::NotMeasured, format!("superpoll-lab {} tells", claim.experiment))
             });
             Finding {
                 id: claim.id.to_owned(),

@@ -1,4 +1,4 @@
-//! `lab echo`: what a server takes for a request when there is nothing to it but input and output.
+//! `superpoll-lab echo`: what a server takes for a request when there is nothing to it but input and output.
 //!
 //! A thousand connections, on each of which one short message is under way, to the server or back. What the
 //! server gets it sends back, so that nothing is left but the kernel's sockets and the way to wait for them:
@@ -14,7 +14,6 @@
 //! generator's own load stands beside it: a server that is quicker than the generator runs dry, sleeps, and
 //! finds fewer requests at a time when it wakes up.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -55,7 +54,7 @@ mod trial;
 
 pub(crate) use trial::ratio;
 
-/// Options of `lab echo`.
+/// Options of `superpoll-lab echo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Connections to each server, with commas
@@ -93,7 +92,7 @@ impl Default for Options {
 }
 
 /// A ratio, from the ratios of all rounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The middle one.
     pub median: f64,
@@ -104,7 +103,7 @@ pub struct Ratio {
 }
 
 /// One server with so many connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
     pub subject: String,

@@ -1,4 +1,4 @@
-//! The plots of `lab echo`: processor time of a request, over the number of connections.
+//! The plots of `superpoll-lab echo`: processor time of a request, over the number of connections.
 
 use crate::echo::Row;
 use crate::grouping;

@@ -1,4 +1,4 @@
-//! What `lab echo` prints: for each kind and number of connections its servers, a line each.
+//! What `superpoll-lab echo` prints: for each kind and number of connections its servers, a line each.
 
 use crate::echo::{Ratio, Row};
 use crate::table::Table;

@@ -1,4 +1,4 @@
-//! What the report says of `lab atr`.
+//! What the report says of `superpoll-lab atr`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab atr --latency`.
+//! What the report says of `superpoll-lab atr --latency`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab echo`.
+//! What the report says of `superpoll-lab echo`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

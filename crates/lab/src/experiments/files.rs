@@ -1,4 +1,4 @@
-//! What the report says of `lab files`.
+//! What the report says of `superpoll-lab files`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab herd`.
+//! What the report says of `superpoll-lab herd`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

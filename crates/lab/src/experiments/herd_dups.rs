@@ -1,4 +1,4 @@
-//! What the report says of `lab herd --dups`.
+//! What the report says of `superpoll-lab herd --dups`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab http`.
+//! What the report says of `superpoll-lab http`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

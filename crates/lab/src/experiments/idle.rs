@@ -1,4 +1,4 @@
-//! What the report says of `lab idle`.
+//! What the report says of `superpoll-lab idle`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

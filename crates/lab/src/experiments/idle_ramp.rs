@@ -1,4 +1,4 @@
-//! What the report says of `lab idle --ramp`.
+//! What the report says of `superpoll-lab idle --ramp`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab mix`.
+//! What the report says of `superpoll-lab mix`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

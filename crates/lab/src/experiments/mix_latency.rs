@@ -1,4 +1,4 @@
-//! What the report says of `lab mix --latency`.
+//! What the report says of `superpoll-lab mix --latency`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

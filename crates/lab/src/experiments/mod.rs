@@ -1,4 +1,4 @@
-//! The table of all experiments: what each asks, how `lab all` runs it, and its part of the page.
+//! The table of all experiments: what each asks, how `superpoll-lab all` runs it, and its part of the page.
 //!
 //! An experiment measures in a module of its own and knows nothing of pages. Here each has a file that says what becomes
 //! of its record: the section of the report, and the figures by which two reports are compared. Whoever adds one adds
@@ -32,7 +32,7 @@ mod timers;
 mod wake;
 mod zombies;
 
-/// An experiment, as the report and `lab all` know it.
+/// An experiment, as the report and `superpoll-lab all` know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
     /// The stem of its record's file, and its place on the page.
@@ -41,7 +41,7 @@ pub struct Experiment {
     pub title: &'static str,
     /// What is done and what is measured, in a paragraph.
     pub method: &'static str,
-    /// The words after `superpoll lab` of a short run.
+    /// The words after `superpoll-lab` of a short run.
     pub quick: &'static str,
     /// Those of a run that takes its time.
     pub full: &'static str,

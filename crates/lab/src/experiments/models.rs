@@ -1,4 +1,4 @@
-//! What the report says of `lab models`.
+//! What the report says of `superpoll-lab models`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab registrations`.
+//! What the report says of `superpoll-lab registrations`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab relay`.
+//! What the report says of `superpoll-lab relay`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab ring`.
+//! What the report says of `superpoll-lab ring`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab sit`.
+//! What the report says of `superpoll-lab sit`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab threads`.
+//! What the report says of `superpoll-lab threads`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

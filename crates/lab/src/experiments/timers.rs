@@ -1,4 +1,4 @@
-//! What the report says of `lab timers`.
+//! What the report says of `superpoll-lab timers`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab wake`.
+//! What the report says of `superpoll-lab wake`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

@@ -1,4 +1,4 @@
-//! What the report says of `lab zombies`.
+//! What the report says of `superpoll-lab zombies`.
 
 use crate::comparison::Figure;
 use crate::document::Records;

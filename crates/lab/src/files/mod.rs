@@ -1,4 +1,4 @@
-//! `lab files`: what a server takes to send a file.
+//! `superpoll-lab files`: what a server takes to send a file.
 //!
 //! A folder with one file, a small one or a long one, and clients that ask for it again and again on connections that
 //! stay open. Beside `superpoll serve`'s server on each back-end (`ours.rs`) stand nginx as a careful operator has it
@@ -18,7 +18,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::echo::Ratio;
@@ -40,7 +39,7 @@ mod trial;
 /// The file's name in its folder.
 const NAME: &str = "file.bin";
 
-/// Options of `lab files`.
+/// Options of `superpoll-lab files`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The lengths of the file, with commas
@@ -70,7 +69,7 @@ impl Default for Options {
 }
 
 /// One server with one file and so many connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
     pub subject: String,

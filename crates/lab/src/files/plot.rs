@@ -1,4 +1,4 @@
-//! The plots of `lab files`: processor time of a request over the length of the file.
+//! The plots of `superpoll-lab files`: processor time of a request over the length of the file.
 
 use crate::files::Row;
 use crate::plot::{self, Plot};

@@ -1,4 +1,4 @@
-//! What `lab files` prints: for each file its servers, a line each, and their calls by name.
+//! What `superpoll-lab files` prints: for each file its servers, a line each, and their calls by name.
 
 use crate::echo::Ratio;
 use crate::files::Row;

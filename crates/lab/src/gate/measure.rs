@@ -142,7 +142,7 @@ impl Tools {
             }
             _ => Command::new(&self.command),
         };
-        command.args(["lab", "gate", "--operate", path.name, "--operations"]);
+        command.args(["gate", "--operate", path.name, "--operations"]);
         command.arg(operations.to_string()).stdin(Stdio::null());
         command.env_clear().env("GLIBC_TUNABLES", TUNABLES);
         for kept in ["TMPDIR", "VALGRIND_LIB"] {
@@ -191,7 +191,7 @@ fn complaint(path: Path, onlooker: Option<Onlooker>, errors: &[u8]) -> String {
     };
     let text = String::from_utf8_lossy(errors);
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-    let line = line.map(|line| line.strip_prefix("superpoll: ").unwrap_or(line));
+    let line = line.map(|line| line.strip_prefix("superpoll-lab: ").unwrap_or(line));
     format!("the path {}{under}: {}", path.name, line.unwrap_or("it ended without a word"))
 }
 
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn who_fails_is_quoted() {
         let path = Path::named("wake").unwrap();
-        let line = complaint(path, Some(Onlooker::Strace), b"superpoll: a wake was lost\n\n");
+        let line = complaint(path, Some(Onlooker::Strace), b"superpoll-lab: a wake was lost\n\n");
         assert_eq!(line, "the path wake under strace: a wake was lost");
         let line = complaint(path, None, b"");
         assert_eq!(line, "the path wake: it ended without a word");

@@ -1,4 +1,4 @@
-//! `superpoll lab gate`: have the core paths become dearer?
+//! `superpoll-lab gate`: have the core paths become dearer?
 //!
 //! Times differ from machine to machine and from minute to minute, so that a test that fails by them would be believed by
 //! nobody. What does not differ is how many instructions an operation takes and how many system calls: those are
@@ -53,9 +53,9 @@ const AT_A_TIME: usize = 4;
 
 /// What to do about a path that has got dearer.
 const ADVICE: &str = "find out where with valgrind --tool=callgrind or strace; if the change is worth it, run \
-                      superpoll lab gate --update of a release build and say why in the commit message";
+                      superpoll-lab gate --update of a release build and say why in the commit message";
 
-/// Options of `lab gate`.
+/// Options of `superpoll-lab gate`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
     /// Paths to measure, with commas [default: all]
@@ -151,7 +151,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if cfg!(debug_assertions) && !options.any_build {
         return Err(Error::usage(
-            "lab gate compares release builds: run cargo build --release, then target/release/superpoll lab gate",
+            "lab gate compares release builds: cargo run --release -p superpoll-lab -- gate",
         ));
     }
     let here = Made::here();
@@ -412,7 +412,7 @@ fn verdict(rows: &[Row], stored: &Stored, are_all: bool) -> Result<()> {
     let cheaper: Vec<&str> = rows.iter().flat_map(|row| &row.cheaper).map(String::as_str).collect();
     if !cheaper.is_empty() {
         crate::say!(
-            "cheaper than stored: {}. Write the figures anew, so that the gain is kept: superpoll lab gate --update",
+            "cheaper than stored: {}. Write the figures anew, so that the gain is kept: superpoll-lab gate --update",
             cheaper.join("; ")
         )?;
     }
@@ -436,7 +436,7 @@ fn verdict(rows: &[Row], stored: &Stored, are_all: bool) -> Result<()> {
     match failures.is_empty() {
         true => Ok(()),
         false => Err(Error::usage(format!(
-            "{}: run superpoll lab gate --update of a release build",
+            "{}: run superpoll-lab gate --update of a release build",
             failures.join("; ")
         ))),
     }

@@ -40,7 +40,7 @@ impl Made {
     /// What this program is made with.
     pub fn here() -> Made {
         Made {
-            rustc: env!("LAB_RUSTC").to_owned(),
+            rustc: crate::environment::RUSTC.to_owned(),
             target: env!("LAB_TARGET").to_owned(),
             profile: env!("LAB_PROFILE").to_owned(),
             libc: library::version(),
@@ -138,7 +138,7 @@ impl Stored {
     pub fn to_text(&self) -> String {
         let Made { rustc, target, profile, libc } = &self.made;
         let mut text = format!(
-            "# What an operation of each core path takes. Written by `superpoll lab gate --update`; CONTRIBUTING.md says\n\
+            "# What an operation of each core path takes. Written by `superpoll-lab gate --update`; CONTRIBUTING.md says\n\
              # when that is right. A path may have `tolerance`, by which share it may get dearer (usually {TOLERANCE}).\n\n\
              [made]\nrustc = {rustc:?}\ntarget = {target:?}\nprofile = {profile:?}\nlibc = {libc:?}\n"
         );

@@ -1,4 +1,4 @@
-//! `lab herd`: what a connection costs when many wait for it.
+//! `superpoll-lab herd`: what a connection costs when many wait for it.
 //!
 //! N processes wait for one listening socket, each perhaps for a thousand duplicates of it as well. A
 //! client connects without blocking over the loopback device, so that the kernel does all of the server's
@@ -17,7 +17,6 @@
 
 use std::os::fd::OwnedFd;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superpoll::BackendKind;
@@ -43,7 +42,7 @@ mod way;
 use crowd::Crowd;
 use way::Way;
 
-/// Options of `lab herd`.
+/// Options of `superpoll-lab herd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096,16384, or 1,16,64 if quick]
@@ -97,7 +96,7 @@ const LARGE: (usize, usize) = (4096, 500_000);
 const MEMORY: (u64, u64) = (450_000, 1_500);
 
 /// One way of waiting by so many.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The way.
     pub subject: String,

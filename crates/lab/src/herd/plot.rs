@@ -1,4 +1,4 @@
-//! The plot of `lab herd`: the time of a `connect` over the number of those who wait.
+//! The plot of `superpoll-lab herd`: the time of a `connect` over the number of those who wait.
 
 use crate::herd::Row;
 use crate::plot::{self, Plot};

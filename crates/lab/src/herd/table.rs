@@ -1,4 +1,4 @@
-//! What `lab herd` prints: for each size its ways of waiting, a line each.
+//! What `superpoll-lab herd` prints: for each size its ways of waiting, a line each.
 
 use crate::herd::Row;
 use crate::table::{self, Table};

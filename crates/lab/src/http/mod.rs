@@ -1,4 +1,4 @@
-//! `lab http`: what a web server's runtime costs, with the same hyper on each.
+//! `superpoll-lab http`: what a web server's runtime costs, with the same hyper on each.
 //!
 //! A server answers every request with the same thirteen bytes, so that nothing is left but hyper, the
 //! runtime below it and the kernel. hyper, its settings and the service are the same code for all
@@ -10,7 +10,6 @@
 //! the servers in turn, round by round (`trial.rs`). The figure is the processor time of the server's
 //! process by request: unlike requests per second it does not depend on how fast the generator is.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -36,7 +35,7 @@ mod trial;
 /// Whether the servers are built in: feature `http`.
 pub const BUILT_IN: bool = cfg!(feature = "http");
 
-/// Options of `lab http`.
+/// Options of `superpoll-lab http`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Connections to each server, with commas
@@ -58,7 +57,7 @@ impl Default for Options {
 }
 
 /// One server with so many connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
     pub subject: String,
@@ -98,6 +97,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     #[cfg(not(feature = "http"))]
     {
         options.output.check()?;
-        Err(crate::error::Error::usage("lab http is not built in: build with --features http"))
+        Err(crate::error::Error::usage(
+            "superpoll-lab http is not built in: build with --features http",
+        ))
     }
 }

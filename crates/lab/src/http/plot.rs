@@ -1,4 +1,4 @@
-//! The plot of `lab http`: processor time of a request over the number of connections.
+//! The plot of `superpoll-lab http`: processor time of a request over the number of connections.
 
 use crate::http::Row;
 use crate::plot::{self, Plot};

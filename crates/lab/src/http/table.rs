@@ -1,4 +1,4 @@
-//! What `lab http` prints: for each number of connections its servers, a line each.
+//! What `superpoll-lab http` prints: for each number of connections its servers, a line each.
 
 use crate::http::Row;
 use crate::table::{self, Table};

@@ -1,4 +1,4 @@
-//! `lab idle`: what a connection takes that does nothing.
+//! `superpoll-lab idle`: what a connection takes that does nothing.
 //!
 //! A server is started, clients connect and do what makes a connection of its kind: nothing at all, one request over
 //! HTTP/1 (plain or encrypted), a long-poll without an answer, the handshake of a WebSocket, one request through a relay.
@@ -13,9 +13,8 @@
 //! both ends of a connection in it and whatever else the machine does meanwhile.
 //!
 //! Ours are started as a user would, by this command (`server/program.rs`); nginx and haproxy take part where they are
-//! installed. `lab idle --ramp` goes on until there is a limit (`ramp/`). `service.rs` starts each, `clients.rs` are the clients, `server/memory.rs` reads, `trial.rs` has them take turns.
+//! installed. `superpoll-lab idle --ramp` goes on until there is a limit (`ramp/`). `service.rs` starts each, `clients.rs` are the clients, `server/memory.rs` reads, `trial.rs` has them take turns.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -31,7 +30,7 @@ pub mod table;
 mod tls;
 mod trial;
 
-/// Options of `lab idle`.
+/// Options of `superpoll-lab idle`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Connections to each server; with --ramp, those of the first step [default: 4000, or 1000 if quick; with --ramp
@@ -74,7 +73,7 @@ impl Default for Options {
 }
 
 /// A figure, from those of all rounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The middle one.
     pub median: f64,
@@ -85,7 +84,7 @@ pub struct Spread {
 }
 
 /// One kind of connections to one server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server and the kind.
     pub subject: String,

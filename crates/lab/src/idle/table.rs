@@ -1,4 +1,4 @@
-//! What `lab idle` prints: a line for each kind of connections to each server.
+//! What `superpoll-lab idle` prints: a line for each kind of connections to each server.
 
 use crate::idle::{Row, Spread};
 use crate::table::Table;

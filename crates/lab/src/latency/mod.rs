@@ -1,4 +1,4 @@
-//! `lab atr --latency` and `lab mix --latency`: how long a blocked loop takes to wake up, by how much it watches.
+//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: how long a blocked loop takes to wake up, by how much it watches.
 //!
 //! The other views of these experiments measure a loop that always finds something. This one measures the loop that
 //! waits: descriptors are busy for a while as in the experiment's load, so that whoever places them has done so; then
@@ -11,7 +11,6 @@
 
 use std::time::Instant;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -65,7 +64,7 @@ const BLOCK: (usize, usize) = (5, 50);
 const GUESS: f64 = 0.008;
 
 /// One subject with so many descriptors.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
@@ -109,7 +108,7 @@ struct Case {
     load: Load,
 }
 
-/// Over the totals of `lab atr`.
+/// Over the totals of `superpoll-lab atr`.
 ///
 /// # Errors
 ///
@@ -135,7 +134,7 @@ pub fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
     measure("atr-latency", options.subjects.as_deref(), &cases, &options.output, sweep.notes)
 }
 
-/// Over the sizes of `lab mix`.
+/// Over the sizes of `superpoll-lab mix`.
 ///
 /// # Errors
 ///

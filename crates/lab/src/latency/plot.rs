@@ -1,4 +1,4 @@
-//! The plots of `lab atr --latency` and `lab mix --latency`: wake-ups over the number of descriptors.
+//! The plots of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: wake-ups over the number of descriptors.
 
 use crate::latency::Row;
 use crate::plot::{self, Plot};

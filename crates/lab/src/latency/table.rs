@@ -1,4 +1,4 @@
-//! What `lab atr --latency` and `lab mix --latency` print: a line for each subject and number of descriptors.
+//! What `superpoll-lab atr --latency` and `superpoll-lab mix --latency` print: a line for each subject and number of descriptors.
 
 use crate::latency::Row;
 use crate::table::{self, Table};

@@ -1,9 +1,9 @@
-//! `lab models`: four ways to learn which descriptors are ready, over the ratio of active to all.
+//! `superpoll-lab models`: four ways to learn which descriptors are ready, over the ratio of active to all.
 //!
 //! A program that must not block on one descriptor can *try* them all without blocking, have the kernel
 //! send it *signals*, *ask* which are ready, or *register* what it wants and be told. Each is here as the
 //! shortest loop a C programmer would write, a file each; those that ask with `poll` and `epoll` (either trigger) are
-//! the raw loops of `lab atr`. Everything else is as there: the same harness, the same rounds in turn, each
+//! the raw loops of `superpoll-lab atr`. Everything else is as there: the same harness, the same rounds in turn, each
 //! byte checked, the loop's own time and what the writers pay besides.
 //!
 //! Beside the times stand the system calls for an event, how often the kernel had no room for one (the
@@ -12,7 +12,6 @@
 //!
 //! What this kernel, or this process under its limits, may not use is left out, and the record says why.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -45,7 +44,7 @@ pub mod table;
 mod uring;
 mod uring_read;
 
-/// Options of `lab models`.
+/// Options of `superpoll-lab models`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Descriptors: numbers with commas
@@ -142,11 +141,17 @@ fn ways() -> Result<Vec<Way>> {
 }
 
 fn chosen(text: &str) -> Result<Vec<Way>> {
-    options::named(text, &ways()?, |way| way.entry.name, |_| true, "no loop of lab models")
+    options::named(
+        text,
+        &ways()?,
+        |way| way.entry.name,
+        |_| true,
+        "no loop of superpoll-lab models",
+    )
 }
 
 /// One loop at one point.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

@@ -1,4 +1,4 @@
-//! What `lab models` prints: for each sweep the times by both accounts, each loop in a line, and what was
+//! What `superpoll-lab models` prints: for each sweep the times by both accounts, each loop in a line, and what was
 //! claimed of each model beside what was measured.
 
 use crate::atr_table::{cost, loop_time};

@@ -1,4 +1,4 @@
-//! `lab registrations`: what it costs to begin and to end watching a descriptor.
+//! `superpoll-lab registrations`: what it costs to begin and to end watching a descriptor.
 //!
 //! `epoll_ctl` takes one descriptor per call. Would many per call be cheaper? There are two ways to have that:
 //! changes of an epoll set can be queued in an io_uring and made in one call (`IORING_OP_EPOLL_CTL`), and the
@@ -18,7 +18,6 @@
 
 use std::time::Instant;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -46,7 +45,7 @@ pub mod table;
 use round::{Round, Runner};
 pub use subject::{BATCHED, YARDSTICK};
 
-/// Options of `lab registrations`.
+/// Options of `superpoll-lab registrations`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Descriptors of a batch, with commas [default: 1,4,16,64,256, as far as there are so many]
@@ -83,7 +82,7 @@ impl Default for Options {
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
 
 /// One registry at one point. Times are per descriptor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

@@ -1,4 +1,4 @@
-//! The plots of `lab registrations`: what a registration costs over how many are told together.
+//! The plots of `superpoll-lab registrations`: what a registration costs over how many are told together.
 
 use crate::plot::{self, Plot};
 use crate::registrations::Row;

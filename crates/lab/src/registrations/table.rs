@@ -1,4 +1,4 @@
-//! What `lab registrations` prints: a table for each kind, and the answer to its question.
+//! What `superpoll-lab registrations` prints: a table for each kind, and the answer to its question.
 
 use crate::grouping;
 use crate::registrations::{BATCHED, Row, YARDSTICK};

@@ -1,4 +1,4 @@
-//! `lab relay`: what it takes to pass a connection on, with and without speculation, beside haproxy and nginx.
+//! `superpoll-lab relay`: what it takes to pass a connection on, with and without speculation, beside haproxy and nginx.
 //!
 //! Text 003 (haproxy's *merge speculative I/O into polled I/O*) counted the system calls of 10,000 forwarded
 //! connections. This does so again: a relay stands between clients and an origin, and for each connection its
@@ -16,7 +16,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -35,7 +34,7 @@ mod trial;
 pub use crate::echo::Ratio;
 pub(crate) use ours::kernel_name;
 
-/// Options of `lab relay`.
+/// Options of `superpoll-lab relay`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// connection (one for each request), one-by-one (the same with a single client), keep-alive,
@@ -82,7 +81,7 @@ impl Default for Options {
 }
 
 /// One relay under one load.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The relay.
     pub subject: String,

@@ -1,4 +1,4 @@
-//! The plot of `lab relay`: processor time of each relay under each load, against haproxy.
+//! The plot of `superpoll-lab relay`: processor time of each relay under each load, against haproxy.
 
 use crate::plot::{Curve, Plot};
 use crate::relay::Row;

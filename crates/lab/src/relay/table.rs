@@ -1,4 +1,4 @@
-//! What `lab relay` prints: the processor time of each relay under each load, and its calls by name.
+//! What `superpoll-lab relay` prints: the processor time of each relay under each load, and its calls by name.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `lab ring`: N pipes in a ring, a task between each two that passes on what it reads.
+//! `superpoll-lab ring`: N pipes in a ring, a task between each two that passes on what it reads.
 //!
 //! One byte, or K of them, goes round for M laps: the work of a chat server or of a pipeline of coroutines
 //! with nothing but the passing on left in it. With one byte in flight only one task can ever run, so what
@@ -12,7 +12,6 @@
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superpoll::BackendKind;
@@ -64,7 +63,7 @@ use remote::Remote;
 use stage::Slice;
 use subject::Entry;
 
-/// Options of `lab ring`.
+/// Options of `superpoll-lab ring`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Pipes in the ring, with commas
@@ -110,7 +109,7 @@ const SWEPT_TOTALS: [usize; 4] = [2, 10, 100, 4900];
 const SWEPT_SHARES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 
 /// One subject at one point.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The runtime.
     pub subject: String,

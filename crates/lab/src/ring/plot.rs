@@ -1,4 +1,4 @@
-//! The plots of `lab ring`: time per hop over the number of pipes, and over the share of them that has a
+//! The plots of `superpoll-lab ring`: time per hop over the number of pipes, and over the share of them that has a
 //! byte; bars where there is one point only.
 
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! What `lab ring` prints: for each point its subjects, a line each.
+//! What `superpoll-lab ring` prints: for each point its subjects, a line each.
 
 use crate::grouping;
 use crate::ring::Row;

@@ -1,7 +1,8 @@
-//! Servers that are programs of their own: this command's, as a user would start it, and other people's.
+//! Servers that are programs of their own: `superpoll`, as a user starts it, and the rivals.
 
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -21,14 +22,30 @@ const SPREAD: u32 = 2_654_435_769;
 /// How long a program may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Starts this command with other arguments and waits until it says on which port it listens.
+/// The name of the command that serves. Cargo puts it into the same folder as this program.
+const COMMAND: &str = "superpoll";
+
+/// The command that serves, next to a program of the laboratory.
+fn next_to(program: &Path) -> Result<PathBuf> {
+    let command = program.with_file_name(COMMAND);
+    if command.is_file() {
+        return Ok(command);
+    }
+    Err(Error::usage(format!(
+        "{} is missing, which this experiment starts: build it with cargo build{} -p superpoll-cli",
+        command.display(),
+        if cfg!(debug_assertions) { "" } else { " --release" }
+    )))
+}
+
+/// Starts the command `superpoll` and waits until it says on which port it listens.
 ///
 /// # Errors
 ///
-/// What it says instead, or [`Error::System`] if it cannot be started.
+/// [`Error::Usage`] with what it says instead, or if it is not built; [`Error::System`] if it cannot be started.
 pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let mut command = Command::new(next_to(&std::env::current_exe().map_err(failed)?)?);
     command.args(arguments).env_remove(superpoll::BACKEND_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (child, output, errors) = at(place, || process::spawn(&mut command).map_err(failed))?;
@@ -145,6 +162,18 @@ mod tests {
         assert_eq!(announced("superpoll: relaying 127.0.0.1:80 to 127.0.0.1:81"), Some(80));
         assert_eq!(announced("superpoll: 127.0.0.1:x"), None);
         assert_eq!(announced(""), None);
+    }
+
+    #[test]
+    fn a_server_that_is_not_built_is_named_with_the_way_to_build_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("superpoll-lab");
+        let error = next_to(&program).unwrap_err().to_string();
+        let command = folder.path().join("superpoll");
+        assert!(error.starts_with(&format!("{} is missing", command.display())), "{error}");
+        assert!(error.contains("cargo build") && error.contains("-p superpoll-cli"), "{error}");
+        std::fs::write(&command, "").unwrap();
+        assert_eq!(next_to(&program).unwrap(), command);
     }
 
     #[test]

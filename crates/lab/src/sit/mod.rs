@@ -1,4 +1,4 @@
-//! `lab sit`: what a babysitter costs, what it saves, and what it keeps.
+//! `superpoll-lab sit`: what a babysitter costs, what it saves, and what it keeps.
 //!
 //! Four parts, each in every topology, in turns, round by round:
 //!
@@ -18,7 +18,6 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -34,7 +33,7 @@ pub mod table;
 mod topology;
 mod trial;
 
-/// Options of `lab sit`.
+/// Options of `superpoll-lab sit`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// What to measure: move, wake, busy, restart or all
@@ -111,7 +110,7 @@ impl fmt::Display for Part {
 }
 
 /// One figure of one topology, or of one way to start again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// `move`, `wake`, `busy` or `restart`.
     pub part: String,

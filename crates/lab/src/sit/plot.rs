@@ -1,4 +1,4 @@
-//! The plot of `lab sit`: what it takes for one descriptor to leave, over the size of the batch.
+//! The plot of `superpoll-lab sit`: what it takes for one descriptor to leave, over the size of the batch.
 
 use crate::plot::{self, Plot};
 use crate::sit::Row;

@@ -1,4 +1,4 @@
-//! What `lab sit` prints: a table for each part, with a line for each topology.
+//! What `superpoll-lab sit` prints: a table for each part, with a line for each topology.
 
 use crate::sit::{Part, Row};
 use crate::table::{self, Table};

@@ -91,23 +91,3 @@ pub fn map(set: &OwnedFd) -> io::Result<()> {
     }
     Ok(())
 }
-
-/// Whether the kernel has `epoll_pwait2`, the wait with a nanosecond timeout.
-pub fn has_pwait2(set: &OwnedFd) -> io::Result<()> {
-    let mut event = Raw { events: 0, u64: 0 };
-    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes at most one event and reads one timespec; the null signal mask
-    // means none.
-    let returned = unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait2,
-            set.as_raw_fd(),
-            &raw mut event,
-            1,
-            &raw const zero,
-            std::ptr::null::<libc::sigset_t>(),
-            0,
-        )
-    };
-    if returned >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}

@@ -60,12 +60,6 @@ pub fn follow(pid: i32, other: i32) -> io::Result<()> {
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// This thread's timer slack in nanoseconds, if the kernel says.
-pub fn timer_slack() -> Option<u64> {
-    // SAFETY: this option takes no argument and returns a number.
-    u64::try_from(unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }).ok()
-}
-
 /// A child process that ends when it is dropped.
 #[derive(Debug)]
 pub struct Child {
@@ -246,7 +240,7 @@ static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn too_late(_signal: libc::c_int) {
     let parts: [&[u8]; 3] = [
-        b"superpoll: subject ",
+        b"superpoll-lab: subject ",
         // SAFETY: pointer and length are those of one `&'static str` each, stored by `watch`; a
         // signal between the two stores would see two names of the lengths 1 to 20, mixed, which
         // `watch` rules out by calling off the alarm before it stores them.
@@ -281,11 +275,4 @@ pub fn watch(subject: &'static str) {
 pub fn unwatch() {
     // SAFETY: the call takes and returns an integer.
     unsafe { libc::alarm(0) };
-}
-
-/// Has a write to a closed standard output end the process quietly, as other commands do, where
-/// Rust's own start-up code would have it fail.
-pub fn end_on_closed_output() {
-    // SAFETY: restores the default action of one signal; no handler of ours is involved.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }

@@ -1,10 +1,10 @@
-//! The targets of `lab atr`.
+//! The targets of `superpoll-lab atr`.
 
 use crate::atr::Row;
 use crate::record::Figures;
 use crate::targets::{RINGS, Target, worst};
 
-/// The targets that `lab atr` measures.
+/// The targets that `superpoll-lab atr` measures.
 pub fn of_atr(rows: &[Row]) -> Vec<Target> {
     let at = |row: &Row| format!("{} {} of {} {}", row.kind, row.active, row.total, row.placement);
     let adaptive = |of: fn(&Figures) -> Option<f64>| {

@@ -1,9 +1,9 @@
-//! The targets of `lab echo`.
+//! The targets of `superpoll-lab echo`.
 
 use crate::echo::{Ratio, Row};
 use crate::targets::{Target, worst};
 
-/// The targets that `lab echo` measures, with a thousand TCP connections.
+/// The targets that `superpoll-lab echo` measures, with a thousand TCP connections.
 pub fn of_echo(rows: &[Row]) -> Vec<Target> {
     let of = |subject: &'static str, value: fn(&Row) -> Option<Ratio>| {
         rows.iter()

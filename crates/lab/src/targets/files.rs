@@ -1,4 +1,4 @@
-//! The targets of `lab files`.
+//! The targets of `superpoll-lab files`.
 
 use crate::echo::Ratio;
 use crate::files::Row;
@@ -23,7 +23,7 @@ const AGAINST: [(usize, &str, Against, f64); 3] = [
 /// Calls of `epoll_ctl` for a request on a connection that stays open.
 const EPOLL_CTL: f64 = 0.05;
 
-/// The targets that `lab files` measures, at 64 connections.
+/// The targets that `superpoll-lab files` measures, at 64 connections.
 pub fn of_files(rows: &[Row]) -> Vec<Target> {
     let ours = |bytes: usize| {
         rows.iter().filter(move |row| {

@@ -1,9 +1,9 @@
-//! The targets of `lab herd`.
+//! The targets of `superpoll-lab herd`.
 
 use crate::herd::Row;
 use crate::targets::{Target, worst};
 
-/// The targets that `lab herd` measures, of the ways that are to spare the herd.
+/// The targets that `superpoll-lab herd` measures, of the ways that are to spare the herd.
 pub fn of_herd(rows: &[Row]) -> Vec<Target> {
     let sparing = [
         "superpoll-rt-exclusive",

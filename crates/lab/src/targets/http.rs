@@ -1,9 +1,9 @@
-//! The targets of `lab http`.
+//! The targets of `superpoll-lab http`.
 
 use crate::http::Row;
 use crate::targets::{Target, worst};
 
-/// The targets that `lab http` measures, at 64 connections.
+/// The targets that `superpoll-lab http` measures, at 64 connections.
 pub fn of_http(rows: &[Row]) -> Vec<Target> {
     let ours = rows
         .iter()

@@ -1,9 +1,9 @@
-//! The targets of `lab idle`.
+//! The targets of `superpoll-lab idle`.
 
 use crate::idle::Row;
 use crate::targets::{Target, worst};
 
-/// The targets that `lab idle` measures, in KiB of user memory.
+/// The targets that `superpoll-lab idle` measures, in KiB of user memory.
 pub fn of_idle(rows: &[Row]) -> Vec<Target> {
     [
         ("superpoll-keep-alive", "keep-alive connection", 1.0),

@@ -1,9 +1,9 @@
-//! The targets of `lab mix`.
+//! The targets of `superpoll-lab mix`.
 
 use crate::mix::Row;
 use crate::targets::{RINGS, Target, worst};
 
-/// The targets that `lab mix` measures.
+/// The targets that `superpoll-lab mix` measures.
 pub fn of_mix(rows: &[Row]) -> Vec<Target> {
     let costs_of = |subject: &'static str,
                     family: &'static str,

@@ -4,7 +4,6 @@
 //! upkeep and what the writes cost more than to unwatched descriptors; "pure" the best of poll and
 //! both triggers of epoll, raw or ours. Each experiment has its targets in a file of its own.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Records;
@@ -47,7 +46,7 @@ pub use zombies::of_zombies;
 const RINGS: [&str; 2] = ["uring", "adaptive-uring"];
 
 /// A promise and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// What is promised.
     pub name: String,

@@ -1,9 +1,9 @@
-//! The targets of `lab registrations`.
+//! The targets of `superpoll-lab registrations`.
 
 use crate::registrations::Row;
 use crate::targets::{Target, worst};
 
-/// The targets that `lab registrations` measures, where enough are told together for the call not to count.
+/// The targets that `superpoll-lab registrations` measures, where enough are told together for the call not to count.
 pub fn of_registrations(rows: &[Row]) -> Vec<Target> {
     let ours = rows
         .iter()

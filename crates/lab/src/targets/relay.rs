@@ -1,4 +1,4 @@
-//! The targets of `lab relay`.
+//! The targets of `superpoll-lab relay`.
 
 use crate::relay::Row;
 use crate::targets::{Target, worst};
@@ -17,7 +17,7 @@ const AGAINST_HAPROXY: [(&str, usize, f64); 4] = [
 /// System calls for a connection of its own for each request.
 const CALLS: f64 = 12.0;
 
-/// The targets that `lab relay` measures.
+/// The targets that `superpoll-lab relay` measures.
 pub fn of_relay(rows: &[Row]) -> Vec<Target> {
     let ours = |load: &'static str, connections: usize| {
         rows.iter().filter(move |row| {

@@ -1,9 +1,9 @@
-//! The targets of `lab ring`.
+//! The targets of `superpoll-lab ring`.
 
 use crate::ring::Row;
 use crate::targets::{Target, worst};
 
-/// The targets that `lab ring` measures, at a thousand pipes and one byte in flight.
+/// The targets that `superpoll-lab ring` measures, at a thousand pipes and one byte in flight.
 pub fn of_ring(rows: &[Row]) -> Vec<Target> {
     let of = |subjects: &'static [&'static str], value: fn(&Row) -> Option<f64>| {
         rows.iter()

@@ -11,7 +11,7 @@ use crate::record::Record;
 use crate::targets::{Target, of_atr, of_echo, of_files, of_mix, of_registrations, of_wake};
 use crate::{atr, echo, files, mix, registrations, wake};
 
-/// Options of `lab targets`.
+/// Options of `superpoll-lab targets`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Where results go.

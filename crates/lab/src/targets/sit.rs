@@ -1,9 +1,9 @@
-//! The targets of `lab sit`.
+//! The targets of `superpoll-lab sit`.
 
 use crate::sit::Row;
 use crate::targets::{Target, worst};
 
-/// The targets that `lab sit` measures.
+/// The targets that `superpoll-lab sit` measures.
 pub fn of_sit(rows: &[Row]) -> Vec<Target> {
     let figure = |part: &'static str, figure: &'static str| {
         rows.iter().filter(move |row| row.part == part && row.figure == figure)

@@ -1,9 +1,9 @@
-//! The targets of `lab timers`.
+//! The targets of `superpoll-lab timers`.
 
 use crate::targets::{Target, worst};
 use crate::timers::Row;
 
-/// The targets that `lab timers` measures, with a million of them.
+/// The targets that `superpoll-lab timers` measures, with a million of them.
 pub fn of_timers(rows: &[Row]) -> Vec<Target> {
     let ours = rows
         .iter()

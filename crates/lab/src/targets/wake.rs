@@ -1,9 +1,9 @@
-//! The targets of `lab wake`.
+//! The targets of `superpoll-lab wake`.
 
 use crate::targets::{Target, worst};
 use crate::wake::Row;
 
-/// The targets that `lab wake` measures.
+/// The targets that `superpoll-lab wake` measures.
 pub fn of_wake(rows: &[Row]) -> Vec<Target> {
     [("adaptive", 1.10), ("uring", 1.0), ("adaptive-uring", 1.0)]
         .into_iter()

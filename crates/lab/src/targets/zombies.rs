@@ -1,9 +1,9 @@
-//! The targets of `lab zombies`.
+//! The targets of `superpoll-lab zombies`.
 
 use crate::targets::{Target, worst};
 use crate::zombies::Row;
 
-/// The targets that `lab zombies` measures, of what is to be as quick with zombies as without. They are those of one
+/// The targets that `superpoll-lab zombies` measures, of what is to be as quick with zombies as without. They are those of one
 /// process with as many zombies as were measured.
 pub fn of_zombies(rows: &[Row]) -> Vec<Target> {
     let sparing = [

@@ -5,7 +5,7 @@
 //! round. Then it looks at what the desk says, and pauses until the subject has gone back to sleep.
 //!
 //! On *one* processor the subject shares the writer's and may not preempt it: all bytes of a round are there before the
-//! first is looked at, as in a wait of `lab atr`, and nothing happens at the same time. On *all* it may run anywhere,
+//! first is looked at, as in a wait of `superpoll-lab atr`, and nothing happens at the same time. On *all* it may run anywhere,
 //! as a program would: it begins to read while the writer still writes, and threads share the work.
 
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! `lab threads`: a thread for each descriptor, against loops over events, over the ratio of active to all.
+//! `superpoll-lab threads`: a thread for each descriptor, against loops over events, over the ratio of active to all.
 //!
 //! The hypothesis is Zed Shaw's, the last of "poll, epoll, science, and superpoll" (2010): if more than about 0.6 of the
 //! descriptors are active, threads win, and below that events. A thread that sleeps in a read has nothing to be asked
@@ -15,7 +15,6 @@
 //! its own: a process of a thousand threads pays more for each descriptor that it looks up, which is a price of
 //! threads and no one else's. Blocks of all subjects take turns, and a ratio is one of two blocks of the same turn.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -42,7 +41,7 @@ pub mod table;
 use block::{Block, Length, Point, Refusal, Where};
 use subject::{Entry, Family};
 
-/// Options of `lab threads`.
+/// Options of `superpoll-lab threads`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Descriptors: numbers with commas
@@ -84,7 +83,7 @@ impl Default for Options {
 }
 
 /// One subject at one point.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,

@@ -1,4 +1,4 @@
-//! The plots of `lab threads`: threads against the best loop over events, over the ratio of active to all, and what an
+//! The plots of `superpoll-lab threads`: threads against the best loop over events, over the ratio of active to all, and what an
 //! event costs each subject.
 
 use crate::plot::{self, Curve, Plot};

@@ -1,4 +1,4 @@
-//! What `lab threads` prints: for each sweep both accounts, each subject in a line, and where threads break even.
+//! What `superpoll-lab threads` prints: for each sweep both accounts, each subject in a line, and where threads break even.
 
 use crate::grouping;
 use crate::statistics;

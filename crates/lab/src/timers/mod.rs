@@ -1,4 +1,4 @@
-//! `lab timers`: what a runtime's timers cost, and how late they are.
+//! `superpoll-lab timers`: what a runtime's timers cost, and how late they are.
 //!
 //! Most timers of a server never end: they are limits on something that comes in time. So the first loads
 //! set timers and take them back before their time: many at once, taken back in the order in which they were
@@ -12,7 +12,6 @@
 
 use std::time::Instant;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -36,7 +35,7 @@ mod tokio;
 use load::{Ended, Order, Plan, Taken};
 use subject::{Entry, Timers};
 
-/// Options of `lab timers`.
+/// Options of `superpoll-lab timers`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Timers set at once, with commas [default: 1000,10000,100000,1000000, or 10000,1000000 if quick]
@@ -70,7 +69,7 @@ const MOST_ENDING: usize = 1_000_000;
 const LEAST_IN_A_ROUND: usize = 100_000;
 
 /// One runtime under one load.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The runtime.
     pub subject: String,

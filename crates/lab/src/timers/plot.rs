@@ -1,4 +1,4 @@
-//! The plot of `lab timers`: what a timer costs over how many there are.
+//! The plot of `superpoll-lab timers`: what a timer costs over how many there are.
 
 use crate::plot::{self, Plot};
 use crate::timers::Row;

@@ -1,4 +1,4 @@
-//! What `lab timers` prints: the timers that are taken back, and those that end.
+//! What `superpoll-lab timers` prints: the timers that are taken back, and those that end.
 
 use crate::table::{self, Table};
 use crate::timers::Row;

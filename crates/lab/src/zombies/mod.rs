@@ -1,4 +1,4 @@
-//! `lab zombies`: what connections on which nothing happens cost those on which something does.
+//! `superpoll-lab zombies`: what connections on which nothing happens cost those on which something does.
 //!
 //! Ten clients ask and are answered, 40,000 times in all. Beside them are zombies: clients that have asked once and then
 //! keep silent, none at first, then a hundred, a thousand, 9,900, and 102,400, ten thousand and more for each who asks. A server whose time for a request grows with them pays
@@ -7,14 +7,13 @@
 //! zombies than one process may have descriptors, several processes of the same server share them and those who ask
 //! (`point.rs`, `fleet.rs`), and what is compared is as many processes with and without zombies.
 //!
-//! The servers are echo servers (`lab echo`'s: loops on `epoll`, on our poller's back-ends, on our runtime, on tokio) and
+//! The servers are echo servers (`superpoll-lab echo`'s: loops on `epoll`, on our poller's back-ends, on our runtime, on tokio) and
 //! web servers that answer thirteen bytes by HTTP/1 (`superpoll serve` with a folder of one file, as a user would start
 //! it, hyper on tokio, and a loop with canned bytes). The zombies' ends live in processes of their own, up to 5,000 in
 //! each, and come from as many addresses of the loopback network, so that one server can have as many as its limit of
 //! descriptors allows. They connect before the busy ones, so a `poll` array has all of them in front. Every zombie's answer is checked, and in the end
 //! that none was closed.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::echo::Ratio;
@@ -31,7 +30,7 @@ pub(crate) mod subject;
 pub mod table;
 mod trial;
 
-/// Options of `lab zombies`.
+/// Options of `superpoll-lab zombies`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Silent connections to each server, with commas; none is always measured too. More than a process may have
@@ -66,7 +65,7 @@ impl Default for Options {
 }
 
 /// One server with so many zombies.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
     pub subject: String,

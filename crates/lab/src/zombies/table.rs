@@ -1,4 +1,4 @@
-//! What `lab zombies` prints: for each server its numbers of zombies, a line each.
+//! What `superpoll-lab zombies` prints: for each server its numbers of zombies, a line each.
 
 use crate::echo::Ratio;
 use crate::table::Table;

@@ -1,4 +1,4 @@
-//! A byte in a ring of pipes with a task between each two, as in `lab ring`.
+//! A byte in a ring of pipes with a task between each two, as in `superpoll-lab ring`.
 
 use std::io;
 

@@ -1,7 +1,7 @@
-//! `lab idle --ramp`: how many idle connections there can be, and what ends their number.
+//! `superpoll-lab idle --ramp`: how many idle connections there can be, and what ends their number.
 //!
 //! Connections of a kind come in steps, each time as many again as there are. When the servers' memory has come to
-//! rest it is read as in `lab idle`: what their processes have to themselves, the kernel's slabs and socket pages, and
+//! rest it is read as in `superpoll-lab idle`: what their processes have to themselves, the kernel's slabs and socket pages, and
 //! what the whole machine has less. A server process takes as many connections as its limit of descriptors leaves;
 //! when it has them the next one is started, and so are processes of clients, each with an address of its own
 //! (127.0.0.2 and up), which has all ports to itself.
@@ -12,7 +12,6 @@
 //! (a note says how), or the bounds of the experiment itself, `time` and `steps`. What can be known beforehand is: the
 //! last step is cut down to what is possible, and so nothing is driven against the wall.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -35,11 +34,11 @@ const DEFAULTS: &str =
     "superpoll-keep-alive,superpoll-long-poll,superpoll-websocket,superpoll-relay";
 
 /// One step of one kind of connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server and the kind.
     pub subject: String,
-    /// What its connections have done, as in `lab idle`.
+    /// What its connections have done, as in `superpoll-lab idle`.
     pub kind: String,
     /// The number of the step, from 1 on.
     pub step: usize,

@@ -1,4 +1,4 @@
-//! The plot of `lab idle --ramp`: memory over the number of connections.
+//! The plot of `superpoll-lab idle --ramp`: memory over the number of connections.
 
 use crate::idle::ramp::Row;
 use crate::plot::{self, Curve, Plot};

@@ -1,4 +1,4 @@
-//! What `lab idle --ramp` prints: a line for each step of each kind of connections.
+//! What `superpoll-lab idle --ramp` prints: a line for each step of each kind of connections.
 
 use crate::idle::ramp::Row;
 use crate::table::Table;

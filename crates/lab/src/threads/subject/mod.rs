@@ -120,7 +120,13 @@ pub const ALL: &[Entry] = &[
 ///
 /// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
 pub fn chosen(text: Option<&str>) -> Result<Vec<Entry>> {
-    options::named(text.unwrap_or("all"), ALL, |e| e.name, |_| true, "no subject of lab threads")
+    options::named(
+        text.unwrap_or("all"),
+        ALL,
+        |e| e.name,
+        |_| true,
+        "no subject of superpoll-lab threads",
+    )
 }
 
 #[cfg(test)]

@@ -1,0 +1,80 @@
+//! `superpoll-lab files`.
+
+use serde_json::Value;
+
+use crate::record::{Field, check_record, json, positive};
+use crate::start::{SMALL, refused, succeed};
+
+/// Our servers that run everywhere.
+const OURS: [&str; 3] = ["superpoll-poll", "superpoll-epoll", "superpoll-adaptive"];
+
+#[test]
+fn lab_files_measures_every_server_with_every_file_and_tells_who_is_not_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["files", "--bytes", "500,200000", "--connections", "5"];
+    arguments.extend(["--json", "files.json"]);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("cpu us/request") && text.contains("/ nginx"), "{text}");
+    let record = json(&folder.path().join("files.json"));
+    let fields: [Field; 9] = [
+        ("subject", Value::is_string),
+        ("bytes", |v| v == 500 || v == 200_000),
+        ("connections", |v| v == 5),
+        ("requests", positive),
+        ("cpu_ns_per_request_min", positive),
+        ("cpu_ns_per_request_median", positive),
+        ("requests_per_second", positive),
+        ("generator_busy", positive),
+        ("rounds", |v| v == 1),
+    ];
+    check_record(&record, "files", &fields);
+    let rows = record["rows"].as_array().unwrap();
+    let notes = record["parameters"]["notes"].as_array().unwrap();
+    let own = |subject: &str| -> Vec<&Value> {
+        rows.iter().filter(|row| row["subject"] == subject).collect()
+    };
+    for subject in OURS {
+        assert_eq!(own(subject).len(), 2, "points of {subject}");
+        for row in own(subject) {
+            assert!(positive(&row["waits_per_request"]), "{row}");
+            // strace may not be here, or not be allowed to look.
+            if let Some(calls) = row["strace_calls_per_request"].as_f64() {
+                // A request is read and answered, a long file with a call of its own or several.
+                assert!((2.0..12.0).contains(&calls), "{row}");
+                assert!(row["strace_calls"]["read"].as_f64().unwrap() >= 0.9, "{row}");
+            }
+        }
+    }
+    for (subject, ratio) in [("nginx", "nginx_ratio"), ("hyper-tokio", "hyper_ratio")] {
+        let missing = notes.iter().any(|note| note.as_str().unwrap().starts_with(subject));
+        assert_eq!(own(subject).len(), if missing { 0 } else { 2 }, "{subject}: {notes:?}");
+        for row in rows {
+            assert_eq!(positive(&row[ratio]["median"]), !missing, "{row}");
+        }
+        for row in own(subject) {
+            assert_eq!(row[ratio]["median"], 1.0, "{row}");
+        }
+    }
+    let report = folder.path().join("superpoll-report");
+    let csv = std::fs::read_to_string(report.join("files.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rows.len());
+    assert!(std::fs::read_to_string(report.join("files-5.svg")).unwrap().starts_with("<svg"));
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"files\">")
+    );
+}
+
+#[test]
+fn lab_files_refuses_what_makes_no_sense() {
+    for (arguments, about) in [
+        (["--bytes", "0"], "--bytes 0"),
+        (["--bytes", "1000000000"], "--bytes 1000000000"),
+        (["--bytes", "long"], "--bytes"),
+        (["--connections", "0"], "--connections 0"),
+        (["--subjects", "apache"], "\"apache\""),
+    ] {
+        let line = refused(&[&["files"], &arguments[..]].concat());
+        assert!(line.contains(about), "{line}");
+    }
+}

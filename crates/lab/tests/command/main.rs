@@ -1,0 +1,30 @@
+//! The built command, from the outside: what it writes, what it refuses, and how it says so.
+
+mod all;
+mod atr;
+mod compare;
+mod echo;
+mod files;
+mod gate;
+mod herd;
+mod http;
+mod idle;
+mod latency;
+mod mix;
+mod models;
+#[path = "../program/mod.rs"]
+mod program;
+mod record;
+mod refusals;
+mod registrations;
+mod relay;
+mod ring;
+mod rivals;
+mod sit;
+mod start;
+mod threads;
+mod timers;
+mod verify;
+mod wake;
+mod without_io_uring;
+mod zombies;

@@ -1,0 +1,116 @@
+//! `superpoll-lab relay`.
+
+use serde_json::Value;
+
+use crate::record::{Field, check_record, json, positive};
+use crate::start::{SMALL, refused, succeed};
+
+/// The common options of most runs here.
+const FEW: [&str; 10] = [
+    "--connections",
+    "8",
+    "--keep-alive",
+    "4",
+    "--forwarded",
+    "200",
+    "--mebibytes",
+    "4",
+    "--bytes",
+    "500",
+];
+
+const LOADS: [&str; 6] =
+    ["connection", "one-by-one", "keep-alive", "bulk", "http-connection", "http-keep-alive"];
+
+#[test]
+fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let subjects = "superpoll-epoll,superpoll-epoll-waits,superpoll-adaptive,haproxy,nginx";
+    let mut arguments = vec!["relay", "--subjects", subjects, "--json", "relay.json"];
+    arguments.extend(FEW);
+    arguments.extend(SMALL);
+    let text = succeed(folder.path(), &arguments);
+    assert!(text.contains("cpu us/request") && text.contains("system calls by name"), "{text}");
+    let record = json(&folder.path().join("relay.json"));
+    let fields: [Field; 9] = [
+        ("subject", Value::is_string),
+        ("load", |v| LOADS.iter().any(|load| v == load)),
+        ("bytes", |v| v == 500 || v == 4 << 20),
+        ("requests", positive),
+        ("cpu_ns_per_request_min", positive),
+        ("cpu_ns_per_request_median", positive),
+        ("cpu_spread", Value::is_number),
+        ("requests_per_second", positive),
+        ("rounds", |v| v == 1),
+    ];
+    check_record(&record, "relay", &fields);
+    let rows = record["rows"].as_array().unwrap();
+    for subject in ["superpoll-epoll", "superpoll-epoll-waits", "superpoll-adaptive"] {
+        let own: Vec<_> = rows.iter().filter(|row| row["subject"] == subject).collect();
+        assert_eq!(own.len(), LOADS.len(), "loads of {subject}");
+        for row in own {
+            let calls = row["calls_per_request"].as_f64().unwrap();
+            let by_name = row["calls"].as_object().unwrap();
+            let sum: f64 = by_name.values().filter_map(Value::as_f64).sum();
+            assert!((sum - calls).abs() < 1e-6, "{row}");
+            // The calls of the work itself, less those that are under way when the counting begins.
+            // How often a loop waits and checks again depends on the machine, so the upper ends are
+            // wide.
+            match row["load"].as_str().unwrap() {
+                // Accept, socket, connect, a read and a send each way, and a close for both.
+                "connection" | "one-by-one" => assert!((7.5..40.0).contains(&calls), "{row}"),
+                "keep-alive" => assert!((3.5..24.0).contains(&calls), "{row}"),
+                // Accept, a read and a send on either side, and a close; upstream connections are
+                // kept.
+                "http-connection" => assert!((5.5..40.0).contains(&calls), "{row}"),
+                "http-keep-alive" => assert!((3.5..24.0).contains(&calls), "{row}"),
+                _ => assert!(by_name["splice"].as_f64().unwrap() > 1.0, "{row}"),
+            }
+            let to_origin = row["origin_connections_per_request"].as_f64().unwrap();
+            match row["load"].as_str() {
+                Some("connection" | "one-by-one") => {
+                    assert!((to_origin - 1.0).abs() < 0.01, "{row}")
+                }
+                // Connections that are kept, and no more than there are clients.
+                _ => assert!(to_origin * row["requests"].as_f64().unwrap() < 8.5, "{row}"),
+            }
+            // strace may not be here, or not be allowed to look.
+            let (Some(seen), Some(own)) = (
+                row["strace_calls_per_request"].as_f64(),
+                row["calls_per_traced_request"].as_f64(),
+            ) else {
+                continue;
+            };
+            // Without optimization, std checks each descriptor before it closes it.
+            let seen = seen - row["strace_calls"]["fcntl"].as_f64().unwrap_or_default();
+            // A process that is asked for its calls makes some to answer; memory is allocated now
+            // and then.
+            let slack = 0.03 * seen + 40.0 / row["traced"].as_f64().unwrap();
+            assert!((seen - own).abs() <= slack, "{seen} calls by strace: {row}");
+        }
+    }
+    let report = folder.path().join("superpoll-report");
+    let csv = std::fs::read_to_string(report.join("relay.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rows.len());
+    assert!(
+        std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"relay\">")
+    );
+    if rows.iter().any(|row| row["subject"] == "haproxy") {
+        assert!(rows.iter().all(|row| row["haproxy_ratio"]["median"].as_f64().is_some()));
+        assert!(std::fs::read_to_string(report.join("relay.svg")).unwrap().starts_with("<svg"));
+    }
+}
+
+#[test]
+fn lab_relay_refuses_what_makes_no_sense() {
+    for (arguments, about) in [
+        (["--load", "udp"], "\"udp\""),
+        (["--connections", "0"], "--connections 0"),
+        (["--forwarded", "0"], "--forwarded 0"),
+        (["--mebibytes", "0"], "--mebibytes 0"),
+        (["--subjects", "squid"], "\"squid\""),
+    ] {
+        let line = refused(&[&["relay"], &arguments[..]].concat());
+        assert!(line.contains(about), "{line}");
+    }
+}
