@@ -15,7 +15,7 @@ fuzz_target!(|name: &str| {
             assert!(BackendKind::ALL.iter().all(|kind| kind.name() != name));
             let line = error.to_string();
             assert!(!line.contains('\n') && line.contains(&BackendKind::names()), "{line}");
-            assert!(matches!(error, Error::UnknownBackend { name: quoted } if quoted == name));
+            assert!(matches!(error, Error::UnknownBackend { name: quoted, .. } if quoted == name));
         }
     }
 });

@@ -33,13 +33,14 @@ use crate::operation::Action;
 use crate::policy::Account;
 use crate::poller::{Builder, Poller};
 use crate::stats::Stats;
-use crate::sys::{descriptor, uring};
+use crate::sys::uring;
 use crate::waker::Waker;
 
 mod arrivals;
 mod prices;
 mod source;
 mod speculation;
+mod stream;
 mod wait;
 
 pub use arrivals::{Arrival, Arrivals, Outcome};
@@ -241,7 +242,7 @@ impl<T: AsFd> BatchReader<T> {
     /// [`Error::NotAStream`] for a descriptor that cannot be read this way, and as
     /// [`Poller::register`]; with the descriptor.
     pub fn register(&mut self, io: T) -> Result<Key, Refused<T>> {
-        let admitted = descriptor::stream(io.as_fd()).and_then(|stream| {
+        let admitted = stream::of(io.as_fd()).and_then(|stream| {
             let is_tcp = stream.kind == Kind::Tcp;
             let ends = Ends::of(&self.poller, is_tcp);
             let mode = if ends == Ends::ToldAgain { Mode::Level } else { Mode::Auto };

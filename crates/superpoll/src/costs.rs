@@ -15,36 +15,7 @@ mod ring;
 pub use comparison::{Comparison, Estimate, Load, MARGIN, WORST};
 pub use ring::{RingCosts, RingKindCosts};
 
-/// Kinds of descriptors that cost differently to watch.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Kind {
-    /// Not known yet.
-    #[default]
-    Unknown,
-    /// Pipes and FIFOs; also taken for eventfds, timers and other small kernel objects.
-    Pipe,
-    /// Unix-domain sockets.
-    Unix,
-    /// TCP and all other sockets.
-    Tcp,
-}
-
-impl Kind {
-    /// The kinds that are measured.
-    pub const MEASURED: [Kind; 3] = [Kind::Pipe, Kind::Unix, Kind::Tcp];
-
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Unknown => "unknown",
-            Kind::Pipe => "pipe",
-            Kind::Unix => "unix",
-            Kind::Tcp => "tcp",
-        }
-    }
-}
+pub use crate::sys::descriptor::Kind;
 
 /// The costs of one descriptor of a kind, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]

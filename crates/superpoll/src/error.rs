@@ -16,11 +16,15 @@ pub enum Error {
     UnknownBackend {
         /// The name asked for.
         name: String,
+        /// The names that exist.
+        known: String,
     },
     /// No profile of this name exists.
     UnknownProfile {
         /// The name asked for.
         name: String,
+        /// The names that exist.
+        known: String,
     },
     /// The state that a registration would leave with is too long.
     StateTooLong {
@@ -164,15 +168,13 @@ fn way_to_io_uring(said: &io::Error) -> &'static str {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::UnknownBackend { name } => write!(
+            Error::UnknownBackend { name, known } => write!(
                 f,
-                "no back-end is called {name:?}: choose one of {} in the builder or in {}",
-                crate::BackendKind::names(),
-                crate::BACKEND_VARIABLE,
+                "no back-end is called {name:?}: choose one of {known} in the builder or in \
+                 SUPERPOLL_BACKEND"
             ),
-            Error::UnknownProfile { name } => {
-                let names = crate::backend::Profile::ALL.map(crate::backend::Profile::name);
-                write!(f, "no profile is called {name:?}: choose one of {}", names.join(", "))
+            Error::UnknownProfile { name, known } => {
+                write!(f, "no profile is called {name:?}: choose one of {known}")
             }
             Error::StateTooLong { length, most } => write!(
                 f,
@@ -322,11 +324,15 @@ mod tests {
         let key = Key::new(3, 4);
         vec![
             (
-                Error::UnknownBackend { name: "kqueue".into() },
-                &["kqueue", "select, poll, epoll, adaptive", "SUPERPOLL_BACKEND"],
+                Error::UnknownBackend { name: "kqueue".into(), known: "poll, epoll".into() },
+                &["kqueue", "one of poll, epoll", "SUPERPOLL_BACKEND"],
                 invalid,
             ),
-            (Error::UnknownProfile { name: "opera".into() }, &["opera", "chat, media"], invalid),
+            (
+                Error::UnknownProfile { name: "opera".into(), known: "chat, media".into() },
+                &["opera", "chat, media"],
+                invalid,
+            ),
             (Error::StateTooLong { length: 9, most: 7 }, &["9 bytes", "at most 7"], invalid),
             (
                 Error::BackendUnavailable { backend: "epoll", source: source() },

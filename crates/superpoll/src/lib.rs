@@ -24,6 +24,8 @@ mod owned;
 pub mod policy;
 mod poller;
 mod registrar;
+mod shared;
+mod sleep;
 mod stats;
 mod sys;
 mod table;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::key::Key;
-use crate::registrar::{Command, Shared};
+use crate::shared::{Command, Shared};
 
 /// A descriptor together with its registration.
 ///

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
+use crate::backend::uring::Batch;
 use crate::backend::{Babysitting, Backend, Context, Delivery, Memory};
 use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
@@ -22,16 +23,17 @@ use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
 use crate::owned::{Owned, Rejected};
 use crate::policy::Thresholds;
-use crate::registrar::{Command, Registrar, Shared};
+use crate::registrar::Registrar;
+use crate::shared::{Command, Shared};
 use crate::stats::{Calls, Stats};
-use crate::sys;
-use crate::sys::batch::Batch;
+use crate::sys::descriptor;
 use crate::table::Table;
 use crate::waker::Waker;
 
 mod builder;
 mod changes;
 mod operations;
+mod sys;
 mod wait;
 
 pub use builder::Builder;
@@ -186,7 +188,7 @@ impl Poller {
     /// [`Error::BadDescriptor`] if it is negative or not open, else as
     /// [`register`](Poller::register).
     pub fn register_raw(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Result<Key> {
-        if fd < 0 || !sys::descriptor::is_open(&mut self.stats.calls, fd) {
+        if fd < 0 || !descriptor::is_open(&mut self.stats.calls, fd) {
             return Err(Error::BadDescriptor { fd });
         }
         self.insert(fd, watch.into(), None)

@@ -29,7 +29,7 @@ fn the_builder_chooses_the_back_end() {
         assert!(format!("{poller:?}").contains(kind.name()));
     }
     assert!(
-        matches!("kqueue".parse::<BackendKind>(), Err(Error::UnknownBackend { name }) if name == "kqueue")
+        matches!("kqueue".parse::<BackendKind>(), Err(Error::UnknownBackend { name, .. }) if name == "kqueue")
     );
     assert!(format!("{:?}", Poller::builder().backend(BackendKind::Poll)).contains("Poll"));
 }

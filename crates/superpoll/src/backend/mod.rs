@@ -22,10 +22,10 @@ use crate::event::{Event, Events, Readiness};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::operation::{self, Operation, Progress, Ticket};
+use crate::sleep::Sleep;
 use crate::stats::Stats;
-use crate::sys::batch::Batch;
 use crate::table::Table;
-use crate::waker::Sleep;
+use uring::Batch;
 
 pub(crate) mod adaptive;
 mod array;
@@ -534,9 +534,10 @@ impl BackendKind {
 impl std::str::FromStr for BackendKind {
     type Err = Error;
     fn from_str(name: &str) -> Result<BackendKind> {
-        BackendKind::named()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| Error::UnknownBackend { name: name.to_owned() })
+        BackendKind::named().find(|kind| kind.name() == name).ok_or_else(|| Error::UnknownBackend {
+            name: name.to_owned(),
+            known: BackendKind::names(),
+        })
     }
 }
 

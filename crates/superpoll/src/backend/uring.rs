@@ -36,17 +36,20 @@ use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::operation::{Operation, Progress, Ticket};
-use crate::sys::batch::{self, Batch};
-use crate::sys::lasting::{self, Lasting};
 use crate::sys::poll::Slot;
 use crate::sys::uring::{Completion, Ring};
 
 mod arming;
+mod batch;
+mod buffers;
+mod in_flight;
 mod operations;
 mod outer;
 mod polls;
 
 use arming::unless_it_passes;
+pub(crate) use batch::Batch;
+use in_flight::InFlight;
 use outer::Outer;
 use polls::Found;
 
@@ -55,7 +58,7 @@ const WAKER: u32 = Key::RESERVED;
 
 /// Armings begin anew here: the numbers that follow are names of operations, and no slot uses this
 /// one because it means that there is no arming.
-const ARMINGS: u32 = lasting::MARK;
+const ARMINGS: u32 = in_flight::MARK;
 
 /// A wait stops fetching when it has this many completions more than there are polls.
 const ENOUGH: usize = 256;
@@ -85,7 +88,7 @@ pub struct Uring {
     batch: Batch,
     /// Whether removals were submitted and nothing has checked yet that none was refused.
     is_removing: bool,
-    lasting: Lasting,
+    in_flight: InFlight,
     /// Whether the caller has promised that the poller stays on its thread.
     stays: bool,
 }
@@ -130,7 +133,7 @@ impl Uring {
             probe: Vec::new(),
             batch: Batch::default(),
             is_removing: false,
-            lasting: Lasting::default(),
+            in_flight: InFlight::default(),
             stays: false,
         })
     }
@@ -153,9 +156,9 @@ impl Uring {
         if self.batch.is_waiting() {
             self.begin_actions(cx)?;
         }
-        if !self.lasting.is_idle() {
-            let told = self.lasting.tell(&mut cx.stats.calls, &mut self.ring);
-            self.lasting.take_done(&mut cx.events.progress);
+        if !self.in_flight.is_idle() {
+            let told = self.in_flight.tell(&mut cx.stats.calls, &mut self.ring);
+            self.in_flight.take_done(&mut cx.events.progress);
             return unless_it_passes(told);
         }
         Ok(())
@@ -239,7 +242,7 @@ impl Uring {
         // An operation that is repeated after `ECANCELED` was not done; for lost completions that
         // is not known.
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
-        self.lasting.give_up(&mut cx.stats.calls, &mut self.ring, reason);
+        self.in_flight.give_up(&mut cx.stats.calls, &mut self.ring, reason);
         self.ring = ring;
         self.batch.give_up(reason);
         for index in cx.table.indices() {
@@ -333,7 +336,7 @@ impl Uring {
             first = false;
             answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
         }
-        self.lasting.take_done(&mut cx.events.progress);
+        self.in_flight.take_done(&mut cx.events.progress);
         if !self.found.is_empty() {
             cx.stats.cold.active += self.deliver(cx)? as u64;
         }
@@ -350,9 +353,7 @@ impl Uring {
         if arming != batch::MARK {
             return self.collect_poll(cx, completion, index, arming);
         }
-        let done =
-            self.batch.complete(&mut cx.stats.calls, index, completion.answer, completion.more);
-        if let Some(done) = done {
+        if let Some(done) = self.batch.complete(&mut cx.stats.calls, completion) {
             cx.events.completions.push(done);
         }
     }
@@ -464,13 +465,13 @@ impl Backend for Uring {
     }
 
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.batch.is_waiting() && self.lasting.is_idle() {
+        if !self.batch.is_waiting() && self.in_flight.is_idle() {
             return Ok(());
         }
         self.begin(cx)?;
         self.ring.submit(&mut cx.stats.calls)?;
         self.fetch(cx);
-        self.lasting.take_done(&mut cx.events.progress);
+        self.in_flight.take_done(&mut cx.events.progress);
         self.keep_found();
         Ok(())
     }
@@ -490,7 +491,7 @@ impl Backend for Uring {
             // This ends all of them.
             self.move_here(cx)?;
         }
-        self.lasting.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
+        self.in_flight.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
     }
 
     fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
@@ -499,16 +500,16 @@ impl Backend for Uring {
 
     fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
         let is_queued = self.batch.is_queued(&mut self.ring, index)
-            || (!self.lasting.is_idle() && self.lasting.is_queued(&mut self.ring, index));
+            || (!self.in_flight.is_idle() && self.in_flight.is_queued(&mut self.ring, index));
         if is_queued {
             self.hand_in(cx);
         }
         self.batch.withdraw(index);
         self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
-        if !self.lasting.is_idle() {
-            let linked = self.lasting.linked(index);
+        if !self.in_flight.is_idle() {
+            let linked = self.in_flight.linked(index);
             // The registration has no other owner to report the failure to, and its memory stays.
-            let _ = self.lasting.withdraw(&mut cx.stats.calls, &mut self.ring, index);
+            let _ = self.in_flight.withdraw(&mut cx.stats.calls, &mut self.ring, index);
             if !linked.is_empty() {
                 // The caller may close the descriptor next, and its number may then name another
                 // file.
@@ -527,11 +528,11 @@ impl Backend for Uring {
         }
         self.tell_removals(cx)?;
         if let Some(outer) = &self.outer {
-            if self.lasting.has_done() {
+            if self.in_flight.has_done() {
                 outer.announce()?;
             }
             self.catch_up_with_ring(cx)?;
-            self.lasting.tell(&mut cx.stats.calls, &mut self.ring)?;
+            self.in_flight.tell(&mut cx.stats.calls, &mut self.ring)?;
         }
         self.ring.submit(&mut cx.stats.calls)?;
         if std::mem::take(&mut self.is_removing)
@@ -559,14 +560,14 @@ impl Backend for Uring {
             + self.leaving.capacity() * size_of::<u64>()
             + self.found.capacity() * size_of::<Found>()
             + self.batch.memory()
-            + self.lasting.memory();
+            + self.in_flight.memory();
         Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
 
     fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {
         self.again.shrink_to_fit();
         self.found.shrink_to_fit();
-        self.lasting.shrink_to_fit(&mut cx.stats.calls, &mut self.ring);
+        self.in_flight.shrink_to_fit(&mut cx.stats.calls, &mut self.ring);
     }
 }
 

@@ -15,11 +15,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::backend::uring::Batch;
 use crate::costs::calibrate::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time};
 use crate::costs::{Costs, Kind, KindCosts, RingCosts, RingKindCosts};
 use crate::operation::Action;
 use crate::stats::Calls;
-use crate::sys::batch::Batch;
 use crate::sys::call;
 use crate::sys::descriptor::set_nonblocking;
 use crate::sys::uring::{Completion, Ring};
@@ -278,10 +278,7 @@ impl Bench {
         let fetched = self.ring.fetch_some(&mut some);
         let mut found = 0;
         for completion in &some[..fetched] {
-            let place = (completion.data >> 32) as u32;
-            if let Some(done) =
-                self.batch.complete(calls, place, completion.answer, completion.more)
-            {
+            if let Some(done) = self.batch.complete(calls, *completion) {
                 found += usize::from(done.outcome.is_ok_and(|count| count > 0));
                 pool.push(done.buffer);
             }

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use crate::error::Error;
-pub use crate::sys::buffers::Provided;
+pub use crate::sys::uring::provided::Provided;
 
 /// A request to the kernel, and the memory for it. The man pages are those of the calls that it
 /// stands for; the versions are those of the kernel that `uring` needs for it beyond its own 5.19.
@@ -90,11 +90,6 @@ impl Operation {
             | Operation::Connect(_)
             | Operation::ReceiveMany => None,
         }
-    }
-
-    /// Whether it fills its memory.
-    pub(crate) const fn fills(&self) -> bool {
-        matches!(self, Operation::Receive(_) | Operation::Read(_))
     }
 }
 

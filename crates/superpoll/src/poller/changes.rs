@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::interest::Watch;
 use crate::key::Key;
 use crate::poller::Poller;
-use crate::registrar::Command;
+use crate::shared::Command;
 
 impl Poller {
     /// Carries out the commands of other threads and dropped owners.

@@ -14,7 +14,7 @@ use crate::event::{Event, Events, Readiness};
 use crate::interest::{Interest, Mode};
 use crate::key::Key;
 use crate::poller::Poller;
-use crate::waker::Signals;
+use crate::sleep::Signals;
 
 impl Poller {
     /// Waits until something is ready, a waker is used, or the timeout is over (`None`: no

@@ -138,7 +138,7 @@ pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
 
 /// As [`send`], without waiting, whatever the descriptor's own flag says (`MSG_DONTWAIT`).
 #[inline(always)]
-pub(super) fn send_now(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+pub(crate) fn send_now(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     send_with(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT, fd, bytes)
 }
 
@@ -247,7 +247,7 @@ fn empty_message() -> libc::msghdr {
 
 /// Turns the kernel's convention into a result.
 #[inline(always)]
-pub(super) fn result(answer: isize) -> io::Result<usize> {
+pub(crate) fn result(answer: isize) -> io::Result<usize> {
     if answer < 0 { Err(failure(answer)) } else { Ok(answer as usize) }
 }
 

@@ -5,11 +5,40 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-use crate::costs::Kind;
-use crate::error::{Error, Result};
 use crate::stats::Calls;
 use crate::sys::epoll;
 use crate::sys::poll::{self, Slot};
+
+/// Kinds of descriptors that cost differently to watch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Kind {
+    /// Not known yet.
+    #[default]
+    Unknown,
+    /// Pipes and FIFOs; also taken for eventfds, timers and other small kernel objects.
+    Pipe,
+    /// Unix-domain sockets.
+    Unix,
+    /// TCP and all other sockets.
+    Tcp,
+}
+
+impl Kind {
+    /// The kinds that are measured.
+    pub const MEASURED: [Kind; 3] = [Kind::Pipe, Kind::Unix, Kind::Tcp];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Unknown => "unknown",
+            Kind::Pipe => "pipe",
+            Kind::Unix => "unix",
+            Kind::Tcp => "tcp",
+        }
+    }
+}
 
 /// Whether the number is an open descriptor (`fcntl(F_GETFD)`).
 pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
@@ -19,11 +48,11 @@ pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
 }
 
 /// A descriptor that is registered and still means the file that was registered: the caller has
-/// asked epoll, or the registration keeps it open.
+/// asked epoll, or the registration keeps it open. For one call, right away.
 pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: registered numbers are not negative. The result is handed to `sendmsg` alone, right
+    // SAFETY: registered numbers are not negative. The result is handed to one call, right
     // after the caller has seen that the number means its file. If another thread closes it in
-    // between, `sendmsg` refuses it (`EBADF`).
+    // between, the call refuses it (`EBADF`).
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
@@ -88,51 +117,14 @@ pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
     }
 }
 
-/// A stream that can be read until it would block.
-#[derive(Clone, Copy, Debug)]
-pub struct Stream {
-    /// As it is priced.
-    pub kind: Kind,
-    /// Each read gives one record.
-    pub in_records: bool,
+/// The status flags of the open file (`F_GETFL`).
+pub fn flags(fd: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+    // SAFETY: F_GETFL takes no argument and touches no memory.
+    super::check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })
 }
 
-/// The kind of stream that the descriptor is.
-pub fn stream(fd: BorrowedFd<'_>) -> Result<Stream> {
-    let fd = fd.as_raw_fd();
-    let calls = &mut Calls::default();
-    let refused = |what, instead| Err(Error::NotAStream { fd, what, instead });
-    if !can_wait(calls, fd) {
-        return refused("a file, which is always ready", "read it directly");
-    }
-    let kind = kind(calls, fd);
-    if kind == Kind::Pipe {
-        // SAFETY: F_GETFL takes no argument and touches no memory.
-        let flags = super::check(unsafe { libc::fcntl(fd, libc::F_GETFL) })
-            .map_err(|source| Error::system("asking for the flags", Some(fd), source))?;
-        if flags & libc::O_NONBLOCK == 0 {
-            return refused("blocking", "set O_NONBLOCK first");
-        }
-        if flags & libc::O_ACCMODE == libc::O_WRONLY {
-            return refused("open for writing only", "register the end that is read");
-        }
-        return Ok(Stream { kind, in_records: false });
-    }
-    let option = |option| {
-        socket_option(fd, option)
-            .map_err(|source| Error::system("asking for the type of a socket", Some(fd), source))
-    };
-    if option(libc::SO_ACCEPTCONN)? != 0 {
-        return refused("a listening socket", "accept from it, and register the connections");
-    }
-    match option(libc::SO_TYPE)? {
-        libc::SOCK_STREAM => Ok(Stream { kind, in_records: false }),
-        libc::SOCK_SEQPACKET => Ok(Stream { kind, in_records: true }),
-        _ => refused("a datagram socket", "watch it with a Poller, and receive from it"),
-    }
-}
-
-fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
+/// An integer option of a socket (`SOL_SOCKET`).
+pub fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to `value`, which is that long.
@@ -164,9 +156,8 @@ pub fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
 
 /// Makes reads and writes fail rather than wait.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = flags(fd)?;
     let fd = fd.as_raw_fd();
-    // SAFETY: F_GETFL takes no argument and touches no memory.
-    let flags = super::check(unsafe { libc::fcntl(fd, libc::F_GETFL) })?;
     // SAFETY: F_SETFL takes an integer and touches no memory.
     super::check(unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
 }

@@ -3,15 +3,11 @@
 //! Each function that the poller calls while running takes the counters and adds itself to them,
 //! so that the statistics cannot miss a call.
 
-pub(crate) mod batch;
-pub(crate) mod buffers;
 pub mod call;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
-pub(crate) mod lasting;
 pub mod limits;
-mod owned;
 pub(crate) mod poll;
 pub(crate) mod question;
 pub(crate) mod returns;

@@ -28,7 +28,10 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use crate::stats::Calls;
 use crate::sys::question::Question;
 
+mod address;
 mod files;
+pub mod loan;
+pub mod provided;
 mod trial;
 
 use files::Files;
@@ -324,27 +327,6 @@ impl Ring {
         self.has_lost = true;
     }
 
-    /// Queues as many entries as there is room for. The iterator is advanced only when there is
-    /// room for its next entry.
-    ///
-    /// # Safety
-    ///
-    /// As [`push`](Ring::push), for each of them.
-    pub(super) unsafe fn fill(
-        &mut self,
-        mut next: impl FnMut() -> Option<squeue::Entry>,
-    ) -> io::Result<()> {
-        self.check_forks()?;
-        let mut queue = self.ring.submission();
-        while !queue.is_full() {
-            let Some(entry) = next() else { break };
-            // SAFETY: as the caller promises. It cannot fail, there is room.
-            let _ = unsafe { queue.push(&entry) };
-            self.pushed = self.pushed.wrapping_add(1);
-        }
-        Ok(())
-    }
-
     /// Whether the ring belongs to another thread than this one.
     #[inline]
     pub fn is_elsewhere(&self) -> bool {
@@ -372,7 +354,7 @@ impl Ring {
     }
 
     /// The opcodes below 64 that the kernel knows, one bit each.
-    pub(super) fn opcodes(&mut self, calls: &mut Calls) -> io::Result<u64> {
+    pub fn opcodes(&mut self, calls: &mut Calls) -> io::Result<u64> {
         self.check_forks()?;
         calls.io_uring_register += 1;
         let mut probe = Probe::new();

@@ -93,7 +93,10 @@ impl std::str::FromStr for Profile {
     type Err = crate::Error;
     fn from_str(name: &str) -> crate::Result<Profile> {
         let named = Profile::ALL.into_iter().find(|profile| profile.name() == name);
-        named.ok_or_else(|| crate::Error::UnknownProfile { name: name.to_owned() })
+        named.ok_or_else(|| crate::Error::UnknownProfile {
+            name: name.to_owned(),
+            known: Profile::ALL.map(Profile::name).join(", "),
+        })
     }
 }
 

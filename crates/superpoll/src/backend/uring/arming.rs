@@ -158,7 +158,7 @@ impl Uring {
             || !self.leaving.is_empty()
             || self.is_waker_due
             || self.batch.is_untold()
-            || self.lasting.is_untold()
+            || self.in_flight.is_untold()
     }
 
     /// Arms the polls that ended or were not taken and are still wanted.

@@ -28,8 +28,8 @@ impl Uring {
         let fd = cx.table.slot(key.index()).fd();
         let here = if self.ring.is_elsewhere() { self.move_here(cx) } else { Ok(()) };
         let calls = &mut cx.stats.calls;
-        match here.and_then(|()| self.lasting.prepare(calls, &mut self.ring, &operation)) {
-            Ok(()) => Ok(self.lasting.start(key.index(), fd, operation, token)),
+        match here.and_then(|()| self.in_flight.prepare(calls, &mut self.ring, &operation)) {
+            Ok(()) => Ok(self.in_flight.start(key.index(), fd, operation, token)),
             // The error of an older kernel that does not support provided buffers.
             Err(error)
                 if error.kind() == io::ErrorKind::Unsupported
@@ -50,14 +50,14 @@ impl Uring {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
         }
-        while self.lasting.is_under_way(ticket) {
-            self.lasting.cancel(&mut cx.stats.calls, &mut self.ring, ticket)?;
-            if !self.lasting.is_under_way(ticket) {
+        while self.in_flight.is_under_way(ticket) {
+            self.in_flight.cancel(&mut cx.stats.calls, &mut self.ring, ticket)?;
+            if !self.in_flight.is_under_way(ticket) {
                 break;
             }
             self.fetch_once(cx)?;
         }
-        Ok(self.lasting.take_done_by(ticket))
+        Ok(self.in_flight.take_done_by(ticket))
     }
 }
 
@@ -69,7 +69,7 @@ impl Uring {
         cx: &mut Context<'_>,
         tickets: &[Ticket],
     ) -> std::io::Result<()> {
-        while tickets.iter().any(|&ticket| self.lasting.is_under_way(ticket)) {
+        while tickets.iter().any(|&ticket| self.in_flight.is_under_way(ticket)) {
             if self.ring.is_elsewhere() {
                 // The remaining operations end with the ring.
                 return self.move_here(cx);
@@ -111,6 +111,6 @@ impl Uring {
 impl Drop for Uring {
     /// The kernel must be done with the memory of operations before that is given back.
     fn drop(&mut self) {
-        self.lasting.give_up(&mut Calls::default(), &mut self.ring, libc::ECANCELED);
+        self.in_flight.give_up(&mut Calls::default(), &mut self.ring, libc::ECANCELED);
     }
 }

@@ -7,13 +7,13 @@
 use std::io;
 
 use super::arming::passes;
+use super::in_flight;
 use super::{HALF_CLOSED, Uring, WAKER, stays};
 use crate::backend::{Context, Deadline, Report};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode};
 use crate::key::Key;
 use crate::sys::descriptor;
-use crate::sys::lasting;
 use crate::sys::poll::{self, Slot};
 use crate::sys::uring::{Completion, REMOVAL};
 
@@ -42,8 +42,8 @@ impl Uring {
             }
             return;
         }
-        if lasting::is_name(arming) {
-            return self.lasting.complete(completion);
+        if in_flight::is_name(arming) {
+            return self.in_flight.complete(completion);
         }
         if index == WAKER {
             if !completion.armed {

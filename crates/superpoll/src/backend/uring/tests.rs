@@ -521,7 +521,7 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
     }
     // The kernel takes the queue when it is asked again, or not at all.
     for refusals in [1, 4, u32::MAX] {
-        for lasting in [false, true] {
+        for is_started in [false, true] {
             let mut uring = Uring::new().unwrap();
             let mut stage = Stage::new(8);
             let (socket, _peer) = UnixStream::pair().unwrap();
@@ -531,7 +531,7 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
             uring.sync(&mut stage.cx(), index).unwrap();
             uring.wait(&mut stage.cx(), Deadline::Now).unwrap();
             let memory = Vec::with_capacity(9);
-            if lasting {
+            if is_started {
                 let receive = Operation::Receive(memory);
                 uring.start(&mut stage.cx(), key, receive, 1).unwrap();
             } else {
@@ -555,7 +555,7 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
             }
             let mut got = [0; 9];
             let count = (&stranger).read(&mut got).unwrap();
-            assert_eq!(&got[..count], b"secret", "{refusals} {lasting}");
+            assert_eq!(&got[..count], b"secret", "{refusals} {is_started}");
         }
     }
 }

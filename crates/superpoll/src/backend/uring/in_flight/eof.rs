@@ -34,7 +34,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::Lasting;
+use super::InFlight;
 use super::entry::End;
 use crate::operation::Ticket;
 use crate::stats::Calls;
@@ -72,7 +72,7 @@ impl Ends {
     }
 }
 
-impl Lasting {
+impl InFlight {
     /// Makes receives find an end that they have missed, if it is time for that.
     pub(super) fn look_for_ends(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
         // With completions there the wait does not block; the ring's flag for more may be out of
@@ -87,7 +87,7 @@ impl Lasting {
         // A receive that is not with the kernel looks when it is submitted again.
         doubted.retain(|&ticket| {
             self.find(ticket).is_some_and(|entry| {
-                let asked = entry.due > 0 && !entry.cancelled;
+                let asked = entry.loan.is_due() && !entry.cancelled;
                 if !asked {
                     entry.end = End::Ahead;
                 }
@@ -96,7 +96,7 @@ impl Lasting {
         });
         probe.clear();
         for &ticket in &doubted {
-            let fd = self.find(ticket).map_or(-1, |entry| entry.fd());
+            let fd = self.find(ticket).map_or(-1, |entry| entry.fd);
             probe.push(Slot { fd, events: libc::POLLRDHUP, revents: 0 });
         }
         let mut outcome = Ok(());
@@ -139,7 +139,7 @@ mod tests {
     /// Operations in a ring of their own.
     struct Stage {
         ring: Ring,
-        lasting: Lasting,
+        in_flight: InFlight,
         calls: Calls,
     }
 
@@ -147,28 +147,28 @@ mod tests {
         fn new() -> Option<Stage> {
             let mut calls = Calls::default();
             let mut stage =
-                Stage { ring: Ring::new(&mut calls).ok()?, lasting: Lasting::default(), calls };
+                Stage { ring: Ring::new(&mut calls).ok()?, in_flight: InFlight::default(), calls };
             let receive = &Operation::ReceiveMany;
-            stage.lasting.prepare(&mut stage.calls, &mut stage.ring, receive).ok()?;
+            stage.in_flight.prepare(&mut stage.calls, &mut stage.ring, receive).ok()?;
             Some(stage)
         }
 
         /// The progress of one round.
         fn look(&mut self) -> Vec<Progress> {
-            self.lasting.tell(&mut self.calls, &mut self.ring).unwrap();
+            self.in_flight.tell(&mut self.calls, &mut self.ring).unwrap();
             self.ring.submit(&mut self.calls).unwrap();
             while let Some(completion) = self.ring.fetch() {
-                self.lasting.complete(completion);
+                self.in_flight.complete(completion);
             }
             let mut progress = Vec::new();
-            self.lasting.take_done(&mut progress);
+            self.in_flight.take_done(&mut progress);
             progress
         }
     }
 
     impl Drop for Stage {
         fn drop(&mut self) {
-            self.lasting.give_up(&mut self.calls, &mut self.ring, libc::ECANCELED);
+            self.in_flight.give_up(&mut self.calls, &mut self.ring, libc::ECANCELED);
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
         let Some(mut stage) = Stage::new() else { return };
         let mut pairs: Vec<_> = (0..10).map(|_| UnixStream::pair().unwrap()).collect();
         for (number, (receiver, _)) in pairs.iter().enumerate() {
-            stage.lasting.start(0, receiver.as_raw_fd(), Operation::ReceiveMany, number as u64);
+            stage.in_flight.start(0, receiver.as_raw_fd(), Operation::ReceiveMany, number as u64);
         }
         for asked in 1..10 {
             for (_, sender) in &mut pairs {
@@ -196,7 +196,7 @@ mod tests {
         let Some(mut stage) = Stage::new() else { return };
         for round in 0..200usize {
             let (mut receiver, mut sender) = UnixStream::pair().unwrap();
-            stage.lasting.start(0, receiver.as_raw_fd(), Operation::ReceiveMany, 0);
+            stage.in_flight.start(0, receiver.as_raw_fd(), Operation::ReceiveMany, 0);
             if round % 2 == 0 {
                 assert!(stage.look().is_empty());
             }
@@ -216,7 +216,7 @@ mod tests {
             }
             assert_eq!((got == bytes, ends), (true, 1), "{round}");
             assert_eq!(receiver.read(&mut [0]).unwrap(), 0);
-            assert!(stage.lasting.is_idle() && stage.lasting.ends.is_certain());
+            assert!(stage.in_flight.is_idle() && stage.in_flight.ends.is_certain());
         }
     }
 
@@ -225,18 +225,18 @@ mod tests {
         let Some(mut stage) = Stage::new() else { return };
         for _ in 0..100 {
             let (receiver, mut sender) = UnixStream::pair().unwrap();
-            let ticket = stage.lasting.start(0, receiver.as_raw_fd(), Operation::ReceiveMany, 0);
+            let ticket = stage.in_flight.start(0, receiver.as_raw_fd(), Operation::ReceiveMany, 0);
             sender.write_all(&[1; 40 * 4096]).unwrap();
             drop(sender);
             let mut last = 0;
             for round in 0..20 {
                 last += stage.look().iter().filter(|progress| progress.last).count();
                 if round == 2 {
-                    stage.lasting.cancel(&mut stage.calls, &mut stage.ring, ticket).unwrap();
+                    stage.in_flight.cancel(&mut stage.calls, &mut stage.ring, ticket).unwrap();
                 }
             }
             assert_eq!(last, 1);
-            assert!(stage.lasting.is_idle());
+            assert!(stage.in_flight.is_idle());
         }
     }
 }

@@ -1,11 +1,8 @@
-//! Buffers that the kernel takes when something has arrived, and not before
-//! (`IORING_REGISTER_PBUF_RING`).
+//! The memory of provided buffers (`IORING_REGISTER_PBUF_RING`), which the kernel shares with us.
 //!
-//! They lie in slabs, which are added as long as all buffers are in use, up to a limit. The kernel
-//! learns of free buffers through a ring in memory that both share. It takes one for a completion,
-//! which has the buffer's number. From then on the buffer belongs to a [`Provided`] alone, until
-//! that is dropped and the number comes back, from whatever thread. The memory lives as long as any
-//! of the buffers.
+//! The buffers lie in slabs. The kernel learns of free buffers through a ring in memory that both
+//! sides share. A buffer that it has filled belongs to a [`Provided`] alone, until that is dropped
+//! and the number comes back, from whatever thread. The memory lives as long as any of the buffers.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -17,13 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use io_uring::types::BufRingEntry;
 
+use super::Ring;
 use crate::stats::Calls;
-use crate::sys::uring::Ring;
 
 /// The bytes of a buffer, how many are added at a time, and how many there are at most.
-const SIZE: usize = 4096;
-const SLAB: u16 = 64;
-const MOST: u16 = 1024;
+pub const SIZE: usize = 4096;
+pub const SLAB: u16 = 64;
+pub const MOST: u16 = 1024;
 const _: () = assert!(MOST.is_power_of_two() && MOST.is_multiple_of(SLAB));
 
 /// The name of the one group of buffers that a ring has.
@@ -108,88 +105,57 @@ impl Drop for Provided {
     }
 }
 
-/// The buffers of one ring.
-pub struct Buffers {
+/// The memory of the buffers of one ring.
+pub struct Slabs {
     /// The memory that is shared with the kernel; leaked if the kernel could not be made to forget
     /// it.
     shared: Option<Memory>,
     tail: u16,
-    total: u16,
-    /// How many buffers the kernel has not taken, as far as completions show.
-    available: u16,
     pool: Arc<Pool>,
 }
 
-impl fmt::Debug for Buffers {
+impl fmt::Debug for Slabs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffers")
-            .field("total", &self.total)
-            .field("available", &self.available)
-            .finish_non_exhaustive()
+        f.debug_struct("Slabs").field("tail", &self.tail).finish_non_exhaustive()
     }
 }
 
-impl Buffers {
-    /// Buffers for a ring that has none.
-    pub fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Buffers> {
+impl Slabs {
+    /// The bytes of the memory that is shared with the kernel.
+    pub const SHARED: usize = MOST as usize * size_of::<BufRingEntry>();
+
+    /// No buffers yet, for a ring that has none.
+    pub fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Slabs> {
         // Its address must be that of a page.
-        let shared = Memory::zeroed(usize::from(MOST) * size_of::<BufRingEntry>(), 4096);
+        let shared = Memory::zeroed(Slabs::SHARED, 4096);
         // SAFETY: the memory is kept until the kernel was told to forget it, or indefinitely.
         unsafe { ring.register_buffers(calls, shared.start.as_ptr() as u64, MOST, GROUP) }?;
-        let pool = Arc::default();
-        let mut buffers = Buffers { shared: Some(shared), tail: 0, total: 0, available: 0, pool };
-        buffers.grow();
-        Ok(buffers)
+        Ok(Slabs { shared: Some(shared), tail: 0, pool: Arc::default() })
     }
 
-    /// Adds some buffers. Returns whether there could be more.
-    pub fn grow(&mut self) -> bool {
-        if self.total >= MOST {
-            return false;
-        }
+    /// Adds memory for [`SLAB`] buffers more.
+    pub fn add(&mut self) {
         let slab = Memory::zeroed(usize::from(SLAB) * SIZE, 4096);
         lock(&self.pool.slabs).push(slab);
-        let first = self.total;
-        self.total += SLAB;
-        for number in first..self.total {
-            self.provide(number);
-        }
-        self.publish();
-        true
     }
 
-    /// Provides the returned buffers to the kernel again.
+    /// Takes the numbers that have come back, if any have.
     #[inline]
-    pub fn take_back(&mut self) {
-        if self.pool.any_returned.load(Ordering::Acquire) {
-            self.take_all_back();
+    pub fn take_returned(&mut self) -> Option<Vec<u16>> {
+        if !self.pool.any_returned.load(Ordering::Acquire) {
+            return None;
         }
-    }
-
-    fn take_all_back(&mut self) {
         // First, so that buffers that come back from now on are seen the next time.
         self.pool.any_returned.store(false, Ordering::Release);
-        let mut returned = std::mem::take(&mut *lock(&self.pool.returned));
-        for number in returned.drain(..) {
-            self.provide(number);
-        }
-        self.publish();
+        Some(std::mem::take(&mut *lock(&self.pool.returned)))
+    }
+
+    /// Keeps a list of numbers for its room.
+    pub fn keep_room(&mut self, emptied: Vec<u16>) {
         let mut place = lock(&self.pool.returned);
-        if place.is_empty() {
-            // Kept for its room.
-            *place = returned;
+        if place.is_empty() && emptied.is_empty() {
+            *place = emptied;
         }
-    }
-
-    /// Whether no buffer is in use, and the kernel has taken none whose completion is still
-    /// missing.
-    pub fn is_whole(&self) -> bool {
-        self.available == self.total
-    }
-
-    /// How many the kernel may have left.
-    pub fn available(&self) -> u16 {
-        self.available
     }
 
     fn start_of(&self, number: u16) -> NonNull<u8> {
@@ -199,7 +165,9 @@ impl Buffers {
         unsafe { slab.start.add(usize::from(number % SLAB) * SIZE) }
     }
 
-    fn provide(&mut self, number: u16) {
+    /// Provides a buffer to the kernel, which sees it once that was [published](Slabs::publish).
+    /// For a number that is new, or that has come back.
+    pub fn provide(&mut self, number: u16) {
         let Some(shared) = &self.shared else { return };
         let place = usize::from(self.tail % MOST);
         let start = self.start_of(number).as_ptr() as u64;
@@ -213,10 +181,10 @@ impl Buffers {
             entry.set_bid(number);
         }
         self.tail = self.tail.wrapping_add(1);
-        self.available += 1;
     }
 
-    fn publish(&mut self) {
+    /// Makes the kernel see the buffers that were provided.
+    pub fn publish(&mut self) {
         let Some(shared) = &self.shared else { return };
         // SAFETY: the ring begins there, is aligned, and lives as long as `shared`; we alone write
         // its tail.
@@ -229,7 +197,6 @@ impl Buffers {
     /// Takes the bytes that the kernel has put into a buffer, which the kernel must not know any
     /// more.
     pub fn taken(&mut self, number: u16, length: usize) -> Provided {
-        self.available = self.available.saturating_sub(1);
         let start = self.start_of(number);
         Provided { pool: self.pool.clone(), start, length: length.min(SIZE), number }
     }
@@ -248,10 +215,5 @@ impl Buffers {
     pub fn leak(mut self) {
         std::mem::forget(self.shared.take());
         std::mem::forget(self.pool.clone());
-    }
-
-    /// Heap in use.
-    pub fn memory(&self) -> usize {
-        usize::from(self.total) * SIZE + usize::from(MOST) * size_of::<BufRingEntry>()
     }
 }

@@ -18,27 +18,23 @@
 //!
 //! The kernel may end a repeated operation for reasons of its own, or because it has no buffer;
 //! then the operation is submitted again, and the caller does not notice. The kernel may fail to
-//! report the end of a stream (`ends.rs`).
+//! report the end of a stream (`eof.rs`).
 
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
-use io_uring::opcode;
-
+use super::buffers::Buffers;
 use crate::operation::{Gain, Operation, Progress, Ticket};
 use crate::stats::Calls;
-use crate::sys::buffers::Buffers;
+use crate::sys::uring::loan::{CANCEL, File, Request};
 use crate::sys::uring::{Completion, Ring};
 
-mod address;
-mod ends;
 mod entry;
+mod eof;
 
-use address::Room;
-use ends::Ends;
-use entry::{End, Entry, opcodes};
+use entry::{End, Entry, request};
+use eof::Ends;
 
 /// The low half of the name of an operation begins with this, and polls are armed below it.
 pub const MARK: u32 = 0x7000_0000;
@@ -74,7 +70,7 @@ struct Place {
 
 /// All operations of a ring.
 #[derive(Default)]
-pub struct Lasting {
+pub struct InFlight {
     places: Vec<Place>,
     free: Vec<u32>,
     /// The first entry of each registration, by its index.
@@ -93,9 +89,9 @@ pub struct Lasting {
     known: Option<u64>,
 }
 
-impl std::fmt::Debug for Lasting {
+impl std::fmt::Debug for InFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lasting").field("live", &self.live).finish_non_exhaustive()
+        f.debug_struct("InFlight").field("live", &self.live).finish_non_exhaustive()
     }
 }
 
@@ -123,7 +119,7 @@ impl Ticket {
     }
 }
 
-impl Lasting {
+impl InFlight {
     /// Whether nothing is under way, waits, or is done.
     #[inline]
     pub fn is_idle(&self) -> bool {
@@ -151,7 +147,7 @@ impl Lasting {
             Some(known) => known,
             None => *self.known.insert(ring.opcodes(calls)?),
         };
-        let needed = opcodes(operation).iter().chain(&[opcode::AsyncCancel::CODE]);
+        let needed = request(operation).opcodes().iter().chain(&[CANCEL]);
         if needed.into_iter().any(|&code| known & 1 << code == 0) {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -240,22 +236,16 @@ impl Lasting {
     }
 
     fn tell_one(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
-        let Some(entry) = self.find(ticket).filter(|entry| entry.due == 0) else { return Ok(()) };
-        let (first, second) = entry.submissions();
-        // A chain ends where a call does.
-        ring.make_room(calls, 1 + usize::from(second.is_some()))?;
-        // SAFETY: memory, address and descriptor's number are the entry's, which stays until the
-        // last completion was fetched or is leaked; their places are fixed although the entry's is
-        // not.
-        unsafe { ring.push(calls, &first.user_data(ticket.name())) }?;
-        entry.due = 1;
-        if let Some(second) = second {
-            // SAFETY: it refers to no memory.
-            unsafe { ring.push(calls, &second.user_data(ticket.second())) }?;
-            entry.due = 2;
+        match self.find(ticket) {
+            Some(entry) if !entry.loan.is_due() => {
+                let (file, request) = (File::Descriptor(entry.fd), entry.request());
+                let names = (ticket.name(), ticket.second());
+                let told = entry.loan.submit(calls, ring, file, request, names);
+                self.last_told = ring.last_pushed();
+                told
+            }
+            _ => Ok(()),
         }
-        self.last_told = ring.last_pushed();
-        Ok(())
     }
 
     /// Takes one completion whose name is an operation's.
@@ -267,21 +257,16 @@ impl Lasting {
         }
         let ticket = Ticket::new(place, home.generation);
         let Some(entry) = &mut home.entry else { return };
-        if !completion.armed {
-            entry.due -= 1;
-        }
-        match entry.operation {
-            Operation::AcceptMany => self.complete_accept(ticket, completion),
-            Operation::ReceiveMany => self.complete_receive(ticket, completion),
-            _ => self.complete_once(ticket, completion.answer, low & SECOND != 0),
+        entry.loan.answered(completion);
+        match entry.kind() {
+            Request::AcceptMany => self.complete_accept(ticket, completion),
+            Request::ReceiveMany => self.complete_receive(ticket, completion),
+            _ => self.complete_once(ticket, completion, low & SECOND != 0),
         }
     }
 
     fn complete_accept(&mut self, ticket: Ticket, completion: Completion) {
-        let outcome = gained(completion.answer).map(|fd| {
-            // SAFETY: the kernel has made it for this process, and no other code knows of it.
-            Gain::Socket(unsafe { OwnedFd::from_raw_fd(fd) }, None)
-        });
+        let outcome = completion.into_socket().map(|socket| Gain::Socket(socket, None));
         self.go_on_or_end(ticket, completion, outcome);
     }
 
@@ -329,27 +314,25 @@ impl Lasting {
         }
     }
 
-    fn complete_once(&mut self, ticket: Ticket, answer: i32, linked: bool) {
+    fn complete_once(&mut self, ticket: Ticket, completion: Completion, linked: bool) {
         let Some(entry) = self.find(ticket) else { return };
+        let answer = completion.answer;
         if !linked {
             entry.first = Some(answer);
         }
-        if entry.due > 0 {
+        if entry.loan.is_due() {
             return;
         }
         let all = entry.length();
         let first = entry.first.unwrap_or(answer);
-        let outcome = match &entry.operation {
-            Operation::Accept => {
-                let address = entry.room.first().and_then(Room::address);
-                gained(first).map(|fd| {
-                    // SAFETY: as above.
-                    Gain::Socket(unsafe { OwnedFd::from_raw_fd(fd) }, address)
-                })
+        let outcome = match entry.kind() {
+            Request::Accept => {
+                let address = entry.loan.address();
+                completion.into_socket().map(|socket| Gain::Socket(socket, address))
             }
-            Operation::Connect(_) => gained(first).map(|_| Gain::Nothing),
+            Request::Connect => gained(first).map(|_| Gain::Nothing),
             // The second has failed for its own sake only if the first was done to the end.
-            Operation::SendAllAndShutdown { .. } if linked && first as usize == all => {
+            Request::SendAllAndShutdown { .. } if linked && first as usize == all => {
                 // A connection that is gone has no direction to end.
                 let answer = if answer == -libc::ENOTCONN { 0 } else { answer };
                 gained(answer).map(|_| Gain::Count(all))
@@ -361,20 +344,10 @@ impl Lasting {
 
     /// Takes out an operation whose memory nothing uses any more, and notes how it ended.
     fn end(&mut self, ticket: Ticket, outcome: io::Result<Gain>) {
-        let Some(mut entry) = self.take_out(ticket) else { return };
-        let fills = entry.operation.fills();
-        let operation = std::mem::replace(&mut entry.operation, Operation::Accept);
-        let mut memory = operation.into_memory();
-        if let (true, Some(memory)) = (fills, &mut memory) {
-            let filled = match &outcome {
-                Ok(Gain::Count(count)) => (*count).min(memory.capacity()),
-                _ => 0,
-            };
-            // SAFETY: the kernel has written this many bytes from the front, and there is room for
-            // them.
-            unsafe { memory.set_len(filled) };
-        }
-        self.done.push((ticket, Progress { token: entry.token, last: true, outcome, memory }));
+        let Some(entry) = self.take_out(ticket) else { return };
+        let token = entry.token;
+        let memory = entry.into_memory(matches!(outcome, Ok(Gain::Count(_))));
+        self.done.push((ticket, Progress { token, last: true, outcome, memory }));
     }
 
     fn take_out(&mut self, ticket: Ticket) -> Option<Entry> {
@@ -406,7 +379,7 @@ impl Lasting {
     /// over at once.
     pub fn cancel(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
         let Some(entry) = self.find(ticket) else { return Ok(()) };
-        if entry.due == 0 {
+        if !entry.loan.is_due() {
             self.end(ticket, Err(canceled()));
             return Ok(());
         }
@@ -421,7 +394,8 @@ impl Lasting {
         let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
         while let Some(home) = self.places.get(place as usize) {
             let Some(entry) = &home.entry else { break };
-            if entry.due > 0 && matches!(entry.operation, Operation::SendAllAndShutdown { .. }) {
+            let is_linked = matches!(entry.kind(), Request::SendAllAndShutdown { .. });
+            if is_linked && entry.loan.is_due() {
                 found.push(Ticket::new(place, home.generation));
             }
             place = entry.after;
@@ -434,7 +408,7 @@ impl Lasting {
     pub fn is_queued(&mut self, ring: &mut Ring, owner: u32) -> bool {
         let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
         while let Some(entry) = self.entry(place) {
-            if entry.due > 0 {
+            if entry.loan.is_due() {
                 return !ring.has_taken(self.last_told);
             }
             place = entry.after;
@@ -485,18 +459,18 @@ impl Lasting {
         }
         let mut leaks = false;
         for ticket in self.all() {
-            let under_way = self.find(ticket).is_some_and(|entry| entry.due > 0);
+            let under_way = self.find(ticket).is_some_and(|entry| entry.loan.is_due());
             if !under_way {
                 self.end(ticket, Err(ended()));
                 continue;
             }
-            let Some(entry) = self.take_out(ticket) else { continue };
+            let Some(mut entry) = self.take_out(ticket) else { continue };
             let token = entry.token;
-            // A forked child has a copy, which the kernel does not know of.
-            if !ring.is_forked() {
-                leaks = true;
+            if ring.is_forked() {
+                entry.loan.recall();
+            } else {
                 // The kernel may still use the memory, and nothing will tell when it is done.
-                let _ = ManuallyDrop::new(entry);
+                leaks = true;
             }
             let outcome = Err(ended());
             self.done.push((ticket, Progress { token, last: true, outcome, memory: None }));
@@ -529,7 +503,7 @@ impl Lasting {
             let under_way = self.all();
             let under_way = under_way
                 .into_iter()
-                .filter(|&ticket| self.find(ticket).is_some_and(|entry| entry.due > 0));
+                .filter(|&ticket| self.find(ticket).is_some_and(|entry| entry.loan.is_due()));
             let under_way: Vec<Ticket> = under_way.collect();
             if elsewhere || under_way.is_empty() || rounds >= LAST_ROUNDS {
                 return;
@@ -607,26 +581,23 @@ mod tests {
 
     #[test]
     fn a_late_ticket_means_nobody_when_the_names_have_come_round() {
-        let mut lasting = Lasting::default();
-        let cancelled = |lasting: &mut Lasting, ticket| lasting.end(ticket, Err(canceled()));
-        let first = lasting.start(0, 0, Operation::Accept, 1);
-        cancelled(&mut lasting, first);
-        lasting.places[0].generation = GENERATION + 1;
-        let later = lasting.start(0, 0, Operation::Accept, 2);
+        let mut in_flight = InFlight::default();
+        let cancelled = |in_flight: &mut InFlight, ticket| in_flight.end(ticket, Err(canceled()));
+        let first = in_flight.start(0, 0, Operation::Accept, 1);
+        cancelled(&mut in_flight, first);
+        in_flight.places[0].generation = GENERATION + 1;
+        let later = in_flight.start(0, 0, Operation::Accept, 2);
         assert_eq!((first.name(), first.place()), (later.name(), later.place()));
-        assert!(lasting.is_under_way(later) && !lasting.is_under_way(first));
-        lasting.places[0].generation = u32::MAX;
+        assert!(in_flight.is_under_way(later) && !in_flight.is_under_way(first));
+        in_flight.places[0].generation = u32::MAX;
         let last = Ticket::new(0, u32::MAX);
-        if let Some(entry) = lasting.find(last) {
-            entry.due = 1;
-        }
         // A completion reaches the operation by as much of its number as the name has room for.
         let none = Completion::NONE;
-        lasting.complete(Completion { data: first.name(), answer: -libc::EINVAL, ..none });
-        assert!(lasting.is_under_way(last));
-        lasting.complete(Completion { data: last.name(), answer: -libc::EINVAL, ..none });
-        assert!(!lasting.is_under_way(last));
-        let told: Vec<_> = lasting.done.iter().map(|(ticket, _)| *ticket).collect();
+        in_flight.complete(Completion { data: first.name(), answer: -libc::EINVAL, ..none });
+        assert!(in_flight.is_under_way(last));
+        in_flight.complete(Completion { data: last.name(), answer: -libc::EINVAL, ..none });
+        assert!(!in_flight.is_under_way(last));
+        let told: Vec<_> = in_flight.done.iter().map(|(ticket, _)| *ticket).collect();
         assert_eq!(told, [first, last]);
     }
 }

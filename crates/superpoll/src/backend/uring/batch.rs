@@ -7,14 +7,13 @@
 //! when it returns.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
-
-use io_uring::{opcode, squeue, types};
+use std::os::fd::RawFd;
 
 use crate::operation::{Action, Completion};
 use crate::stats::Calls;
-use crate::sys::call;
-use crate::sys::uring::Ring;
+use crate::sys::uring::loan::{File, Loan, Request};
+use crate::sys::uring::{self, Ring};
+use crate::sys::{call, descriptor};
 
 /// The low half of the names of actions; polls have another one.
 pub const MARK: u32 = u32::MAX;
@@ -46,7 +45,7 @@ pub struct Batch {
 
 #[derive(Debug)]
 struct Entry {
-    buffer: Vec<u8>,
+    loan: Loan,
     token: u64,
     /// The registration's index.
     owner: u32,
@@ -58,7 +57,7 @@ impl Batch {
     /// Takes an action of the registration with this index.
     #[inline]
     pub fn queue(&mut self, owner: u32, fd: RawFd, action: Action, buffer: Vec<u8>, token: u64) {
-        self.entries.push(Entry { buffer, token, owner, fd, action });
+        self.entries.push(Entry { loan: Loan::of(buffer), token, owner, fd, action });
     }
 
     /// Whether the next wait has something to submit or to deliver.
@@ -165,46 +164,46 @@ impl Batch {
     /// whether that is all.
     pub fn tell(&mut self, ring: &mut Ring) -> io::Result<bool> {
         let Batch { entries, told, under_way, files, last_told, .. } = self;
+        let mut waiting = entries.iter_mut().enumerate().skip(*told);
         let next = || {
-            while let Some(entry) = entries.get_mut(*told) {
-                let data = (*told as u64) << 32 | u64::from(MARK);
-                *told += 1;
+            for (place, entry) in waiting.by_ref() {
+                *told = place + 1;
                 if entry.owner != NOBODY {
                     *under_way += 1;
-                    let file = files.get(entry.owner as usize).copied().unwrap_or(NOBODY);
-                    return Some(entry.submission(file).user_data(data));
+                    let file = match files.get(entry.owner as usize) {
+                        Some(&kept) if kept != NOBODY => File::Kept(kept),
+                        _ => File::Descriptor(entry.fd),
+                    };
+                    let name = (place as u64) << 32 | u64::from(MARK);
+                    return Some((&mut entry.loan, file, request(entry.action), name));
                 }
             }
             None
         };
-        // SAFETY: the memory is the entry's until its completion was fetched, and a vector's memory
-        // stays where it is when the entry moves.
-        unsafe { ring.fill(next) }?;
+        ring.fill(next)?;
         *last_told = ring.last_pushed();
         self.clear();
         Ok(!self.is_untold())
     }
 
-    /// Takes the result of an action, by the high half of its name, the kernel's answer, and
-    /// whether the answer says that there is more.
+    /// Takes the result of an action: the kernel's answer under the name of that action.
     #[inline]
     pub fn complete(
         &mut self,
         calls: &mut Calls,
-        place: u32,
-        answer: i32,
-        more: bool,
+        answered: uring::Completion,
     ) -> Option<Completion> {
-        let entry = self.entries.get_mut(place as usize)?;
+        let entry = self.entries.get_mut((answered.data >> 32) as usize)?;
+        entry.loan.answered(answered);
         if entry.owner == NOBODY {
             return None;
         }
-        let completion = if answer == -libc::EOPNOTSUPP {
+        let completion = if answered.answer == -libc::EOPNOTSUPP {
             // A kind of file that cannot promise not to wait, except by the descriptor's own flag.
             entry.carry_out(calls)
         } else {
             entry.owner = NOBODY;
-            Some(entry.end(answer as isize, more))
+            Some(entry.end(answered.answer as isize, answered.more))
         };
         self.under_way -= 1;
         self.clear();
@@ -214,6 +213,7 @@ impl Batch {
     /// Gives up the actions that are not completed, with this error: their ring is gone.
     pub fn give_up(&mut self, error: i32) {
         for mut entry in self.entries.drain(..) {
+            entry.loan.recall();
             if entry.owner != NOBODY {
                 self.kept.push((entry.owner, entry.end(-error as isize, true)));
             }
@@ -249,53 +249,23 @@ impl Batch {
 }
 
 impl Entry {
-    /// For the ring, which knows the file by its place if it keeps it.
-    #[inline]
-    fn submission(&mut self, file: u32) -> squeue::Entry {
-        let (number, flags) = match file {
-            NOBODY => (self.fd, squeue::Flags::empty()),
-            place => (place as RawFd, squeue::Flags::FIXED_FILE),
-        };
-        let (fd, memory) = (types::Fd(number), self.buffer.as_mut_ptr());
-        let most = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let (room, length) = (most(self.buffer.capacity()), most(self.buffer.len()));
-        // Where the file is at; pipes have no other place.
-        let here = u64::MAX;
-        let receive = |room| opcode::Recv::new(fd, memory, room).flags(libc::MSG_DONTWAIT).build();
-        let entry = match self.action {
-            Action::Read => {
-                opcode::Read::new(fd, memory, room).offset(here).rw_flags(libc::RWF_NOWAIT).build()
-            }
-            Action::Write => opcode::Write::new(fd, memory, length)
-                .offset(here)
-                .rw_flags(libc::RWF_NOWAIT)
-                .build(),
-            Action::Receive => receive(room),
-            Action::ReceiveAtMost(most) => receive(room.min(most)),
-            Action::Send => opcode::Send::new(fd, memory, length)
-                .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-                .build(),
-        };
-        entry.flags(flags)
-    }
-
     /// Carries the action out by a call of its own, if it is still wanted.
     fn carry_out(&mut self, calls: &mut Calls) -> Option<Completion> {
         if std::mem::replace(&mut self.owner, NOBODY) == NOBODY {
             return None;
         }
         calls.operation += 1;
-        // SAFETY: it is open as long as its registration, which the caller has not ended.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        // It is open as long as its registration, which the caller has not ended.
+        let fd = descriptor::registered(self.fd);
+        let mut none = Vec::new();
+        let buffer = self.loan.room().unwrap_or(&mut none);
         let answer = loop {
             let outcome = match self.action {
-                Action::Read => call::read_to_vec(fd, &mut self.buffer),
-                Action::Receive => call::receive_to_vec(fd, &mut self.buffer, usize::MAX),
-                Action::ReceiveAtMost(most) => {
-                    call::receive_to_vec(fd, &mut self.buffer, most as usize)
-                }
-                Action::Write => call::write(fd, &self.buffer),
-                Action::Send => call::send_now(fd, &self.buffer),
+                Action::Read => call::read_to_vec(fd, buffer),
+                Action::Receive => call::receive_to_vec(fd, buffer, usize::MAX),
+                Action::ReceiveAtMost(most) => call::receive_to_vec(fd, buffer, most as usize),
+                Action::Write => call::write(fd, buffer),
+                Action::Send => call::send_now(fd, buffer),
             };
             match outcome {
                 Ok(count) => break count as isize,
@@ -309,15 +279,24 @@ impl Entry {
 
     #[inline]
     fn end(&mut self, answer: isize, more: bool) -> Completion {
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = self.loan.take();
         let outcome = call::result(answer);
-        if self.action.fills() {
-            let filled = outcome.as_ref().copied().unwrap_or(0).min(buffer.capacity());
-            // SAFETY: the kernel has written this many bytes from the front, and there is room for
-            // them.
-            unsafe { buffer.set_len(filled) };
+        if outcome.is_err() && self.action.fills() {
+            buffer.clear();
         }
         Completion { token: self.token, buffer, outcome, more }
+    }
+}
+
+/// The request that an action stands for.
+#[inline]
+fn request(action: Action) -> Request {
+    match action {
+        Action::Read => Request::ReadNow,
+        Action::Write => Request::WriteNow,
+        Action::Receive => Request::ReceiveNow { most: u32::MAX },
+        Action::ReceiveAtMost(most) => Request::ReceiveNow { most },
+        Action::Send => Request::SendNow,
     }
 }
 
