@@ -119,6 +119,16 @@ impl Waiter {
     }
 }
 
+/// In a source's flags: all bytes that will ever come are there to read, see [`Source::has_all`].
+const HAS_ALL: u8 = 1;
+
+/// In a source's flags: an urgent byte was reported, and no read has come to the end of the bytes
+/// that are there since. A read may end at it.
+const HAS_MARK: u8 = 2;
+
+/// In a source's flags: the engine is going to read.
+const FETCHABLE: u8 = 4;
+
 /// One registered descriptor.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -131,11 +141,9 @@ pub(crate) struct Source {
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
-    /// Whether all bytes that will ever come are there to read, see [`Source::has_all`].
-    has_all: bool,
-    /// Whether an urgent byte was reported, and no read has come to the end of the bytes that are
-    /// there since: a read may end at it.
-    has_mark: bool,
+    /// [`HAS_ALL`], [`HAS_MARK`] and [`FETCHABLE`], in one byte: each idle connection pays for the
+    /// size of a source.
+    flags: u8,
     tick: u32,
     /// The number of times that it was reported or granted as ready since a task last tried an
     /// operation.
@@ -151,13 +159,11 @@ pub(crate) struct Source {
     wanted: u16,
     /// The number of bytes asked for in the read that is under way.
     asked: u16,
-    /// Whether the engine is going to read.
-    is_fetchable: bool,
     /// The engine whose read is under way, by its number; [`NO_ENGINE`] for none.
     reader: u32,
     /// Operations under way that take bytes, or whose bytes no task has taken yet. Bytes that were
     /// read ahead meanwhile would come before theirs.
-    receiving: u16,
+    receiving: u8,
     fetched: Option<Arc<Fetched>>,
 }
 
@@ -217,8 +223,7 @@ impl Sources {
             allowed: allowed(watch.mode),
             ready,
             closed: 0,
-            has_all: false,
-            has_mark: false,
+            flags: 0,
             tick: 0,
             ignored: 0,
             waiters: Default::default(),
@@ -226,7 +231,6 @@ impl Sources {
             refused: None,
             wanted: 0,
             asked: 0,
-            is_fetchable: false,
             reader: NO_ENGINE,
             receiving: 0,
             fetched: None,
@@ -302,7 +306,15 @@ impl Source {
     /// A read of TCP stops in the middle of the queue only at an urgent mark, and as long as there
     /// is a mark ahead of the reader, `PRIORITY` is reported.
     pub fn has_all(&self) -> bool {
-        self.has_all
+        self.is(HAS_ALL)
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn put_flag(&mut self, flag: u8, on: bool) {
+        if on { self.flags |= flag } else { self.flags &= !flag }
     }
 
     /// Notes that a task made use of the readiness.
@@ -320,7 +332,7 @@ impl Source {
     /// will report bytes that have come since the last report, which advances the tick.
     #[inline]
     pub fn has_mark(&self) -> bool {
-        self.has_mark
+        self.is(HAS_MARK)
     }
 
     /// Notes that a stream has given all it had, or taken all it could.
@@ -338,8 +350,9 @@ impl Source {
         self.ignored = 0;
         if self.tick == tick {
             let others = direction != Direction::Read;
-            self.has_all &= others;
-            self.has_mark &= others;
+            if !others {
+                self.flags &= !(HAS_ALL | HAS_MARK);
+            }
             self.closed &= !direction.bit();
             self.ready &= !direction.bit();
         }
@@ -370,7 +383,7 @@ impl Source {
             }
         }
         // A mark that is known need not be watched for until it is passed.
-        let urgent = if self.has_mark { Interest::NONE } else { urgent };
+        let urgent = if self.has_mark() { Interest::NONE } else { urgent };
         let wanted = (direction.interest() | urgent) & self.allowed;
         if self.interest.contains(wanted) {
             return None;
@@ -498,15 +511,18 @@ impl Source {
                 reported |= direction.bit();
             }
         }
-        self.has_mark |= readiness.contains(Readiness::PRIORITY);
+        if readiness.contains(Readiness::PRIORITY) {
+            self.flags |= HAS_MARK;
+        }
         if readiness.contains(Readiness::READ_CLOSED) {
             self.closed |= Direction::Read.bit();
         }
-        self.has_all = readiness.contains(Readiness::READ_CLOSED)
+        let has_all = readiness.contains(Readiness::READ_CLOSED)
             && self.interest.contains(Interest::PRIORITY)
             && ![Readiness::HANG_UP, Readiness::ERROR, Readiness::PRIORITY]
                 .into_iter()
                 .any(|other| readiness.contains(other));
+        self.put_flag(HAS_ALL, has_all);
         if readiness.contains(Readiness::HANG_UP) || readiness.contains(Readiness::ERROR) {
             self.closed = ALL_READY;
         }
@@ -514,7 +530,8 @@ impl Source {
         self.ready |= reported;
         let mut outcome = Outcome { spinning: self.ignore(), ..Outcome::default() };
         if reported == Direction::Read.bit() && self.wanted > 0 && self.more.is_empty() {
-            outcome.is_fetchable = !mem::replace(&mut self.is_fetchable, true);
+            outcome.is_fetchable = !self.is(FETCHABLE);
+            self.flags |= FETCHABLE;
             return outcome;
         }
         let (mut wanted, mut nobody) = (Interest::NONE, false);
@@ -522,7 +539,7 @@ impl Source {
             let is_reported = reported & direction.bit() != 0;
             if self.waiters[direction as usize].is_some() {
                 wanted |= direction.interest() & self.allowed;
-                if direction == Direction::Read && !self.has_mark {
+                if direction == Direction::Read && !self.has_mark() {
                     // The interest that was watched with it.
                     wanted |= self.interest & Interest::PRIORITY;
                 }

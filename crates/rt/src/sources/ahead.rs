@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 
-use super::{Direction, Source, Sources, Woken};
+use super::{Direction, FETCHABLE, Source, Sources, Woken};
 use crate::fetch::{Fetched, NO_ENGINE};
 
 impl Source {
@@ -51,7 +51,7 @@ impl Source {
 
     /// Notes that the bytes that it has brought were taken, or put down.
     pub fn end_receive(&mut self) {
-        if self.receiving != u16::MAX {
+        if self.receiving != u8::MAX {
             self.receiving = self.receiving.saturating_sub(1);
         }
     }
@@ -60,7 +60,7 @@ impl Source {
     /// stream has gone to another engine, returns the wakers to call instead.
     #[inline]
     pub fn fetch(&mut self, engine: u32) -> Result<u16, Woken> {
-        self.is_fetchable = false;
+        self.flags &= !FETCHABLE;
         self.asked = self.wanted;
         let wants = self.wanted > 0;
         if wants && self.fetched.as_ref().is_some_and(|fetched| fetched.begin(engine)) {
@@ -72,7 +72,7 @@ impl Source {
 
     /// Returns the waiters that should read by themselves, to wake them.
     pub fn leave_read(&mut self) -> Woken {
-        self.is_fetchable = false;
+        self.flags &= !FETCHABLE;
         let mut woken = Woken::default();
         self.take_waiters(Direction::Read, &mut woken);
         woken
