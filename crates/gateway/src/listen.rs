@@ -135,7 +135,8 @@ impl Bound {
         }
     }
 
-    /// Takes a listener from another server, with whether this server has to remove its file.
+    /// Takes a listener that another server has as well; `has_file` says whether that server has
+    /// made the socket's file.
     fn left(listener: OwnedFd, has_file: bool) -> io::Result<Bound> {
         if !SockRef::from(&listener).local_addr()?.is_unix() {
             return Bound::of_tcp(listener.into());
