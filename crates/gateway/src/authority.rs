@@ -1,10 +1,12 @@
-//! The host and port that a request is for, or that an operator has written: one parser for all of them.
+//! The host and port that a request is for, or that an operator has written: one parser for all of
+//! them.
 //!
-//! An authority comes from the `Host` field, from a target in absolute form, from the `:authority` of HTTP/2, from
-//! `CONNECT`, and from the configuration. Each of them chooses what is served and reaches the servers that requests
-//! are forwarded to, so that each is read by the same rules: `host [ ":" port ]` (RFC 9110, section 7.2). User
-//! information (`user:password@`) is refused wherever it stands, since some readers take the part before the `@` for
-//! the host and others the part after it (RFC 9110, section 4.2.4).
+//! An authority comes from the `Host` field, from a target in absolute form, from the `:authority`
+//! of HTTP/2, from `CONNECT`, and from the configuration. Each of them chooses the host that
+//! answers and reaches the servers that requests are forwarded to, so that each is read by the same
+//! rules: `host [ ":" port ]` (RFC 9110, section 7.2). User information (`user:password@`) is
+//! refused wherever it stands: some readers take the part before the `@` for the host, and other
+//! readers the part after it (RFC 9110, section 4.2.4).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -17,12 +19,12 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
 pub(crate) struct Authority<'a> {
     /// A name, or an IP address without brackets; never empty.
     pub host: &'a str,
-    /// The port, where it is given.
+    /// The port, if it is given.
     pub port: Option<u16>,
 }
 
 impl<'a> Authority<'a> {
-    /// Reads an authority; none if it is malformed.
+    /// Reads an authority; `None` if it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<Authority<'a>> {
         let text = std::str::from_utf8(bytes).ok()?;
         if let Some(rest) = text.strip_prefix('[') {
@@ -37,7 +39,7 @@ impl<'a> Authority<'a> {
         is_name.then_some(Authority { host, port })
     }
 
-    /// The address that the host is, if it is no name.
+    /// Returns the address that the host is, if it is no name.
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
@@ -76,9 +78,10 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(&byte)
 }
 
-/// The authority of a request; none for a request of HTTP/1.0 that names no host.
+/// Returns the authority of a request; `None` for a request of HTTP/1.0 that names no host.
 ///
-/// That of the target comes first: HTTP/2 tells it there, and requests to a proxy have it (RFC 9112, section 3.2.2).
+/// The authority of the target comes first: HTTP/2 has it there, and so do requests to a proxy (RFC
+/// 9112, section 3.2.2).
 ///
 /// # Errors
 ///
@@ -99,7 +102,7 @@ pub(crate) fn of_request<B>(
     }
 }
 
-/// The authority of a request's target, if that has one.
+/// Returns the authority of a request's target, if the target has one.
 fn of_target(uri: &Uri, is_secured: bool) -> Result<Option<Authority<'_>>, StatusCode> {
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(StatusCode::BAD_REQUEST);
@@ -115,7 +118,7 @@ fn of_target(uri: &Uri, is_secured: bool) -> Result<Option<Authority<'_>>, Statu
     }
 }
 
-/// The one `Host` field, which HTTP/1.1 must have.
+/// Returns the one `Host` field, which HTTP/1.1 must have.
 pub(crate) fn field(
     headers: &HeaderMap,
     version: Version,

@@ -11,12 +11,12 @@ pub(super) struct RelativePath {
     pub(super) is_folder: bool,
 }
 
-/// Why a path is not even looked for.
+/// The reason for which a path is not even looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// It is no path, or one that only those send who try to get out.
+    /// It is no path, or a path that only attackers send who try to leave the folder.
     Malformed,
-    /// It names what is hidden.
+    /// It names a hidden file.
     Hidden,
 }
 
