@@ -71,7 +71,7 @@ pub(crate) fn unsent(socket: impl AsFd) -> io::Result<u64> {
     queued(socket, libc::TIOCOUTQ)
 }
 
-/// Reads to what hyper lends, and returns how many bytes that were.
+/// Reads into hyper's buffer, and returns how many bytes that were.
 pub(crate) fn read_counted(
     mut cursor: ReadBufCursor<'_>,
     read: impl FnOnce(ReadBufCursor<'_>) -> Poll<io::Result<()>>,
@@ -80,7 +80,7 @@ pub(crate) fn read_counted(
     let mut room = ReadBuf::uninit(unsafe { cursor.as_mut() });
     let outcome = read(room.unfilled());
     let count = room.filled().len();
-    // SAFETY: what a `ReadBuf` calls filled is initialised, and lies at the front of what was lent.
+    // SAFETY: the filled part of a `ReadBuf` is initialised, and lies at the front of the buffer.
     unsafe { cursor.advance(count) };
     outcome.map_ok(|()| count)
 }

@@ -206,7 +206,7 @@ impl Overview {
         let mut engines = Vec::new();
         let mut costs = None;
         for (engine, asked) in self.engines.iter().zip(asked) {
-            // An engine that has ended has no answer any more.
+            // An engine that has ended gives no answer.
             let Ok(task) = asked else { continue };
             let Ok(Ok(stats)) = task.await else { continue };
             engines.push(EngineState::new(engine, &stats));

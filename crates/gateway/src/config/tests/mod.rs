@@ -1,4 +1,4 @@
-//! Texts and what is found in them, or wrong with them.
+//! Configurations, the values that are read from them, and their mistakes.
 
 mod disk;
 mod example;
