@@ -497,8 +497,7 @@ impl Awake {
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            // The task does not read a client whose output waits, and its pong waits behind that
-            // output.
+            // A client whose output waits is not read, and its pong waits behind that output.
             let lives = self.heard || self.session.is_held_up();
             if self.ends || !(lives || self.sends.has_moved(transport.plain())) {
                 return Poll::Ready(Next::Gone);
