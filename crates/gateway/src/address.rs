@@ -1,4 +1,4 @@
-//! Where to listen and where to connect to, as operators write it.
+//! The addresses to listen on and to connect to, as operators write them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -36,14 +36,14 @@ pub enum Address {
 }
 
 impl Address {
-    /// The one address that connections to it have at this end, as far as that is told.
+    /// Returns the one address that connections to this one have at this end, if that is known.
     pub(crate) fn only(&self) -> Option<SocketAddr> {
         let Address::Tcp { host: Some(host), port } = self else { return None };
         let host: IpAddr = host.parse().ok()?;
         (!host.is_unspecified()).then_some(SocketAddr::new(host, *port))
     }
 
-    /// Whether a connection to `to` comes in there.
+    /// Whether a connection to `to` arrives at this address.
     pub(crate) fn covers(&self, to: SocketAddr) -> bool {
         let Address::Tcp { host, port } = self else { return false };
         let fits = |host: &String| {
@@ -54,7 +54,7 @@ impl Address {
     }
 }
 
-/// Why a text is no address.
+/// The reason for which a text is not an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AddressError {
     text: String,

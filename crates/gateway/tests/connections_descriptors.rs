@@ -11,7 +11,8 @@ use stage::{BACKENDS, Stage};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config};
 
-/// How many descriptors the process may have, of which each connection takes two here: the client is in it as well.
+/// The most descriptors of the process; each connection takes two here, as the client is in the
+/// process as well.
 const LIMIT: u64 = 400;
 
 #[test]
@@ -33,7 +34,7 @@ fn a_flood_of_connections_leaves_descriptors_for_files() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), ..limit }).unwrap();
     let stage = Stage::new(BACKENDS[2], 1, &text);
-    // The clients of the flood have descriptors beyond what the server may have.
+    // The clients of the flood need descriptors in addition to those that the server may have.
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut first = stage.connect();
     assert_eq!(first.get("/0.txt").status, 200);

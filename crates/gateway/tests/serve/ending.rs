@@ -35,7 +35,7 @@ fn another_configuration_takes_effect_on_connections_that_there_are() {
         assert_eq!(parked.get("/small.txt").body, b"hello\n");
         stage.until(|engine| &engine.parked, 1);
         let mut busy = stage.connect();
-        // The answer that is under way stays what it was.
+        // The answer that is under way stays the same.
         busy.send("GET /large.bin HTTP/1.1\r\nhost: a\r\n\r\n");
         stage.until(|engine| &engine.running, 1);
         stage.change(&format!(
@@ -133,7 +133,7 @@ fn a_request_whose_head_has_begun_to_come_is_answered() {
         clients[1].send(half);
         clients[2].send(format!("{whole}{half}"));
         assert_eq!(clients[2].answer().status, 200);
-        // Nothing of it is parked, once it was read; who has only been accepted is at work, too.
+        // None of it is parked once it was read; a client that has only been accepted is busy, too.
         let mut quiet = stage.connect();
         assert_eq!(quiet.get("/small.txt").status, 200);
         stage.until(|engine| &engine.parked, 1);

@@ -1,4 +1,4 @@
-//! Who may see the live page and the metrics.
+//! The clients that may see the live page and the metrics.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -63,7 +63,7 @@ fn only_a_program_on_this_machine_sees_them_by_default() {
             assert_eq!(ask(connect(&stage, 0), "", &head), expected, "{head}");
         }
     }
-    // Whatever they name, clients of other listeners come by a proxy.
+    // Whatever host they name, clients of other listeners come by a proxy.
     for path in ["/_superpoll/", "/metrics"] {
         let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n");
         assert_eq!(ask(connect(&stage, 1), PROXY, &head), 421);
@@ -116,7 +116,7 @@ fn a_configuration_opens_them_to_all() {
     assert_eq!(ask(connect(&stage, 0), "", head), 421);
 }
 
-/// The address of this machine by which it reaches others, if it has one.
+/// Returns the address by which this machine reaches other machines, if it has one.
 fn own_address() -> Option<std::net::IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
