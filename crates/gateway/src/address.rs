@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The most bytes that the path of a Unix socket may have: `sun_path` less its final zero (`unix(7)`).
+/// The most bytes that the path of a Unix socket may have: `sun_path` less its final zero
+/// (`unix(7)`).
 pub(crate) const LONGEST_PATH: usize = 107;
 
 /// An address to listen on or to connect to.
 ///
-/// It is written `HOST:PORT`, `[IPV6]:PORT` or `:PORT`, or `unix:PATH`; a path that begins with `/` needs no
-/// `unix:`. [`Display`](fmt::Display) writes it in a way that can be read again.
+/// It is written `HOST:PORT`, `[IPV6]:PORT` or `:PORT`, or `unix:PATH`; a path that begins with `/`
+/// needs no `unix:`. [`Display`](fmt::Display) writes it in a way that can be read again.
 ///
 /// ```
 /// use superpoll_gateway::Address;
@@ -25,8 +26,8 @@ pub(crate) const LONGEST_PATH: usize = 107;
 pub enum Address {
     /// A TCP port.
     Tcp {
-        /// A name, or an IP address without brackets. `None`: all addresses of this machine to listen on, and the
-        /// loopback address to connect to.
+        /// A name, or an IP address without brackets. `None`: all addresses of this machine to
+        /// listen on, and the loopback address to connect to.
         host: Option<String>,
         /// The port; 0 lets the kernel choose one to listen on.
         port: u16,

@@ -44,8 +44,8 @@ impl<'a> Authority<'a> {
         self.host.parse().ok()
     }
 
-    /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name below it (RFC 6761,
-    /// section 6.3) or a loopback address.
+    /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name
+    /// below it (RFC 6761, section 6.3) or a loopback address.
     pub fn is_loopback(&self) -> bool {
         let name = self.host.strip_suffix('.').unwrap_or(self.host);
         let ends_so = |end: &str| {
@@ -59,7 +59,8 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// Reads the text after a host: nothing, or a colon and a port, which may be empty (RFC 3986, section 3.2.3).
+/// Reads the text after a host: nothing, or a colon and a port, which may be empty (RFC 3986,
+/// section 3.2.3).
 fn port(rest: &str) -> Option<Option<u16>> {
     let Some(digits) = rest.strip_prefix(':') else {
         return rest.is_empty().then_some(None);
@@ -72,8 +73,9 @@ fn port(rest: &str) -> Option<Option<u16>> {
     digits.parse().ok().filter(|_| is_number).map(Some)
 }
 
-/// Whether a registered name may have that byte (RFC 3986, section 3.2.2). No name that can be looked up has an escape
-/// or a comma; an escape would be another way to write the same name, and `X-Forwarded-Host` is a list to many readers.
+/// Whether a registered name may have that byte (RFC 3986, section 3.2.2). No name that can be
+/// looked up has an escape or a comma; an escape would be another way to write the same name, and
+/// `X-Forwarded-Host` is a list to many readers.
 fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(&byte)
 }
@@ -85,9 +87,9 @@ fn is_of_name(byte: u8) -> bool {
 ///
 /// # Errors
 ///
-/// 400 if the host is missing, malformed, or told by several fields (RFC 9112, section 3.2); 421 if the target is one
-/// of `https` and `is_secured` is not set (RFC 9110, section 7.4): the client's connection is neither encrypted nor
-/// that of a proxy that may have decrypted it.
+/// 400 if the host is missing, malformed, or told by several fields (RFC 9112, section 3.2); 421 if
+/// the target is one of `https` and `is_secured` is not set (RFC 9110, section 7.4): the client's
+/// connection is neither encrypted nor that of a proxy that may have decrypted it.
 pub(crate) fn of_request<B>(
     request: &Request<B>,
     is_secured: bool,

@@ -86,10 +86,10 @@ impl Exchange {
         self.can_wait
     }
 
-    /// Ends the request, and its connection, as soon as the client has ended its side of it and everything that it has
-    /// sent was read. Otherwise the response is still sent: a client may end its side after its request
-    /// (`shutdown(SHUT_WR)`) and read on. A response that may take indefinitely cannot tell such a client from one that
-    /// has gone until it writes.
+    /// Ends the request, and its connection, as soon as the client has ended its side of it and
+    /// everything that it has sent was read. Otherwise the response is still sent: a client may end
+    /// its side after its request (`shutdown(SHUT_WR)`) and read on. A response that may take
+    /// indefinitely cannot tell such a client from one that has gone until it writes.
     ///
     /// A stream of HTTP/2 is ended with its connection in any case.
     pub fn end_with_client(&self) {

@@ -64,9 +64,9 @@ fn queued(socket: impl AsFd, queue: libc::Ioctl) -> io::Result<u64> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(count.max(0).cast_unsigned().into()) }
 }
 
-/// Returns the number of bytes in the send queue of a stream socket: for TCP those that the peer has
-/// not acknowledged, in the Unix domain those that the peer has not read, together with the memory
-/// that the kernel needs to keep them.
+/// Returns the number of bytes in the send queue of a stream socket: for TCP those that the peer
+/// has not acknowledged, in the Unix domain those that the peer has not read, together with the
+/// memory that the kernel needs to keep them.
 pub(crate) fn unsent(socket: impl AsFd) -> io::Result<u64> {
     queued(socket, libc::TIOCOUTQ)
 }

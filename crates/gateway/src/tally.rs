@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::io;
 use std::task::{Context, Poll};
 
-/// The bytes that a connection reads, and the bytes that it writes, before other tasks run. The read or the write that
-/// passes it is the last.
+/// The bytes that a connection reads, and the bytes that it writes, before other tasks run. The
+/// read or the write that passes it is the last.
 pub(crate) const SHARE: usize = 64 << 10;
 
 /// The events on a transport.
@@ -34,11 +34,13 @@ pub(crate) struct Tally {
     pub(crate) given_up: Cell<bool>,
     /// Bytes that have come since the last request was known to be over.
     pub(crate) arrived: Cell<usize>,
-    /// The bytes that the kernel had still to send when a write found no room, if the clock has asked for them.
+    /// The bytes that the kernel had still to send when a write found no room, if the clock has
+    /// asked for them.
     pub(crate) queued: Cell<Option<u64>>,
     /// The next write that finds no room looks at the queue of the kernel.
     pub(crate) asks_queued: Cell<bool>,
-    /// The bytes that were read, and those that were written, since the connection's task was last run.
+    /// The bytes that were read, and those that were written, since the connection's task was last
+    /// run.
     pub(crate) spent: Cell<(usize, usize)>,
     /// A task asks whether the peer is gone; the next flush checks it.
     pub(crate) doubted: Cell<bool>,

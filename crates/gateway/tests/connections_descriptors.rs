@@ -1,4 +1,5 @@
-//! A flood of connections leaves descriptors for files. The limit is the process's, so this is a test program of its own.
+//! A flood of connections leaves descriptors for files. The limit is the process's, so this is a
+//! test program of its own.
 
 #[path = "serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]

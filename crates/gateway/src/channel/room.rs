@@ -162,7 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// Publishers come, are asked again when they are woken, and go; desks take and deliver, are joined and left.
+        /// Publishers come, are asked again when they are woken, and go; desks take and deliver,
+        /// are joined and left.
         #[test]
         fn publishers_have_their_turn_in_order_and_no_engine_has_more_than_it_may(
             steps in prop::collection::vec((0_usize..8, 0_usize..100), 1..300),

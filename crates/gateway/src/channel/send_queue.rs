@@ -1,8 +1,9 @@
 //! Whether a client reads, as the send queue of its socket shows it.
 //!
-//! A pong says that a client lives, but a ping stands behind everything that was sent before it. A client that reads
-//! slowly cannot answer until it has read all of that. Its sign of life is that bytes leave the send queue: TCP takes a
-//! byte out when the peer's kernel has acknowledged it, a Unix socket when the peer has read it.
+//! A pong says that a client lives, but a ping stands behind everything that was sent before it. A
+//! client that reads slowly cannot answer until it has read all of that. Its sign of life is that
+//! bytes leave the send queue: TCP takes a byte out when the peer's kernel has acknowledged it, a
+//! Unix socket when the peer has read it.
 //!
 //! Bytes that are written are no such sign, and the queue grows with them. So they are added to the
 //! length at the last check, and the queue is compared with the sum. If no bytes waited at the last

@@ -31,7 +31,8 @@ const PAGE: &str = "/_superpoll";
 pub(super) struct Check<'a> {
     /// The names of all upstreams, those with mistakes too.
     pub(super) upstreams: &'a BTreeSet<String>,
-    /// Where the tables begin that lack a key or an element only since a mistake was taken out of them.
+    /// Where the tables begin that lack a key or an element only since a mistake was taken out of
+    /// them.
     pub(super) holes: &'a BTreeSet<usize>,
     /// The folder that relative paths are relative to; `None` if paths are not checked.
     base: Option<&'a Path>,

@@ -98,7 +98,8 @@ impl std::error::Error for ConfigError {}
 impl Config {
     /// Reads a configuration from a file.
     ///
-    /// Relative paths in it are relative to the folder of the file. Folders, certificates and keys must be there.
+    /// Relative paths in it are relative to the folder of the file. Folders, certificates and keys
+    /// must be there.
     ///
     /// # Errors
     ///

@@ -109,7 +109,8 @@ pub struct Listener {
     pub address: Address,
     /// The certificate of the server. Default: connections are not encrypted.
     pub tls: Option<Tls>,
-    /// Whether each connection begins with a header of the PROXY protocol that names its client. Default: no.
+    /// Whether each connection begins with a header of the PROXY protocol that names its client.
+    /// Default: no.
     pub proxy_protocol: bool,
     /// The relay that forwards bytes unchanged. Default: the listener speaks HTTP and serves the
     /// hosts.
@@ -207,7 +208,8 @@ pub struct Files {
     /// How long clients may keep a file without asking again. Default: the server does not say.
     #[serde(deserialize_with = "scalar::some_duration")]
     pub max_age: Option<Duration>,
-    /// Whether text, scripts and the like are compressed, once, where there is no compressed file. Default: yes.
+    /// Whether text, scripts and the like are compressed, once, where there is no compressed file.
+    /// Default: yes.
     pub compress: bool,
     /// How hard gzip tries, 1 to 9. Default: 6.
     pub gzip_level: u32,
@@ -255,7 +257,8 @@ pub enum Slow {
     DropOldest,
 }
 
-/// A channel: messages are published by POST and read by WebSocket, server-sent events or long-poll.
+/// A channel: messages are published by POST and read by WebSocket, server-sent events or
+/// long-poll.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Channel {
@@ -343,7 +346,8 @@ pub struct Upstream {
     pub proxy_protocol: Option<ProxyVersion>,
     /// How many idle connections are kept to each server, on each engine. Default: 32.
     pub keep_alive: usize,
-    /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it. Default: no.
+    /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it.
+    /// Default: no.
     pub h2: bool,
     /// How connections are encrypted. Default: they are not.
     pub tls: Option<UpstreamTls>,
@@ -429,8 +433,8 @@ pub struct Timeouts {
     /// For the head of a server's response, from the end of the request. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub response: Duration,
-    /// For a byte in either direction of a connection that has left HTTP for another protocol, as WebSocket. Default:
-    /// 1 h.
+    /// For a byte in either direction of a connection that has left HTTP for another protocol, as
+    /// WebSocket. Default: 1 h.
     #[serde(deserialize_with = "scalar::duration")]
     pub tunnel: Duration,
     /// For the requests under way when the gateway is told to end. Default: 30 s.

@@ -48,7 +48,8 @@ impl Folder {
         Ok(Folder { root, walks: AtomicBool::new(false), waits: AtomicBool::new(false) })
     }
 
-    /// Opens components one by one even where the kernel has `openat2`. Symbolic links are then refused.
+    /// Opens components one by one even where the kernel has `openat2`. Symbolic links are then
+    /// refused.
     #[must_use]
     pub fn without_openat2(self) -> Folder {
         self.walks.store(true, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! From the path of a request to a path in the folder: decoded once, and refused rather than repaired.
+//! From the path of a request to a path in the folder: decoded once, and refused rather than
+//! repaired.
 
 use percent_encoding::percent_decode_str;
 
@@ -54,8 +55,9 @@ pub(super) fn relative(path: &str, hidden: bool) -> Result<RelativePath, Refusal
     Ok(RelativePath { path: parts.join("/"), is_folder })
 }
 
-/// Whether a path is written as clients usually do: without empty components, and with nothing escaped that need not
-/// be (RFC 3986, section 6.2.2). There are countless other ways to write the same path.
+/// Whether a path is written as clients usually do: without empty components, and with nothing
+/// escaped that need not be (RFC 3986, section 6.2.2). There are countless other ways to write the
+/// same path.
 pub(super) fn is_usual(path: &str) -> bool {
     let bytes = path.as_bytes();
     let hex = |byte: u8| (byte as char).to_digit(16).filter(|_| !byte.is_ascii_lowercase());

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident $call:ident,)*) => {
-        /// System calls that the relays of this process have made on their sockets, by name. The waits and the
-        /// registrations are the runtime's: [`Stats::poller`](superpoll_rt::Stats::poller).
+        /// System calls that the relays of this process have made on their sockets, by name. The
+        /// waits and the registrations are the runtime's:
+        /// [`Stats::poller`](superpoll_rt::Stats::poller).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Calls { $($(#[$doc])* pub $name: u64,)* }

@@ -1,10 +1,12 @@
 //! The limits of time of a connection.
 //!
-//! A connection has one timer, which ticks a few times within the shortest of its limits and compares the counters with
-//! those of the last tick. So a request costs no timer, and a limit is kept to a quarter of the shortest one.
+//! A connection has one timer, which ticks a few times within the shortest of its limits and
+//! compares the counters with those of the last tick. So a request costs no timer, and a limit is
+//! kept to a quarter of the shortest one.
 //!
-//! A slow client differs from a client that does not read. A socket reports room only when a good part of its queue is
-//! empty, which may take longer than any limit. So the clock looks at the length of the queue while there is no room.
+//! A slow client differs from a client that does not read. A socket reports room only when a good
+//! part of its queue is empty, which may take longer than any limit. So the clock looks at the
+//! length of the queue while there is no room.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken over.
+//! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken
+//! over.
 //!
 //! hyper implements the protocol. This module and two modules next to it do the parts that hyper
 //! leaves out: `clock` has the limits of time, and `answer` has the requests with their responses.

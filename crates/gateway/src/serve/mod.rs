@@ -157,7 +157,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If something that the configuration names cannot be opened or listened on, or if the runtime has ended.
+    /// If something that the configuration names cannot be opened or listened on, or if the runtime
+    /// has ended.
     pub fn start(
         runtime: &Runtime,
         config: &Config,

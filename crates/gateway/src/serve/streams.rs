@@ -1,4 +1,5 @@
-//! The responses of an HTTP/2 connection on their way: how much memory each stream holds, and for how long.
+//! The responses of an HTTP/2 connection on their way: how much memory each stream holds, and for
+//! how long.
 //!
 //! A client may open many streams and take no bytes of any, by a window of zero or by not reading.
 //! hyper asks a body for its next frame before it knows whether the frame can be sent, and keeps a

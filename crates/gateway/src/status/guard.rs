@@ -6,15 +6,17 @@
 //! asks for the page of any site whose name has been made to resolve to the loopback address (DNS
 //! rebinding). So all of these conditions must hold:
 //!
-//! - the peer has a loopback address. A listener of the PROXY protocol has a proxy in front by definition, and one in
-//!   the Unix domain nearly always; both are left out.
-//! - the `Host` field, and the target where it has a host, name this machine: `localhost`, a name below it, or a
-//!   loopback address. A page of another site has the name of that site there, which no script can change.
-//! - no field is there that proxies add. Of HTTP/1.0 there are no such fields, and proxies speak it (nginx does by
-//!   default) while browsers and Prometheus do not, so that its requests are left out.
+//! - the peer has a loopback address. A listener of the PROXY protocol has a proxy in front by
+//!   definition, and one in the Unix domain nearly always; both are left out.
+//! - the `Host` field, and the target where it has a host, name this machine: `localhost`, a name
+//!   below it, or a loopback address. A page of another site has the name of that site there, which
+//!   no script can change.
+//! - no field is there that proxies add. Of HTTP/1.0 there are no such fields, and proxies speak it
+//!   (nginx does by default) while browsers and Prometheus do not, so that its requests are left
+//!   out.
 //!
-//! A relay on this machine that adds no field, such as a tunnel of ssh, cannot be told from a program here; behind one,
-//! `page = false` is the way.
+//! A relay on this machine that adds no field, such as a tunnel of ssh, cannot be told from a
+//! program here; behind one, `page = false` is the way.
 
 use http::{HeaderMap, Request, Version};
 

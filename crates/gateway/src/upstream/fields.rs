@@ -114,8 +114,8 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
 
 /// Joins several `cookie` fields with `; ` (RFC 9113, section 8.2.3).
 ///
-/// HTTP/2 clients send each cookie in a field of its own, so that it compresses better. Servers of HTTP/1.1 read one
-/// field, or join several with a comma, which no cookie survives.
+/// HTTP/2 clients send each cookie in a field of its own, so that it compresses better. Servers of
+/// HTTP/1.1 read one field, or join several with a comma, which no cookie survives.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut fields = headers.get_all(COOKIE).into_iter();
     let (Some(first), Some(second)) = (fields.next(), fields.next()) else { return };

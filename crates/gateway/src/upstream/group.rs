@@ -76,7 +76,8 @@ pub(super) struct Tls {
     pub name: Option<ServerName<'static>>,
 }
 
-/// A group of servers, shared by all engines. It outlives changes of the configuration that leave it as it is.
+/// A group of servers, shared by all engines. It outlives changes of the configuration that leave
+/// it as it is.
 pub struct Group {
     name: String,
     config: Upstream,

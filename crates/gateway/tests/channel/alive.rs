@@ -54,7 +54,8 @@ fn slow_client(backend: BackendKind, count: usize, length: usize) {
     for _ in 0..count {
         hub.publish("x".repeat(length));
     }
-    // A header of 10 bytes each. Pings come in between, so that the last bytes are left for the protocol.
+    // A header of 10 bytes each. Pings come in between, so that the last bytes are left for the
+    // protocol.
     read_slowly(client.get_mut(), count * (length + 10) - 100);
     hub.publish("end");
     let mut rest = Vec::new();

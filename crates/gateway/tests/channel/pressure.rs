@@ -1,4 +1,5 @@
-//! More is published than can be delivered at once: publishers wait, and nothing is lost, doubled or reordered.
+//! More is published than can be delivered at once: publishers wait, and nothing is lost, doubled
+//! or reordered.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -32,7 +33,8 @@ fn random(seed: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// The message that a publisher sends as its next one: its name, its number, and up to some kilobytes more.
+/// The message that a publisher sends as its next one: its name, its number, and up to some
+/// kilobytes more.
 fn message(publisher: u64, number: u64) -> String {
     let length = random(publisher * 1_000_003 + number) % 9000;
     format!("{publisher} {number} {}", "x".repeat(usize::try_from(length).unwrap()))

@@ -1,4 +1,5 @@
-//! Urgent bytes of a client or an upstream, at which reads end: they are not passed on, and hold up nothing behind them.
+//! Urgent bytes of a client or an upstream, at which reads end: they are not passed on, and hold up
+//! nothing behind them.
 
 use std::io::Write;
 use std::net::TcpStream;

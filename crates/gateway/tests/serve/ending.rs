@@ -125,7 +125,8 @@ fn a_request_whose_head_has_begun_to_come_is_answered() {
         let stage = Stage::of_files(backend, 1, folder.path());
         let (half, rest) = ("GET /small.txt HTTP/1.1\r\nho", "st: a\r\n\r\n");
         let whole = format!("{half}{rest}");
-        // The first request of its connection, another one, and the beginning of one that has come with the one before.
+        // The first request of its connection, another one, and the beginning of one that has come
+        // with the one before.
         let mut clients: Vec<_> = (0..3).map(|_| stage.connect()).collect();
         clients[0].send(half);
         clients[1].send(&whole);

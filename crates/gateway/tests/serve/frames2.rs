@@ -35,7 +35,8 @@ impl Frame {
 
     /// A request without a body.
     pub fn get(stream: u32, path: &str) -> Frame {
-        // The method and the scheme by their indexes, the authority and the path by their names' (RFC 7541).
+        // The method and the scheme by their indexes, the authority and the path by their names'
+        // (RFC 7541).
         let mut head = vec![0x82, 0x87, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
         head.extend_from_slice(path.as_bytes());
         Frame::new(HEADERS, 0b101, stream, &head)

@@ -44,7 +44,8 @@ fn only_a_program_on_this_machine_sees_them_by_default() {
         ("1.1", "Host: localhost", 200, 200),
         ("1.1", "Host: 127.0.0.1:8080", 200, 200),
         ("1.1", "Host: [::1]", 200, 200),
-        // A page whose name was made to resolve to this machine, and a tunnel that passes the name on.
+        // A page whose name was made to resolve to this machine, and a tunnel that passes the name
+        // on.
         ("1.1", "Host: pub.test", 308, 403),
         ("1.1", "Host: evil.test", 421, 421),
         ("1.1", "Host: localhost.evil.test", 421, 421),

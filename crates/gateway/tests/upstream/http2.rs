@@ -229,7 +229,8 @@ fn a_shared_connection_that_has_ended_is_replaced() {
             let mut client = Client::connect(&gateway.address);
             for round in 1..=5 {
                 assert_eq!(client.get("/").status, 200);
-                // Whether its end is known yet when the next request comes is left to chance in every other round.
+                // Whether its end is known yet when the next request comes is left to chance in
+                // every other round.
                 if round % 2 == 0 {
                     thread::sleep(Duration::from_millis(30));
                 }
