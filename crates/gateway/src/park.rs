@@ -47,7 +47,7 @@ use crate::transport::Socket;
 /// The most connections that are called back in one go before other tasks have their turn.
 const BATCH: usize = 256;
 
-/// The number of times a second at which connections that are due are left to the babysitter.
+/// How many times a second connections that are due are left to the babysitter.
 const PARTS: u32 = 4;
 
 /// Memory is given back when this many more connections are parked than before: it is some

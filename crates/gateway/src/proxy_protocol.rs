@@ -40,7 +40,8 @@ pub(crate) struct Said {
 
 type Addresses = Option<(SocketAddr, SocketAddr)>;
 
-/// Recognizes a header: returns it with its length, or `None` if there are too few bytes.
+/// Parses a header: returns it with its length, or `None` if there are too few bytes. The error
+/// says why the bytes are not a header.
 fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
     let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     let begins = |with: &[u8]| {

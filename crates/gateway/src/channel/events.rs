@@ -75,7 +75,7 @@ struct Events {
     unread: Unread,
     /// The text to be written before the messages.
     text: String,
-    /// The last message that was written, or that was left out.
+    /// The last message that was written, or the place before the first.
     last: u64,
     /// The length of a silence after which a comment shows that the connection lives.
     silence: Duration,

@@ -182,7 +182,7 @@ impl Hub {
         self.state().options.clone()
     }
 
-    /// Returns how long a subscriber that can be sent a message is left without one.
+    /// Returns how long a subscriber goes without a message before it is sent a sign of life.
     pub(super) fn silence(&self) -> Duration {
         (self.state().options.poll / 2).max(SHORTEST)
     }

@@ -120,8 +120,8 @@ impl Session {
             && memory.track.is_between_messages()
     }
 
-    /// Takes in bytes that were read from the socket, none of which means its end, and publishes
-    /// the messages in them, as far as the channel has room for them.
+    /// Takes in bytes that were read from the socket (no bytes: its end), and publishes the
+    /// messages in them, as far as the channel has room for them.
     pub fn read(&mut self, bytes: Bytes, hub: &Hub) {
         let memory = self.memory();
         memory.has_ended |= bytes.is_empty();

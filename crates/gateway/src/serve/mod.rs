@@ -110,8 +110,8 @@ pub struct Server {
     fronts: Vec<Front>,
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
-    /// The state that the server leaves with a babysitter process, and the way in which another
-    /// server takes over.
+    /// The connection to the babysitter process, if there is one: the state that is left there, and
+    /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
     /// Engines still have connections of another server to go on with.
     adopting: Arc<AtomicBool>,

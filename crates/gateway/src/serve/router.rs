@@ -109,7 +109,7 @@ impl Blueprint {
                     },
                     config::Action::Demo => match Embedded::demo() {
                         Ok(demo) => Handler::Demo(Rc::new(demo)),
-                        // The check of the configuration could make it.
+                        // Making it succeeded when the configuration was checked.
                         Err(_) => continue,
                     },
                     config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),

@@ -175,8 +175,8 @@ impl Stream {
             self.wake();
         }
         if self.streams.held.get() < CONNECTION {
-            // Bytes that the next stream's task gives back, or that are written, wake the stream
-            // after it.
+            // One stream is woken at a time. The bytes that its task gives back wake the stream
+            // behind it, or else that stream's own bytes do.
             let next = self.streams.waiting.borrow_mut().pop_front();
             if let Some(next) = next {
                 next.is_waiting.set(false);

@@ -64,7 +64,7 @@ pub(crate) struct Forwarder {
     tunnel: Duration,
 }
 
-/// The properties of a request that its head and body do not show any more.
+/// The facts about a request in addition to the request itself.
 struct Way {
     /// It may be sent again.
     repeats: bool,

@@ -1,7 +1,7 @@
 //! The reverse proxy: requests are forwarded to the servers of a group, in HTTP/1.1 or HTTP/2.
 //!
 //! A [`Group`] is the state of some servers that all engines share: the servers that are up, and
-//! the work that each has done. Everything else belongs to one engine: connections, the order of
+//! the work that each has done. Everything else belongs to one engine: connections, the turns of
 //! servers, and the `Forwarder` of each route. So a request that finds an idle connection takes no
 //! lock and wakes no other task; engines share only a handful of atomic counters.
 //!

@@ -46,7 +46,7 @@ struct Place {
     shared: Vec<Shared>,
 }
 
-/// The connections of one engine to the servers of a group, and the order of the servers there.
+/// The connections of one engine to the servers of a group, and the turns of the servers there.
 pub(super) struct Pool {
     pub group: Arc<Group>,
     credit: RefCell<Vec<i64>>,

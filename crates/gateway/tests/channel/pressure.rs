@@ -16,8 +16,8 @@ use crate::stage::{BACKENDS, Client, PATIENCE, Stage};
 const POSTERS: u64 = 5;
 const SOCKETS: u64 = 3;
 
-/// How far publishers go ahead of the slowest reader that keeps up: the history that the channel
-/// keeps.
+/// How far publishers go ahead of the slowest reader that keeps up: the number of messages that the
+/// channel keeps for each reader.
 const AHEAD: u64 = 100;
 
 /// The number of messages of each publisher; more if `SUPERPOLL_PRESSURE` says so.
