@@ -27,8 +27,8 @@ pub(super) struct Mailbox {
     /// history. They do not count against the limits.
     replay: RefCell<VecDeque<Message>>,
     /// The rest of them: the next message and the last one. They stay in the history until they are
-    /// needed: otherwise a subscriber that reads nothing would hold all of a history that the
-    /// channel has long dropped.
+    /// needed: otherwise a subscriber that reads nothing would hold all of a history that other
+    /// subscribers have long left behind.
     rest: Cell<Option<(u64, u64)>>,
     queue: RefCell<VecDeque<Message>>,
     bytes: Cell<u64>,

@@ -3,8 +3,8 @@
 //! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps
 //! the last of them for subscribers that come back. Each engine has a [`Desk`] at the hub, where
 //! its own clients publish and subscribe. A message is put before each desk that has subscribers,
-//! and the desk's task is woken, which takes one message between threads however many are published
-//! meanwhile. The task then serves its subscribers, some at a time.
+//! and the desk's task is woken: one message between threads, however many are published meanwhile.
+//! The task then serves its subscribers, some at a time.
 //!
 //! There are three ways to subscribe. A **long-poll** gets the messages that are there, or else the
 //! next one, as JSON. A **WebSocket** gets each message as a frame, and publishes the messages that

@@ -118,13 +118,13 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Returns all messages after a place, taken from the history bit by bit.
+    /// Creates an answer of all messages after a place, taken from the history bit by bit.
     pub fn of(hub: &Arc<Hub>, since: &Since) -> Replay {
         let rest = since.messages.first().map(|first| (first.id, since.last));
         Replay { rest, ..Replay::given(hub, VecDeque::new(), since.missed, since.last) }
     }
 
-    /// Returns messages that the history may not have; `last` is the last of them.
+    /// Creates an answer of messages that the history may not have; `last` is the last of them.
     pub fn given(hub: &Arc<Hub>, queue: VecDeque<Message>, missed: bool, last: u64) -> Replay {
         Replay {
             hub: hub.clone(),

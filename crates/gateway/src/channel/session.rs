@@ -244,7 +244,7 @@ impl Session {
         }
         memory.taken += count;
         if memory.taken == memory.output.len() {
-            // A subscriber that has been slow once does not keep the memory which that took.
+            // A subscriber that has been slow once does not keep the memory that it needed then.
             if memory.output.capacity() > SHARED {
                 memory.output = Vec::new();
             }

@@ -11,7 +11,7 @@ use super::encoding::Coding;
 pub(super) const SHORTEST: u64 = 1024;
 
 /// The longest file that is compressed: a longer file takes seconds, and is better compressed once
-/// by its author.
+/// by the operator who puts it there.
 pub(super) const LONGEST: u64 = 8 << 20;
 
 /// The compression levels.

@@ -1,8 +1,8 @@
 //! The choice of the server of a group that gets the next request. Pure code.
 //!
 //! - By turns: smooth weighted round-robin, as in nginx. Each server's credit grows by its weight
-//!   with each choice; the server with the most credit is chosen and pays the sum of what all
-//!   servers got. Servers of weights 5, 1 and 1 come as `a a b a c a a`, not five times the same in
+//!   with each choice; the server with the most credit is chosen and pays the sum of all the
+//!   increases. Servers of weights 5, 1 and 1 come as `a a b a c a a`, not five times the same in
 //!   a row.
 //! - The fewest connections: the least number of requests under way for the weight. Equal servers
 //!   take turns.
