@@ -115,7 +115,7 @@ fn read_first(client: &Stream, buffer: &mut Buffer, member: &Member) -> io::Resu
 
 impl Pair {
     /// Begins to connect a client by TCP; `None` if that failed, which has been reported then.
-    /// `ahead` goes ahead of all bytes from the client, and is no longer than a [`BUFFER`].
+    /// `ahead` goes ahead of all bytes from the client, and is no longer than `BUFFER`.
     pub fn connect(client: Stream, ahead: &[u8], member: Member) -> Option<Pair> {
         let mut up = Half::new(false);
         if member.options().speculative || !ahead.is_empty() {
