@@ -1,11 +1,13 @@
-//! The Accept header field (RFC 9110, section 12.5.1): which kinds of content a client takes.
+//! The Accept header field (RFC 9110, section 12.5.1): the kinds of content that a client accepts.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-/// How much a client wants a kind that it names, in thousandths: 0 if it refuses it, none if it does not name it.
+/// Returns how much a client wants a kind that it names, in thousandths: 0 if it refuses the kind,
+/// `None` if it does not name it.
 ///
-/// Parameters other than the weight make no difference here, and of several that fit the largest weight counts.
+/// Parameters other than the weight make no difference here, and of several that match the largest
+/// weight counts.
 pub(crate) fn weight_of(headers: &HeaderMap, kind: &str) -> Option<u16> {
     let fields = headers.get_all(ACCEPT).into_iter();
     let elements = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
@@ -17,14 +19,15 @@ pub(crate) fn weight_of(headers: &HeaderMap, kind: &str) -> Option<u16> {
     weights.max()
 }
 
-/// The weight among an element's parameters, in thousandths; 1000 where there is none, and 0 where it is malformed.
+/// Returns the weight among an element's parameters, in thousandths; 1000 if there is none, and 0
+/// if it is malformed.
 pub(crate) fn said<'a>(mut parameters: impl Iterator<Item = &'a str>) -> u16 {
     let said =
         parameters.find_map(|part| part.strip_prefix(['q', 'Q'])?.trim_start().strip_prefix('='));
     said.map_or(1000, |text| weight(text.trim()).unwrap_or(0))
 }
 
-/// A weight in thousandths; none where it is malformed.
+/// Returns a weight in thousandths; `None` if it is malformed.
 fn weight(text: &str) -> Option<u16> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     if !matches!(whole, "0" | "1") || rest.len() > 3 {

@@ -1,17 +1,18 @@
-//! Where to listen and where to connect to, as operators write it.
+//! The addresses to listen on and to connect to, as operators write them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The most bytes that the path of a Unix socket may have: `sun_path` less its final zero (`unix(7)`).
+/// The most bytes that the path of a Unix socket may have: `sun_path` less its final zero
+/// (`unix(7)`).
 pub(crate) const LONGEST_PATH: usize = 107;
 
 /// An address to listen on or to connect to.
 ///
-/// It is written `HOST:PORT`, `[IPV6]:PORT` or `:PORT`, or `unix:PATH`; a path that begins with `/` needs no
-/// `unix:`. [`Display`](fmt::Display) writes it in a way that can be read again.
+/// It is written `HOST:PORT`, `[IPV6]:PORT` or `:PORT`, or `unix:PATH`; a path that begins with `/`
+/// needs no `unix:`. [`Display`](fmt::Display) writes it in a way that can be read again.
 ///
 /// ```
 /// use superpoll_gateway::Address;
@@ -25,8 +26,8 @@ pub(crate) const LONGEST_PATH: usize = 107;
 pub enum Address {
     /// A TCP port.
     Tcp {
-        /// A name, or an IP address without brackets. `None`: all addresses of this machine to listen on, and the
-        /// loopback address to connect to.
+        /// A name, or an IP address without brackets. `None`: all addresses of this machine to
+        /// listen on, and the loopback address to connect to.
         host: Option<String>,
         /// The port; 0 lets the kernel choose one to listen on.
         port: u16,
@@ -36,14 +37,14 @@ pub enum Address {
 }
 
 impl Address {
-    /// The one address that connections to it have at this end, as far as that is told.
+    /// Returns the one address that connections to this one have at this end, if that is known.
     pub(crate) fn only(&self) -> Option<SocketAddr> {
         let Address::Tcp { host: Some(host), port } = self else { return None };
         let host: IpAddr = host.parse().ok()?;
         (!host.is_unspecified()).then_some(SocketAddr::new(host, *port))
     }
 
-    /// Whether a connection to `to` comes in there.
+    /// Whether a connection to `to` arrives at this address.
     pub(crate) fn covers(&self, to: SocketAddr) -> bool {
         let Address::Tcp { host, port } = self else { return false };
         let fits = |host: &String| {
@@ -54,7 +55,7 @@ impl Address {
     }
 }
 
-/// Why a text is no address.
+/// The reason for which a text is not an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AddressError {
     text: String,

@@ -1,10 +1,12 @@
-//! The host and port that a request is for, or that an operator has written: one parser for all of them.
+//! The host and port that a request is for, or that an operator has written: one parser for all of
+//! them.
 //!
-//! An authority comes from the `Host` field, from a target in absolute form, from the `:authority` of HTTP/2, from
-//! `CONNECT`, and from the configuration. Each of them chooses what is served and reaches the servers that requests
-//! are forwarded to, so that each is read by the same rules: `host [ ":" port ]` (RFC 9110, section 7.2). User
-//! information (`user:password@`) is refused wherever it stands, since some readers take the part before the `@` for
-//! the host and others the part after it (RFC 9110, section 4.2.4).
+//! An authority comes from the `Host` field, from a target in absolute form, from the `:authority`
+//! of HTTP/2, from `CONNECT`, and from the configuration. Each of them chooses the host that
+//! answers and reaches the servers that requests are forwarded to, so that each is read by the same
+//! rules: `host [ ":" port ]` (RFC 9110, section 7.2). User information (`user:password@`) is
+//! refused wherever it stands: some readers take the part before the `@` for the host, and other
+//! readers the part after it (RFC 9110, section 4.2.4).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -17,12 +19,12 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
 pub(crate) struct Authority<'a> {
     /// A name, or an IP address without brackets; never empty.
     pub host: &'a str,
-    /// The port, where it is given.
+    /// The port, if it is given.
     pub port: Option<u16>,
 }
 
 impl<'a> Authority<'a> {
-    /// Reads an authority; none if it is malformed.
+    /// Reads an authority; `None` if it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<Authority<'a>> {
         let text = std::str::from_utf8(bytes).ok()?;
         if let Some(rest) = text.strip_prefix('[') {
@@ -37,13 +39,13 @@ impl<'a> Authority<'a> {
         is_name.then_some(Authority { host, port })
     }
 
-    /// The address that the host is, if it is no name.
+    /// Returns the address that the host is, if it is no name.
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
-    /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name below it (RFC 6761,
-    /// section 6.3) or a loopback address.
+    /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name
+    /// below it (RFC 6761, section 6.3) or a loopback address.
     pub fn is_loopback(&self) -> bool {
         let name = self.host.strip_suffix('.').unwrap_or(self.host);
         let ends_so = |end: &str| {
@@ -57,7 +59,8 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// Reads the text after a host: nothing, or a colon and a port, which may be empty (RFC 3986, section 3.2.3).
+/// Reads the text after a host: nothing, or a colon and a port, which may be empty (RFC 3986,
+/// section 3.2.3).
 fn port(rest: &str) -> Option<Option<u16>> {
     let Some(digits) = rest.strip_prefix(':') else {
         return rest.is_empty().then_some(None);
@@ -70,21 +73,23 @@ fn port(rest: &str) -> Option<Option<u16>> {
     digits.parse().ok().filter(|_| is_number).map(Some)
 }
 
-/// Whether a registered name may have that byte (RFC 3986, section 3.2.2). No name that can be looked up has an escape
-/// or a comma; an escape would be another way to write the same name, and `X-Forwarded-Host` is a list to many readers.
+/// Whether a registered name may have that byte (RFC 3986, section 3.2.2). No name that can be
+/// looked up has an escape or a comma; an escape would be another way to write the same name, and
+/// `X-Forwarded-Host` is a list to many readers.
 fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(&byte)
 }
 
-/// The authority of a request; none for a request of HTTP/1.0 that names no host.
+/// Returns the authority of a request; `None` for a request of HTTP/1.0 that names no host.
 ///
-/// That of the target comes first: HTTP/2 tells it there, and requests to a proxy have it (RFC 9112, section 3.2.2).
+/// The authority of the target comes first: HTTP/2 has it there, and so do requests to a proxy (RFC
+/// 9112, section 3.2.2).
 ///
 /// # Errors
 ///
-/// 400 if the host is missing, malformed, or told by several fields (RFC 9112, section 3.2); 421 if the target is one
-/// of `https` and `is_secured` is not set (RFC 9110, section 7.4): the client's connection is neither encrypted nor
-/// that of a proxy that may have decrypted it.
+/// 400 if the host is missing, malformed, or told by several fields (RFC 9112, section 3.2); 421 if
+/// the target is one of `https` and `is_secured` is not set (RFC 9110, section 7.4): the client's
+/// connection is neither encrypted nor that of a proxy that may have decrypted it.
 pub(crate) fn of_request<B>(
     request: &Request<B>,
     is_secured: bool,
@@ -99,7 +104,7 @@ pub(crate) fn of_request<B>(
     }
 }
 
-/// The authority of a request's target, if that has one.
+/// Returns the authority of a request's target, if the target has one.
 fn of_target(uri: &Uri, is_secured: bool) -> Result<Option<Authority<'_>>, StatusCode> {
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(StatusCode::BAD_REQUEST);
@@ -115,7 +120,7 @@ fn of_target(uri: &Uri, is_secured: bool) -> Result<Option<Authority<'_>>, Statu
     }
 }
 
-/// The one `Host` field, which HTTP/1.1 must have.
+/// Returns the one `Host` field, which HTTP/1.1 must have.
 pub(crate) fn field(
     headers: &HeaderMap,
     version: Version,

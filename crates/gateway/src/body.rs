@@ -16,30 +16,30 @@ pub struct Body(Inner);
 type Stream = Pin<Box<dyn http_body::Body<Data = Bytes, Error = io::Error>>>;
 
 enum Inner {
-    /// Empty once it was given out.
+    /// Empty once it was taken.
     Memory(Bytes),
     Stream(Stream),
     File(Box<Pieces>),
 }
 
 impl Body {
-    /// No bytes.
+    /// Returns a body without bytes.
     #[must_use]
     pub const fn empty() -> Body {
         Body(Inner::Memory(Bytes::new()))
     }
 
-    /// A body that is made while it is sent. It lives on the engine that sends it.
+    /// Returns a body that is made while it is sent. It lives on the engine that sends it.
     pub fn stream(stream: impl http_body::Body<Data = Bytes, Error = io::Error> + 'static) -> Body {
         Body(Inner::Stream(Box::pin(stream)))
     }
 
-    /// A body that is read from files.
+    /// Returns a body that is read from files.
     pub(crate) fn file(pieces: Pieces) -> Body {
         Body(Inner::File(Box::new(pieces)))
     }
 
-    /// Has so many bytes at most read of a file at a time.
+    /// Limits each read of a file to this many bytes.
     pub(crate) fn limit_reads(&mut self, most: usize) {
         if let Inner::File(pieces) = &mut self.0 {
             pieces.limit_reads(most);

@@ -1,20 +1,23 @@
-//! Descriptors that no connection gets: those for files, for upstream servers and for what the server itself opens.
+//! Descriptors that no connection gets: those for files, for upstream servers and for the server's
+//! own use.
 //!
-//! Without a reserve a flood of connections takes every descriptor there is, and then no file can be opened and no
-//! upstream server reached for the clients that are connected. So `connections` has a bound that the process's limit of
-//! descriptors (`RLIMIT_NOFILE`) gives it, whatever the configuration says.
+//! Without a reserve a flood of connections takes every descriptor there is. Then no file can be
+//! opened and no upstream server reached for the clients that are connected. So `connections` has
+//! an upper bound that follows from the process's limit of descriptors (`RLIMIT_NOFILE`), whatever
+//! the configuration says.
 
 use crate::config::Config;
 
-/// What the server itself has open: listeners, pollers, logs.
+/// The server's own descriptors: listeners, pollers, logs.
 const OWN: u64 = 32;
 
 /// The most that is kept for files.
 const FILES: u64 = 1024;
 
-/// How many descriptors are kept of so many.
+/// Returns how many descriptors of this many are reserved.
 ///
-/// A connection that is relayed has two. One of HTTP has an upstream connection only while it has a request there.
+/// A connection that is relayed has two. A connection of HTTP has an upstream connection only while
+/// it has a request there.
 pub(crate) fn reserved(config: &Config, limit: u64) -> u64 {
     let share = if config.listeners.iter().any(|listener| listener.relay.is_some()) {
         limit / 2
@@ -26,14 +29,14 @@ pub(crate) fn reserved(config: &Config, limit: u64) -> u64 {
     (OWN + share).min(limit / 2)
 }
 
-/// How many connections there may be at a time with so many descriptors.
+/// Returns the most connections at a time with this many descriptors.
 pub(crate) fn connections(config: &Config, limit: u64) -> u32 {
     let room = limit.saturating_sub(reserved(config, limit)).max(1);
     let room = u32::try_from(room).unwrap_or(u32::MAX);
     config.limits.connections.map_or(room, |asked| asked.get().min(room))
 }
 
-/// What is wrong with the number of connections that a configuration asks for, if anything is.
+/// Returns the reason for which the configuration's number of connections is too large, if it is.
 pub(crate) fn excess(config: &Config, limit: u64) -> Option<String> {
     let asked = config.limits.connections?.get();
     let room = connections(config, limit);

@@ -1,4 +1,4 @@
-//! Where clients come in: addresses bound once, and each engine's listener there.
+//! Listening sockets: addresses that are bound once, and each engine's listener there.
 
 use std::fs::Permissions;
 use std::io;
@@ -18,42 +18,45 @@ use superpoll_rt::net::{ListenOptions, TcpListener};
 use crate::Address;
 use crate::transport::{Plain, Socket};
 
-/// How long a listener that has ended is kept open, in which its engine's poller waits at least once.
+/// How long a listener that has ended is kept open; its engine's poller waits at least once in that
+/// time.
 pub(crate) const CLOSING: Duration = Duration::from_millis(1);
 
 /// An address that is bound, for all engines.
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(std::net::TcpListener),
-    /// With the file to remove in the end, unless another made it.
+    /// With the file to remove in the end, unless another process made it.
     Unix(std::os::unix::net::UnixListener, Option<SocketFile>),
 }
 
-/// A socket's file, which is removed with it, unless another server goes on with the socket.
+/// A socket's file, which is removed with the socket, unless another server goes on with the
+/// socket.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     is_ours: AtomicBool,
 }
 
-/// One engine's part of it.
+/// One engine's listener at an address.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// The addresses of a name; without one, all of this machine.
+/// Returns the addresses of a name; without a name, all addresses of this machine.
 fn look_up(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
     match host {
         Some(host) => Ok((host, port).to_socket_addrs()?.collect()),
-        // Both families, where there is the newer one.
+        // Both families, where IPv6 exists.
         None => Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), ([0, 0, 0, 0], port).into()]),
     }
 }
 
 impl Bound {
-    /// Listens on an address. A socket file takes the place of one that nobody listens on any more.
-    /// `mode` are its permissions, of which that to write lets connect.
+    /// Listens on an address. A stale socket file, at which no process listens any more, is
+    /// replaced. `mode` is the permissions of the socket; a client needs the permission to write to
+    /// connect.
     pub(crate) fn new(address: &Address, mode: Option<u32>) -> io::Result<Bound> {
         match address {
             Address::Unix(path) => Bound::unix(path, mode),
@@ -61,7 +64,7 @@ impl Bound {
         }
     }
 
-    /// Binds to the first address that can be had.
+    /// Binds to the first address that is available.
     fn tcp(addresses: &[SocketAddr]) -> io::Result<Bound> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for &address in addresses {
@@ -74,7 +77,7 @@ impl Bound {
     }
 
     fn of_tcp(listener: std::net::TcpListener) -> io::Result<Bound> {
-        // Connections inherit it, which costs nothing for each.
+        // Connections inherit the option, which costs nothing for each.
         SockRef::from(&listener).set_tcp_nodelay(true)?;
         Ok(Bound::Tcp(listener))
     }
@@ -93,7 +96,7 @@ impl Bound {
         Ok(Bound::Unix(listener.into_std(), Some(SocketFile::new(path.to_path_buf(), true))))
     }
 
-    /// The address, with the port that the kernel has chosen.
+    /// Returns the address, with the port that the kernel has chosen.
     pub(crate) fn address(&self, asked: &Address) -> io::Result<Address> {
         match (self, asked) {
             (Bound::Tcp(listener), Address::Tcp { host, .. }) => {
@@ -105,7 +108,7 @@ impl Bound {
         }
     }
 
-    /// Whether it is that address.
+    /// Whether it listens on that address.
     fn is(&self, address: &Address) -> bool {
         match (self, address) {
             (Bound::Tcp(listener), Address::Tcp { host, port }) => {
@@ -119,19 +122,21 @@ impl Bound {
         }
     }
 
-    /// Whether its file is to be removed in the end.
+    /// Whether the socket has a file that is removed in the end.
     pub(crate) fn has_file(&self) -> bool {
         matches!(self, Bound::Unix(_, Some(_)))
     }
 
-    /// Says whether this server sees to its file, or another one that has it as well.
+    /// Sets whether this server removes the file, rather than another server that has the socket as
+    /// well.
     pub(crate) fn own(&self, is_ours: bool) {
         if let Bound::Unix(_, Some(file)) = self {
             file.is_ours.store(is_ours, Ordering::Relaxed);
         }
     }
 
-    /// One that another server has, and whether that sees to its file.
+    /// Takes a listener that another server has as well; `has_file` says whether that server has
+    /// made the socket's file.
     fn left(listener: OwnedFd, has_file: bool) -> io::Result<Bound> {
         if !SockRef::from(&listener).local_addr()?.is_unix() {
             return Bound::of_tcp(listener.into());
@@ -144,7 +149,8 @@ impl Bound {
         ))
     }
 
-    /// The same for one of the engines; if that is `exclusive`, a connection wakes one of them.
+    /// Returns a listener for one of the engines; if `exclusive`, a connection wakes only one
+    /// engine.
     pub(crate) fn listener(&self, exclusive: bool) -> io::Result<Listener> {
         match self {
             Bound::Tcp(listener) => {
@@ -176,7 +182,8 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.is_ours.load(Ordering::Relaxed) {
-            // Left behind it does no harm: who listens there next replaces it.
+            // A file that is left behind does no harm: the next server that listens there replaces
+            // it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -185,9 +192,9 @@ impl Drop for SocketFile {
 /// Sockets that listen already, as a service manager passes them on (`sd_listen_fds(3)`).
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// Those that the service manager has passed on and nothing uses yet.
+    /// The sockets from the service manager that are not used yet.
     passed: Vec<Bound>,
-    /// Those that another server has as well.
+    /// The sockets that another server has as well.
     left: Vec<Bound>,
     upgrades: bool,
 }
@@ -197,7 +204,7 @@ impl Inherited {
     ///
     /// # Errors
     ///
-    /// If one of them is no stream socket that listens.
+    /// If one of them is not a stream socket that listens.
     pub fn take() -> io::Result<Inherited> {
         let mut passed = ListenFd::from_env();
         let mut all = Vec::new();
@@ -221,7 +228,8 @@ impl Inherited {
         Ok(Inherited { passed: all, ..Inherited::default() })
     }
 
-    /// The same for a server that takes over from one that is at work, with a babysitter that both have.
+    /// Returns the same sockets for a server that takes over from one that is at work, with a
+    /// babysitter that both have.
     #[must_use]
     pub fn by_upgrade(self) -> Inherited {
         Inherited { upgrades: true, ..self }
@@ -231,17 +239,17 @@ impl Inherited {
         self.upgrades
     }
 
-    /// Takes what another server listens on, and whether it has made the files of the sockets.
+    /// Adds another server's listeners, and whether that server has made the files of the sockets.
     pub(crate) fn add(&mut self, left: Vec<(OwnedFd, bool)>) {
         let bound = |(socket, has_file)| Bound::left(socket, has_file).ok();
         self.left.extend(left.into_iter().filter_map(bound));
     }
 
-    /// Where those listen that the service manager has passed on and nothing uses yet.
+    /// Returns the addresses of the sockets from the service manager that are not used yet.
     ///
     /// # Errors
     ///
-    /// What the kernel says; `InvalidInput` for a socket of the Unix domain without a path.
+    /// The kernel's error; `InvalidInput` for a socket of the Unix domain without a path.
     pub fn addresses(&self) -> io::Result<Vec<Address>> {
         let address = |bound: &Bound| match bound {
             Bound::Tcp(listener) => {
@@ -259,8 +267,8 @@ impl Inherited {
         self.passed.iter().map(address).collect()
     }
 
-    /// Refuses sockets that the service manager has passed on and nothing uses: clients that connect there would wait
-    /// for an answer that never comes, as the kernel goes on accepting them.
+    /// Refuses sockets from the service manager that no listener uses. Clients that connect there
+    /// would wait for an answer that never comes, since the kernel goes on accepting them.
     ///
     /// # Errors
     ///
@@ -278,7 +286,7 @@ impl Inherited {
         ))
     }
 
-    /// The one that listens on an address.
+    /// Takes the socket that listens on an address.
     pub(crate) fn at(&mut self, address: &Address) -> Option<Bound> {
         [&mut self.passed, &mut self.left].into_iter().find_map(|all| {
             let index = all.iter().position(|bound| bound.is(address))?;
@@ -287,7 +295,7 @@ impl Inherited {
     }
 }
 
-/// Whether it is a socket file that nobody listens on.
+/// Whether the path is a stale socket file: no process listens at it.
 pub(crate) fn is_left(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -295,7 +303,7 @@ pub(crate) fn is_left(path: &Path) -> bool {
 }
 
 impl Listener {
-    /// Accepts, and tells the client's address if it has one.
+    /// Accepts a connection, and returns the client's address if it has one.
     pub(crate) fn poll_accept(
         &self,
         cx: &mut Context<'_>,
@@ -310,7 +318,7 @@ impl Listener {
         }
     }
 
-    /// How many connections were closed at once for lack of descriptors.
+    /// Returns how many connections were closed at once for lack of descriptors.
     pub(crate) fn shed(&self) -> u64 {
         match self {
             Listener::Tcp(listener) => listener.shed(),
@@ -318,9 +326,10 @@ impl Listener {
         }
     }
 
-    /// Ends it, and tells what it has accepted that nobody has asked for yet. The socket is to be closed only after the
-    /// poller has waited once more: where others have it as well, closing does not end what the kernel knows of it, and
-    /// it would go on to wake this engine in the place of another.
+    /// Ends the listener, and returns the accepted connections that were not asked for yet. The
+    /// socket must be closed only after the poller has waited once more. If other processes have
+    /// the socket as well, closing it does not end the kernel's registration, which would go on to
+    /// wake this engine in the place of another.
     pub(crate) fn into_accepted(self) -> (OwnedFd, Vec<(Plain, Option<SocketAddr>)>) {
         let plain = |socket| Plain::new(socket).ok();
         match self {

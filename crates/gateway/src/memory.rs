@@ -1,15 +1,17 @@
-//! Memory that the process has and does not use.
+//! Memory that the process holds and does not use.
 //!
-//! An allocator keeps what is freed, since it may be wanted again. glibc's gives back only what lies at the end of a
-//! heap: what lies below something that is in use stays resident for as long as that lives. After a flood of requests
-//! that may be gigabytes. So the heaps are looked at from time to time, and when much of them is free and nothing grows
-//! any more, the allocator is told to give it back.
+//! An allocator keeps freed memory, since the process may need it again. glibc's allocator gives
+//! back only the free memory at the end of a heap: memory below a block that is in use stays
+//! resident for as long as that block lives. After a flood of requests that may be gigabytes. So
+//! this module checks the heaps from time to time. When much of them is free and the process has
+//! stopped growing, it tells the allocator to give the free memory back.
 //!
-//! Looking costs a few microseconds a second: how much is resident is read from a file. The heaps themselves are looked
-//! at only after that has changed, or the load has fallen to half of what it was; otherwise less and less often, at
-//! least every half a minute. Giving back is done once the process has stopped growing, and not again before the heaps
-//! have much more that is free than was left the last time. Where it is done often, as memory that was given back is
-//! soon wanted again, it is done more and more rarely, up to once a minute.
+//! A check costs a few microseconds a second: the resident size is read from a file. The heaps
+//! themselves are checked only after the resident size has changed, or after the load has fallen to
+//! half of its peak; otherwise less and less often, at least every half a minute. Memory is given
+//! back once the process has stopped growing, and not again before the heaps have much more free
+//! memory than was left the last time. Where memory is given back often, as the process soon needs
+//! it again, it is given back more and more rarely, up to once a minute.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,46 +20,48 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
-/// The least time between two looks.
+/// The least time between two checks.
 const PERIOD: Duration = Duration::from_millis(900);
 
-/// The most looks between two at the heaps.
+/// The most checks between two checks of the heaps.
 const SELDOM: u32 = 32;
 
-/// For how many looks the load has to stay low.
+/// For how many checks the load has to stay low.
 const LOW: u32 = 2;
 
-/// The least looks between two times that memory is given back, where it is rarely done, and where often.
+/// The least number of checks between two times at which memory is given back: where that is rare,
+/// and where it is frequent.
 const RESTS: (u32, u32) = (3, 64);
 
-/// A change of what is resident that counts as one.
+/// The least change of the resident size that counts as a change.
 const CHANGE: usize = 4 << 20;
 
-/// The least that is given back.
+/// The least memory that is given back.
 const MUCH: usize = 8 << 20;
 
-/// What has been seen of the process, all in bytes.
+/// The observations of the process, all in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Policy {
-    /// What was resident when it was looked last.
+    /// The resident size at the last check.
     last: usize,
-    /// The same when the heaps were looked at.
+    /// The resident size when the heaps were last checked.
     looked: usize,
-    /// The most load since then, and for how many looks it has been half of that at most.
+    /// The peak load since then, and the number of checks in a row at which the load was at most
+    /// half of the peak.
     peak: u64,
     low: u32,
-    /// What was free in the heaps after some was given back, or less if there was less since.
+    /// The free memory in the heaps after some was given back, or the lowest value since.
     left: usize,
-    /// After so many looks the heaps are looked at in any case, and how many of them that is at a time.
+    /// The number of checks until the heaps are checked in any case, and its current initial value.
     countdown: u32,
     pause: u32,
-    /// Looks since some was given back, and the least that there have to be.
+    /// The checks since memory was last given back, and the least number that there has to be.
     since: u32,
     rest: u32,
 }
 
 impl Policy {
-    /// Whether the heaps are to be looked at.
+    /// Whether it is time to check the heaps.
     fn is_due(&mut self, resident: usize, load: u64) -> bool {
         let grows = resident > self.last + CHANGE;
         self.last = resident;
@@ -82,7 +86,7 @@ impl Policy {
         true
     }
 
-    /// Whether what is free in the heaps is to be given back.
+    /// Whether to give back the free memory in the heaps.
     fn gives(&mut self, free: usize) -> bool {
         self.left = self.left.min(free);
         if free - self.left < MUCH.max(self.last / 8) {
@@ -95,7 +99,7 @@ impl Policy {
         true
     }
 
-    /// It was, and so much is left.
+    /// Notes that memory was given back, and how much free memory is left.
     fn gave(&mut self, resident: usize, free: usize) {
         (self.last, self.looked, self.left) = (resident, resident, free);
         let is_often = self.since <= RESTS.1;
@@ -107,14 +111,14 @@ impl Policy {
 struct State {
     file: File,
     policy: Policy,
-    /// When it was looked last, and what engines have told of their loads since.
+    /// The time of the last check, and the sum of the loads that engines have reported since.
     at: Instant,
     load: u64,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
-/// What of the process is in memory, in bytes (`proc_pid_statm(5)`).
+/// Returns the resident size of the process, in bytes (`proc_pid_statm(5)`).
 fn resident(file: &File) -> Option<usize> {
     let mut room = [0; 128];
     let length = file.read_at(&mut room, 0).ok()?;
@@ -123,11 +127,12 @@ fn resident(file: &File) -> Option<usize> {
     Some(pages * sys::page_size())
 }
 
-/// Gives back what is free, if it is time. To be called about once a second, by each engine, with what that is doing.
+/// Gives free memory back, if it is time. Each engine calls this about once a second, with its
+/// load.
 pub(crate) fn look(load: u64) {
     let mut state = match STATE.try_lock() {
         Ok(state) => state,
-        // Another engine does.
+        // Another engine is at it.
         Err(TryLockError::WouldBlock) => return,
         Err(TryLockError::Poisoned(error)) => PoisonError::into_inner(error),
     };
@@ -160,12 +165,12 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// A process: what is in use, and what is free and resident.
+    /// A process: the memory in use, and the free memory that is resident.
     #[derive(Default)]
     struct Process {
         used: usize,
         free: usize,
-        /// What is free and was given back.
+        /// The free memory that was given back.
         hollow: usize,
         policy: Policy,
         looks: usize,
@@ -173,7 +178,7 @@ mod tests {
     }
 
     impl Process {
-        /// Uses so much for so many requests, for some seconds.
+        /// Uses this much memory for this many requests, for some seconds.
         fn runs(&mut self, used: usize, load: u64, seconds: usize) {
             for _ in 0..seconds {
                 if used > self.used {
@@ -207,7 +212,7 @@ mod tests {
         assert_eq!(process.given, 0);
         process.runs(30 * MIB, 5, 3);
         assert_eq!((process.given, process.free), (1, 0));
-        // Nor is it forgotten if the number of requests does not tell.
+        // Memory is given back as well if the number of requests shows nothing.
         process.runs(900 * MIB, 5, 100);
         process.runs(40 * MIB, 5, 35);
         assert_eq!((process.given, process.free), (2, 0));
@@ -219,14 +224,16 @@ mod tests {
         process.runs(20 * MIB, 0, 3600);
         assert_eq!(process.given, 0);
         assert!(process.looks <= 3600 / 32 + 10, "{}", process.looks);
-        // It needs now more, now less, and what it has left each time is less than is worth the while.
+        // The process needs now more memory, now less, and each time leaves less than is worth
+        // giving back.
         let mut process = Process::default();
         for _ in 0..1000 {
             process.runs(500 * MIB, 1000, 1);
             process.runs(460 * MIB, 900, 1);
         }
         assert_eq!(process.given, 0);
-        // Where it is worth it, a load that comes and goes fast has its memory back rarely.
+        // Where it is worth giving back, a load that comes and goes fast has its memory given back
+        // rarely.
         let mut process = Process::default();
         for _ in 0..1000 {
             process.runs(500 * MIB, 1000, 1);

@@ -1,7 +1,7 @@
-//! What the gateway counts.
+//! The counters of the gateway.
 //!
-//! Each engine has counters of its own, which nobody else writes, so that counting is a load and a store; whoever
-//! wants to know adds them up.
+//! Each engine has counters of its own, which no other thread writes, so that counting is a load
+//! and a store; a reader adds them up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ impl Count {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Its value.
+    /// Returns its value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -32,7 +32,7 @@ impl Count {
 pub(crate) struct Task(Arc<Engine>);
 
 impl Task {
-    /// Counts one in.
+    /// Counts one task in.
     pub(crate) fn begin(engine: &Arc<Engine>) -> Task {
         engine.active.add(1);
         Task(engine.clone())
@@ -45,7 +45,7 @@ impl Drop for Task {
     }
 }
 
-/// What one engine has done.
+/// The counters of one engine.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Engine {
@@ -57,11 +57,11 @@ pub struct Engine {
     pub active: Count,
     /// Connections that are parked now.
     pub parked: Count,
-    /// Of those that are parked, the ones that a babysitter watches.
+    /// Parked connections that a babysitter watches.
     pub away: Count,
     /// Times a parked connection left for the babysitter.
     pub leavings: Count,
-    /// Times one came back.
+    /// Times a connection came back.
     pub returns: Count,
     /// Times a connection was parked.
     pub parkings: Count,
@@ -73,6 +73,6 @@ pub struct Engine {
     pub body_bytes: Count,
     /// Connections closed because they took too long.
     pub timed_out: Count,
-    /// Connections that broke, or on which something else than HTTP was spoken.
+    /// Connections that broke, or on which the client spoke something other than HTTP.
     pub broken: Count,
 }

@@ -1,16 +1,18 @@
-//! Which site's page a browser asks on behalf of (RFC 6454, and the Fetch standard's `Origin`).
+//! The site whose page makes a browser send a request (RFC 6454, and the Fetch standard's
+//! `Origin`).
 //!
-//! A browser lets any page open a WebSocket to any server, and send it a form, with nothing but this field to tell
-//! that from the server's own pages. Programs that are no browsers do not send it.
+//! A browser lets any page open a WebSocket to any server, and send it a form. Only this field
+//! tells such requests from those of the server's own pages. Programs other than browsers do not
+//! send it.
 
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
-/// The origin of a request if it is that of another site than the one that is asked.
+/// Returns the origin of a request if it is another site than the one that is asked.
 ///
 /// # Errors
 ///
-/// 400 if there are several fields, of which another reader may take another one.
+/// 400 if there are several fields, since another reader may choose another field.
 pub(crate) fn of_another_site<'a>(
     headers: &'a HeaderMap,
     uri: &Uri,
@@ -20,7 +22,7 @@ pub(crate) fn of_another_site<'a>(
     if fields.next().is_some() {
         return Err(StatusCode::BAD_REQUEST);
     }
-    // A proxy before this server may have taken the encryption off, so that the scheme is not compared.
+    // A proxy before this server may have taken the encryption off, so the scheme is not compared.
     let site = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let asked = uri.authority().map(|authority| authority.as_str()).or(host);

@@ -1,19 +1,23 @@
 //! The parking lot: connections on which nothing happens.
 //!
-//! A parked connection is a descriptor, who is at its other end, and a few bytes of state. It owns no task, no buffer
-//! and no object of a protocol; those are made again when it stirs. Each engine has one lot, which is a poller
-//! nested in the engine's: ten thousand idle connections are one descriptor to the engine, and cost it nothing
-//! while they are idle.
+//! A parked connection is a descriptor, the addresses of its peer, and a few bytes of state. It
+//! owns no task, no buffer and no object of a protocol; those are made again when the connection
+//! becomes readable. Each engine has one lot, which is a poller nested in the engine's poller. Ten
+//! thousand idle connections are one descriptor to the engine, and cost it nothing while they are
+//! idle.
 //!
-//! Memory follows a moment later, once a second. Who is at the other end is moved into the lot's own table: left where it
-//! was made, among the buffers of its connection, it would keep a page of the heap each. And when many have been parked,
-//! the allocator is told to give back what their buffers have left, which it would keep for as long as the process runs.
+//! Memory follows a moment later, once a second. Each peer is moved into the lot's own table: left
+//! where it was made, among the buffers of its connection, each peer would keep a page of the heap.
+//! And when many connections have been parked, the allocator is told to give back the free memory
+//! of their buffers, which it would otherwise keep for as long as the process runs.
 //!
-//! Somebody else may watch what is parked: a thread, or a babysitter process, which has the connections as well and gives
-//! them to the next server if this one ends (`succession`). The poller sees to that by itself.
+//! A thread or a babysitter process may watch the parked connections instead. The process has the
+//! connections as well, and gives them to the next server if this server ends (`succession`). The
+//! poller manages the babysitter by itself.
 //!
-//! Whoever parks a connection is its [`Guest`] and gets it back, once, when the peer has sent something, has hung up, or
-//! when its time is over. Time is told to the second, so that a deadline is four bytes and no timer.
+//! The owner of a parked connection is its [`Guest`]. The guest gets the connection back, once,
+//! when the peer has sent something or has hung up, or when its time is over. Time is kept in
+//! seconds, so that a deadline is four bytes and no timer.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -40,41 +44,42 @@ use crate::succession::state::{Activity, Left};
 use crate::sys;
 use crate::transport::Socket;
 
-/// How many connections are called back in one go before other tasks have their turn.
+/// The most connections that are called back in one go before other tasks have their turn.
 const BATCH: usize = 256;
 
-/// In so many parts of a second it is seen to it that those leave for the babysitter whose time has come.
+/// How many times a second connections that are due are left to the babysitter.
 const PARTS: u32 = 4;
 
-/// So many connections more than before have to be parked for memory to be given back: it is some milliseconds of work.
+/// Memory is given back when this many more connections are parked than before: it is some
+/// milliseconds of work.
 const MANY: usize = 256;
 
-/// So many are enough when no others come.
+/// This many are enough when no further connections come.
 const SOME: usize = 16;
 
-/// Why a connection is given back.
+/// The reason for which a connection is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// It is readable, or the peer has hung up, whichever a read tells.
+    /// The connection is readable, or the peer has hung up; a read tells which.
     Ready,
-    /// Its time is over.
+    /// The connection's time is over.
     TimedOut,
     /// The server is about to end.
     Draining,
 }
 
-/// Who parks connections.
+/// The owner of parked connections.
 pub trait Guest {
-    /// Takes one back.
+    /// Takes a connection back.
     fn called(self: Rc<Self>, parked: Parked, why: Why);
 }
 
-/// What ends a stay, beside time.
+/// The event that ends a stay, in addition to time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     /// Bytes, or a hang-up.
     Readable,
-    /// A hang-up; bytes stay where they are.
+    /// A hang-up; bytes stay unread.
     HungUp,
 }
 
@@ -82,32 +87,32 @@ pub enum Until {
 pub struct Parked {
     /// The stream; it is non-blocking.
     pub socket: Socket,
-    /// Who is at its other end.
+    /// The peer of the connection.
     pub peer: Rc<Peer>,
-    /// What the guest knows it by.
+    /// The guest's identifier of the connection.
     pub token: u64,
-    /// Where it goes on with HTTP, if it does.
+    /// Where the connection goes on with HTTP, if it does.
     pub(crate) resume: Option<Resume>,
 }
 
-/// Who sends the response of a waiting request and goes on with its connection.
+/// The sender of the response to a waiting request, which then goes on with the connection.
 pub(crate) trait Resumes {
     fn answer(self: Rc<Self>, parked: Parked, resume: Resume, response: Response<Body>);
 }
 
-/// What the response of a waiting request needs to know of the request.
+/// The parts of a waiting request that its response depends on.
 pub(crate) struct Resume {
     pub(crate) by: Rc<dyn Resumes>,
     pub(crate) form: Form,
-    /// What was read of the requests that follow, which is rarely anything.
+    /// Bytes that were read of the requests that follow; rarely any.
     pub(crate) before: Option<Box<Bytes>>,
     /// Requests of the connection so far.
     pub(crate) requests: u32,
-    /// What is to be written down with the response, if anything is.
+    /// The note to be logged with the response, if any.
     pub(crate) note: Option<Box<dyn Any>>,
 }
 
-/// What a response depends on in its request, of which nothing else is kept.
+/// The parts of a request that its response depends on, when nothing else of the request is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Form {
     /// HTTP/1.0 rather than 1.1.
@@ -116,9 +121,9 @@ pub(crate) struct Form {
     pub(crate) closes: bool,
 }
 
-/// A request whose answer may take its time, without hyper and without a task.
+/// A request whose answer may take long, without hyper and without a task.
 pub struct Waiting {
-    /// The connection, to be parked until it hangs up or there is an answer.
+    /// The connection, to be parked until the client hangs up or there is an answer.
     pub parked: Parked,
 }
 
@@ -131,7 +136,8 @@ impl Waiting {
     }
 }
 
-/// Who is at the other end of a connection, as it was given, or in here once nobody else holds it.
+/// The peer of a connection: shared, as the lot got it, or owned by the table once the lot is the
+/// only owner.
 enum Held {
     Shared(Rc<Peer>),
     Own(Peer),
@@ -149,7 +155,8 @@ struct Place {
 }
 
 impl Place {
-    /// Has no memory elsewhere for it, if that can be.
+    /// Moves the peer into the table, if it is not shared, so that it no longer pins memory
+    /// elsewhere.
     fn settle(self) -> Place {
         let peer = match self.peer {
             Held::Shared(peer) => Rc::try_unwrap(peer).map_or_else(Held::Shared, Held::Own),
@@ -176,39 +183,39 @@ pub struct Prepared {
     is_babysat: bool,
 }
 
-/// What is parked on one engine.
+/// The connections that are parked on one engine.
 pub struct Lot {
     poller: RefCell<Poller>,
     places: RefCell<Vec<Option<Place>>>,
     parked: Cell<usize>,
-    /// Those that have come since memory was last looked after.
+    /// The connections that have come since memory was last looked after.
     fresh: RefCell<Vec<u32>>,
-    /// How many there were when memory was last given back, or fewer if there were fewer since.
+    /// The number of connections when memory was last given back, or the lowest number since.
     given_back_at: Cell<usize>,
     /// Whether connections may go on with another server.
     outlives: bool,
-    /// Whether somebody else watches connections.
+    /// Whether a babysitter watches the connections.
     is_babysat: bool,
-    /// Whether it was told that the babysitter is lost.
+    /// Whether the loss of the babysitter has been reported.
     told_lost: Cell<bool>,
     report: Report,
     counters: Arc<Engine>,
     opened: Instant,
-    /// The deadline that comes first, or one that came before it; zero: none.
+    /// The earliest deadline, or an earlier one that is out of date; zero: none.
     soonest: Cell<u32>,
     draining: Cell<bool>,
-    /// They end with the lot, of which they keep nothing while they wait.
+    /// The tasks end with the lot, and hold only a weak reference to it while they wait.
     tasks: RefCell<Vec<JoinHandle<()>>>,
-    /// What goes on with another server, until it is closed here.
+    /// The connections that go on with another server, until they are closed here.
     left: RefCell<Vec<Place>>,
 }
 
 impl Lot {
-    /// Makes what can fail to be made, on any thread.
+    /// Creates everything that can fail, on any thread.
     ///
     /// # Errors
     ///
-    /// What the kernel says of another epoll object, or of another thread.
+    /// The kernel's error for another epoll object, or for another thread.
     pub fn prepare(topology: Topology) -> io::Result<Prepared> {
         let outlives = matches!(topology, Topology::Process(..));
         let is_babysat = !matches!(topology, Topology::Nested);
@@ -221,7 +228,7 @@ impl Lot {
         Ok(Prepared { poller, nested, outlives, is_babysat })
     }
 
-    /// Opens a lot on the engine of this thread, which counts what is in it.
+    /// Opens a lot on the engine of this thread, which counts the connections in it.
     #[must_use]
     pub(crate) fn open(prepared: Prepared, counters: Arc<Engine>, report: Report) -> Rc<Lot> {
         let Prepared { poller, nested, outlives, is_babysat } = prepared;
@@ -253,13 +260,13 @@ impl Lot {
         Task::begin(&self.counters)
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.parked.get()
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -269,12 +276,13 @@ impl Lot {
         u32::try_from(self.opened.elapsed().as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case. `activity` is what it is
-    /// doing, for another server that goes on with it; without it the connection ends with this server.
+    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case.
+    /// `activity` tells another server how to go on with the connection; without it the connection
+    /// ends with this server.
     ///
     /// # Errors
     ///
-    /// The connection, where it cannot be watched.
+    /// The connection, if it cannot be watched.
     pub(crate) fn park(
         &self,
         parked: Parked,
@@ -330,12 +338,12 @@ impl Lot {
         Ok(key)
     }
 
-    /// Takes a connection back; none if it has been given back already.
+    /// Takes a connection back; `None` if it has been given back already.
     pub fn take(&self, key: Key) -> Option<Parked> {
         self.remove(key).map(Place::into_parked)
     }
 
-    /// Looks at a parked connection's stream; none if it has been given back already.
+    /// Looks at a parked connection's stream; `None` if it has been given back already.
     pub fn look<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
         let places = self.places.borrow();
         let place = places.get(key.index() as usize)?.as_ref()?;
@@ -355,7 +363,7 @@ impl Lot {
         }
         let place = slot.take()?;
         self.count(self.parked.get() - 1);
-        // Cannot fail: the key is one of a place.
+        // Cannot fail: the key belongs to a place.
         let _ = self.poller.borrow_mut().deregister(key);
         Some(place)
     }
@@ -366,14 +374,16 @@ impl Lot {
         }
     }
 
-    /// Has the babysitter take all that it can, whatever came a moment ago.
+    /// Makes the babysitter take every connection that it can, including those that came a moment
+    /// ago.
     pub(crate) fn leave_all(&self) {
         self.poller.borrow_mut().hand_over_all();
     }
 
-    /// Leaves everything to another server, and takes nothing any more. What cannot be left is given back. From here on
-    /// nothing is done with the others; they are closed by [`abandon`](Lot::abandon), which must not come before the
-    /// babysitter has been told that they are another's.
+    /// Leaves all connections to another server, and takes no new ones. Connections that cannot be
+    /// left are given back. From here on the lot does nothing with the connections that it has
+    /// left. [`abandon`](Lot::abandon) closes them, and must not come before the babysitter has
+    /// been told that they belong to another server.
     pub(crate) fn leave(&self) {
         self.draining.set(true);
         self.leave_all();
@@ -383,7 +393,7 @@ impl Lot {
         self.keep_what_stays();
     }
 
-    /// Gives back what was to be left and is not: most of it has something to tell.
+    /// Gives back connections that could not be left; most of them are readable or hung up.
     fn keep_what_stays(&self) {
         let poller = self.poller.borrow();
         let all = self.left.take();
@@ -392,29 +402,32 @@ impl Lot {
         drop(poller);
         self.left.replace(left);
         for place in stays {
-            // Cannot fail: the key is one of a place.
+            // Cannot fail: the key belongs to a place.
             let _ = self.poller.borrow_mut().deregister(place.key);
-            // A request that waits for an answer is told that there is none; another may have come with a new one.
+            // A request that waits for an answer is told that there is none; another may have come
+            // with a new one.
             let why = if place.resume.is_some() { Why::Draining } else { Why::Ready };
             place.guest.clone().called(place.into_parked(), why);
         }
     }
 
-    /// Closes what was left, but for what the babysitter has given back since, and tells how many that were.
+    /// Closes the connections that were left, except those that the babysitter has given back
+    /// since. Returns how many were closed.
     pub(crate) fn abandon(&self) -> usize {
-        // Whoever stirred before the babysitter heard that they are another's is known to this.
+        // This wait reports each connection that became ready before the babysitter heard that the
+        // connections belong to another server.
         let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
         self.keep_what_stays();
         let left = self.left.take();
         let count = left.len();
         for place in left {
-            // Cannot fail: the key is one of a place.
+            // Cannot fail: the key belongs to a place.
             let _ = self.poller.borrow_mut().deregister(place.key);
         }
         count
     }
 
-    /// Gives everything back, and takes nothing any more.
+    /// Gives every connection back, and takes no new ones.
     pub fn drain(&self) {
         self.draining.set(true);
         let keys: Vec<Key> = self.places.borrow().iter().flatten().map(|place| place.key).collect();
@@ -429,7 +442,7 @@ impl Lot {
             let Ok(ready) = nested.readable().await else { return };
             let Some(lot) = lot.upgrade() else { return };
             if lot.stir(&mut events) < BATCH {
-                // Level-triggered by epoll's own rule: what comes after this is told anew.
+                // Level-triggered by epoll's own rule: later events are reported again.
                 ready.clear();
             }
             drop(lot);
@@ -441,7 +454,8 @@ impl Lot {
         loop {
             for part in 1..=PARTS {
                 time::sleep(Duration::from_secs(1) / PARTS).await;
-                // Not more than a packet of them leaves at a time, so that others have their turn in between.
+                // At most one batch of connections leaves at a time, so that other tasks have their
+                // turn in between.
                 while lot.upgrade().is_some_and(|lot| lot.is_babysat && lot.look_after_babysitter())
                 {
                     superpoll_rt::yield_now().await;
@@ -457,8 +471,8 @@ impl Lot {
         }
     }
 
-    /// Has some of those leave whose time has come, and tells if there is nobody to leave them with any more. Returns
-    /// whether any have left, and so others may.
+    /// Leaves some of the connections that are due to the babysitter, and reports its loss if it is
+    /// gone. Returns whether any have left, in which case more may follow.
     fn look_after_babysitter(&self) -> bool {
         let poller = self.poller.borrow_mut();
         if let Babysitting::Lost(why) = poller.babysitting()
@@ -470,13 +484,13 @@ impl Lot {
             (self.report)(&Event::new(Level::Error, "babysitter-lost", message));
         }
         drop(poller);
-        // The hand that picks who leaves goes on with each wait.
+        // Each wait goes on with the search for connections that are due to leave.
         let before = self.counters.leavings.get();
         self.stir(&mut Events::with_limit(BATCH));
         self.counters.leavings.get() > before
     }
 
-    /// Calls back who has something to tell. Returns how many there were.
+    /// Resumes every parked connection that is readable or hung up. Returns how many there were.
     fn stir(&self, events: &mut Events) -> usize {
         let mut poller = self.poller.borrow_mut();
         let outcome = poller.wait(events, Some(Duration::ZERO));
@@ -490,17 +504,18 @@ impl Lot {
         for event in &*events {
             self.call(event.key(), Why::Ready);
         }
-        // A failure has told nobody; the next look may do better.
+        // After a failure no connection was called; the next look may succeed.
         outcome.unwrap_or(0)
     }
 
-    /// Gives back what is due.
+    /// Gives back the connections whose time is over.
     fn end_stays(&self) {
         let now = self.now();
         if self.soonest.get() == 0 || self.soonest.get() > now {
             return;
         }
-        // What has arrived counts, and not the time that is over: the process may have been stopped for a while.
+        // Bytes that have arrived take precedence over a time that is over: the process may have
+        // been stopped for a while.
         let mut events = Events::with_limit(BATCH);
         for _ in 0..=self.parked.get() / BATCH {
             if self.stir(&mut events) < BATCH {
@@ -528,7 +543,8 @@ impl Lot {
         let enough = if fresh.is_empty() { SOME } else { MANY };
         let mut places = self.places.borrow_mut();
         for index in fresh {
-            // It may have been given back since, or be another one, to whom this does no harm.
+            // The connection may have been given back since, or be a new one in the same place, to
+            // which this does no harm.
             if let Some(slot) = places.get_mut(index as usize) {
                 *slot = slot.take().map(Place::settle);
             }

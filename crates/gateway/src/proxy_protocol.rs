@@ -1,8 +1,8 @@
-//! The PROXY protocol, versions 1 and 2: who the client is, told ahead of the stream by a proxy in front
-//! (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>).
+//! The PROXY protocol, versions 1 and 2: a proxy in front names the client in a header ahead of the
+//! stream (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>).
 //!
-//! The header is parsed by the `ppp` crate. Here it is read from a stream, at most as much of it as there may be, and
-//! put ahead of one.
+//! The `ppp` crate parses the header. This module reads at most the longest permitted header from a
+//! stream, and builds the header that goes ahead of a stream.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -19,27 +19,29 @@ use crate::config::ProxyVersion as Version;
 /// The longest header of version 1, which is text (section 2.1).
 const LONGEST_TEXT: usize = 107;
 
-/// The longest one of version 2 that is taken. It may have 64 KiB of extensions, but senders keep to a few hundred bytes.
+/// The longest header of version 2 that is accepted. It may have 64 KiB of extensions, but senders
+/// keep to a few hundred bytes.
 const LONGEST: usize = 4096;
 
-/// What version 1 begins with.
+/// The first bytes of version 1.
 const TEXT: &[u8] = b"PROXY ";
 
-/// What version 2 begins with.
+/// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// What a header said.
+/// The content of a header.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// The client and the address that it connected to; none where the sender speaks for itself.
+    /// The client and the address that it connected to; `None` if the sender speaks for itself.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// What was read behind the header.
+    /// The bytes that were read behind the header.
     pub rest: Bytes,
 }
 
 type Addresses = Option<(SocketAddr, SocketAddr)>;
 
-/// What the bytes are: a header and its length, too few, or none.
+/// Parses a header: returns it with its length, or `None` if there are too few bytes. The error
+/// says why the bytes are not a header.
 fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
     let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     let begins = |with: &[u8]| {
@@ -51,7 +53,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
         return refuse("it does not begin with a header of the PROXY protocol".to_owned());
     }
     let limit = if is_text { LONGEST_TEXT } else { LONGEST };
-    // The parser takes what there is of a line of text for all of it.
+    // The parser takes a part of a line of text for a whole line.
     let is_cut = is_text && !bytes.windows(2).any(|pair| pair == b"\r\n");
     let result = HeaderResult::parse(bytes);
     if is_cut || result.is_incomplete() {
@@ -98,11 +100,12 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
     }
 }
 
-/// Reads the header that a stream begins with.
+/// Reads the header at the start of a stream.
 ///
 /// # Errors
 ///
-/// What reading says; `UnexpectedEof` where the stream ends within it; `InvalidData` where it begins with something else.
+/// The error of the read; `UnexpectedEof` if the stream ends within the header; `InvalidData` if
+/// the stream does not begin with a header.
 pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Said> {
     let mut bytes = BytesMut::new();
     loop {
@@ -118,7 +121,8 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Sa
     }
 }
 
-/// The header that tells of a client. Where its address is not known, or the two are not of one kind, it says so.
+/// Returns the header that names a client. If its address is not known, or the two addresses are of
+/// different families, the header says so.
 #[must_use]
 pub(crate) fn header(
     version: Version,
@@ -144,13 +148,13 @@ pub(crate) fn header(
             };
             let version = v2::Version::Two | v2::Command::Proxy;
             let builder = v2::Builder::with_addresses(version, protocol, addresses);
-            // It fails where the extensions are too long, of which there are none.
+            // It fails only if the extensions are too long, and there are none.
             builder.build().unwrap_or_default()
         }
     }
 }
 
-/// A stream of which something was read already.
+/// A stream from which some bytes were read already.
 #[derive(Debug)]
 pub struct Rest<T> {
     before: Bytes,
@@ -162,7 +166,7 @@ impl<T> Rest<T> {
         Rest { before, stream }
     }
 
-    /// The stream itself.
+    /// Returns the stream itself.
     pub(crate) fn get_ref(&self) -> &T {
         &self.stream
     }

@@ -5,19 +5,20 @@ use http::{HeaderValue, Response, StatusCode};
 
 use crate::body::Body;
 
-/// A status, told in words as well.
+/// Returns a status, with its text as the body.
 pub(crate) fn status(status: StatusCode) -> Response<Body> {
     text(status, format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("")))
 }
 
-/// To a request whose method its resource does not have; `allowed` are those that it has.
+/// Answers a request with a method that the resource does not have; `allowed` are the methods that
+/// it has.
 pub(crate) fn not_allowed(allowed: &'static str) -> Response<Body> {
     let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-/// What the server can do at all, for OPTIONS that asks for no resource.
+/// Answers OPTIONS that asks for no resource, with the methods of the server.
 pub(crate) fn options() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
@@ -27,7 +28,7 @@ pub(crate) fn options() -> Response<Body> {
     response
 }
 
-/// A status and a text.
+/// Returns a status and a text.
 pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     let text = text.into();
     let length = HeaderValue::from(text.len());

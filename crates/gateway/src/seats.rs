@@ -1,4 +1,4 @@
-//! How many connections there may be, of all clients and of one.
+//! Limits on the number of connections, of all clients and of one client.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,18 +6,19 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the engines of a server share of it. Limits may change while it is in use; who has a seat keeps it.
+/// The counts of connections that the engines of a server share. Limits may change while they are
+/// in use; a connection that has a seat keeps it.
 #[derive(Debug, Default)]
 pub(crate) struct Seats {
     taken: AtomicU32,
-    /// Zero before it is limited, and never after.
+    /// Zero before there is a limit, and never after.
     most: AtomicU32,
-    /// Zero: no limit, and nobody is counted.
+    /// Zero: no limit, and connections are not counted by client.
     most_of_one: AtomicU32,
     clients: Mutex<HashMap<IpAddr, u32>>,
 }
 
-/// Why there is no seat.
+/// The reason for which there is no seat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Full {
     All,
@@ -31,7 +32,8 @@ pub(crate) struct Seat {
     counted: Option<IpAddr>,
 }
 
-/// Who counts as one client: an address, or a network of the newer kind, of which one subscriber has 2^64 addresses.
+/// The unit that counts as one client: an address, or an IPv6 network, since one subscriber of a
+/// provider has 2^64 addresses.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -52,11 +54,11 @@ impl Seats {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// A seat for a connection of a client, who is unknown in the Unix domain.
+    /// Returns a seat for a connection of a client, whose address is unknown in the Unix domain.
     pub(crate) fn take(self: &Arc<Seats>, address: Option<IpAddr>) -> Result<Seat, Full> {
         let most = self.most.load(Ordering::Relaxed);
         let before = self.taken.fetch_add(1, Ordering::Relaxed);
-        // From here on the count is given back by the seat's end.
+        // From here on, dropping the seat gives the count back.
         let mut seat = Seat { seats: self.clone(), counted: None };
         if most > 0 && before >= most {
             return Err(Full::All);
@@ -67,7 +69,7 @@ impl Seats {
 }
 
 impl Seat {
-    /// Counts the seat as that of a client, as soon as it is known who it is.
+    /// Counts the seat as the seat of a client, as soon as the client is known.
     pub(crate) fn count(&mut self, address: Option<IpAddr>) -> Result<(), Full> {
         let most = self.seats.most_of_one.load(Ordering::Relaxed);
         let Some(address) = address.map(client).filter(|_| most > 0 && self.counted.is_none())

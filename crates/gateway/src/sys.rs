@@ -1,4 +1,4 @@
-//! What the C library and the kernel have to be told or asked directly, and the only `unsafe` code of the gateway.
+//! Direct calls of the C library and the kernel, and the only `unsafe` code of the gateway.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -6,14 +6,14 @@ use std::task::Poll;
 
 use hyper::rt::{ReadBuf, ReadBufCursor};
 
-/// States of a TCP connection of which the peer has sent its end (`tcp_states.h` in the kernel).
+/// States of a TCP connection whose peer has sent its end (`tcp_states.h` in the kernel).
 const TCP_TIME_WAIT: u8 = 6;
 const TCP_CLOSE_WAIT: u8 = 8;
 const TCP_LAST_ACK: u8 = 9;
 const TCP_CLOSING: u8 = 11;
 
-/// Has the allocator give back to the kernel what it keeps without need: glibc's keeps whatever lies below something
-/// that is in use, for as long as the process runs.
+/// Makes the allocator give memory back to the kernel that it keeps without need: glibc's allocator
+/// keeps all free memory below a block that is in use, for as long as the process runs.
 pub(crate) fn give_memory_back() {
     // SAFETY: the call takes a number and may be made at any time, on any thread.
     #[cfg(target_env = "gnu")]
@@ -22,39 +22,41 @@ pub(crate) fn give_memory_back() {
     }
 }
 
-/// The bytes of a page of memory.
+/// Returns the bytes of a page of memory.
 pub(crate) fn page_size() -> usize {
     // SAFETY: the call takes a number and returns one.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// What the allocator has that is free, in bytes, whether or not it has pages of the kernel for it.
+/// Returns the allocator's free memory, in bytes, whether or not it is resident.
 pub(crate) fn free_memory() -> usize {
     // SAFETY: the call takes nothing, returns numbers and may be made at any time, on any thread.
     #[cfg(target_env = "gnu")]
     let free = unsafe { libc::mallinfo() }.fordblks;
     #[cfg(not(target_env = "gnu"))]
     let free = 0;
-    // It wraps at 4 GiB, where less is seen than there is. `mallinfo2` does not, but older systems lack it.
+    // The number wraps at 4 GiB, so that it may be too small. `mallinfo2` does not wrap, but older
+    // systems lack it.
     free.cast_unsigned() as usize
 }
 
-/// What the kernel has counted of a TCP connection (`TCP_INFO`, Linux 4.1).
+/// Returns the kernel's counters of a TCP connection (`TCP_INFO`, Linux 4.1).
 fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     // SAFETY: all zeros are a value of this structure of numbers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
     let fd = socket.as_fd().as_raw_fd();
     let (info_at, length_at) = ((&raw mut info).cast(), &raw mut length);
-    // SAFETY: the kernel writes at most `length` bytes to `info`, and how many there are to `length`.
+    // SAFETY: the kernel writes at most `length` bytes to `info`, and their number to `length`.
     let done =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info_at, length_at) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(info) }
 }
 
-/// How many bytes are in one of a TCP connection's queues (`tcp(7)`): of those that were written the ones that were not
-/// acknowledged (`TIOCOUTQ`), sent or not; of those that have come the ones that were not read (`FIONREAD`).
+/// Returns how many bytes are in one of a TCP connection's queues (`tcp(7)`): the written bytes
+/// that were not acknowledged (`TIOCOUTQ`), sent or not, or the received bytes that were not read
+/// (`FIONREAD`).
 fn queued(socket: impl AsFd, queue: libc::Ioctl) -> io::Result<u64> {
     let mut count: libc::c_int = 0;
     // SAFETY: either request writes one number.
@@ -62,14 +64,14 @@ fn queued(socket: impl AsFd, queue: libc::Ioctl) -> io::Result<u64> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(count.max(0).cast_unsigned().into()) }
 }
 
-/// Returns the number of bytes in the send queue of a stream socket: for TCP those that the peer has
-/// not acknowledged, in the Unix domain those that the peer has not read, together with the memory
-/// that the kernel needs to keep them.
+/// Returns the number of bytes in the send queue of a stream socket: for TCP those that the peer
+/// has not acknowledged, in the Unix domain those that the peer has not read, together with the
+/// memory that the kernel needs to keep them.
 pub(crate) fn unsent(socket: impl AsFd) -> io::Result<u64> {
     queued(socket, libc::TIOCOUTQ)
 }
 
-/// Reads to what hyper lends, and returns how many bytes that were.
+/// Reads into hyper's buffer, and returns how many bytes that were.
 pub(crate) fn read_counted(
     mut cursor: ReadBufCursor<'_>,
     read: impl FnOnce(ReadBufCursor<'_>) -> Poll<io::Result<()>>,
@@ -78,18 +80,18 @@ pub(crate) fn read_counted(
     let mut room = ReadBuf::uninit(unsafe { cursor.as_mut() });
     let outcome = read(room.unfilled());
     let count = room.filled().len();
-    // SAFETY: what a `ReadBuf` calls filled is initialised, and lies at the front of what was lent.
+    // SAFETY: the filled part of a `ReadBuf` is initialised, and lies at the front of the buffer.
     unsafe { cursor.advance(count) };
     outcome.map_ok(|()| count)
 }
 
-/// How many bytes have ever been written to a TCP connection, by whichever process, but for a constant of the
-/// connection.
+/// Returns how many bytes have ever been written to a TCP connection, by whichever process, except
+/// for a constant of the connection.
 pub(crate) fn written(socket: impl AsFd) -> io::Result<u64> {
     let mut before = info(&socket)?.tcpi_bytes_acked;
     loop {
         let rest = queued(&socket, libc::TIOCOUTQ)?;
-        // An acknowledgement in between would be missing in one and the other.
+        // An acknowledgement in between would be missing in both numbers.
         let after = info(&socket)?.tcpi_bytes_acked;
         if after == before {
             return Ok(before + rest);
@@ -98,8 +100,9 @@ pub(crate) fn written(socket: impl AsFd) -> io::Result<u64> {
     }
 }
 
-/// How many bytes have ever been read from a TCP connection, by whichever process, but for a constant of the connection.
-/// While urgent data waits in it the number may be too large, and is never that of before.
+/// Returns how many bytes have ever been read from a TCP connection, by whichever process, except
+/// for a constant of the connection. While urgent data waits in the connection the number may be
+/// too large, and is never the number of before.
 pub(crate) fn read(socket: impl AsFd) -> io::Result<u64> {
     let counted = |info: libc::tcp_info| {
         // The end that the peer has sent counts as a byte, which is in no queue.
@@ -145,7 +148,7 @@ mod tests {
         assert_eq!(read(&server).unwrap(), before);
         server.try_clone().unwrap().read_exact(&mut [0; 2]).unwrap();
         assert_eq!(read(&server).unwrap() - before, 2);
-        // Its end is nothing that anybody has read, whether or not something is left to be read.
+        // The end does not count as read, whether or not there are bytes left to read.
         client.write_all(b", world").unwrap();
         came(10);
         client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -192,7 +195,7 @@ mod tests {
             other.read_exact(&mut [0; 5]).unwrap();
             assert_eq!(written(&one).unwrap() - before, 5);
         }
-        // Until there is no room, with somebody who reads some of it.
+        // Until there is no room, with a peer that reads some of it.
         server.set_nonblocking(true).unwrap();
         let before = written(&server).unwrap();
         let mut sent = 0;

@@ -21,15 +21,15 @@ use superpoll_rt::transfer::poll_sendfile;
 use crate::proxy_protocol::Rest;
 use crate::{sys, window};
 
-/// The most that is copied together to be written in one piece: the kernel takes longer to look at a list of pieces
-/// than it takes to copy so little.
+/// The most bytes that are copied together to be written in one piece: the kernel takes longer to
+/// look at a list of pieces than it takes to copy this little.
 const JOINED: usize = 4096;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A stream socket that no engine knows of.
+/// A stream socket that is registered with no engine.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
@@ -61,7 +61,7 @@ impl Plain {
     ///
     /// # Errors
     ///
-    /// What the runtime says of it.
+    /// The runtime's error.
     pub fn new(socket: Socket) -> io::Result<Plain> {
         match socket {
             Socket::Tcp(stream) => TcpStream::from_std(stream).map(Plain::Tcp),
@@ -69,7 +69,7 @@ impl Plain {
         }
     }
 
-    /// The address that the client has connected to; none in the Unix domain.
+    /// Returns the address that the client has connected to; `None` in the Unix domain.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
@@ -78,7 +78,7 @@ impl Plain {
         }
     }
 
-    /// Takes the socket from its engine, and what that has read of it already.
+    /// Takes the socket from its engine, with the bytes that the engine has read already.
     #[must_use]
     pub fn into_parts(self) -> (Socket, Vec<u8>) {
         match self {
@@ -94,7 +94,7 @@ impl Plain {
     }
 }
 
-/// Calls a method of whichever stream it is.
+/// Calls a method of the stream, of either kind.
 macro_rules! of {
     ($self:ident.$method:ident($($argument:expr),*)) => {
         match $self.get_mut() {
@@ -105,8 +105,8 @@ macro_rules! of {
 }
 
 impl Plain {
-    /// Sends the first parts as usual, and the one behind them, if it is a window, without a copy. Ready with nothing
-    /// where there is no window among them.
+    /// Sends the first parts as usual, and the part behind them, if it is a window, without a copy.
+    /// Ready with `None` if there is no window among them.
     fn poll_send_window(
         &self,
         cx: &mut Context<'_>,
@@ -126,7 +126,7 @@ impl Plain {
                 Err(error) if sent == 0 && error != Errno::AGAIN => {
                     return Poll::Ready(Err(error.into()));
                 }
-                // The usual way waits for room, and tells what is wrong.
+                // The usual way waits for room, and reports the error.
                 Err(_) if sent == 0 => return Poll::Ready(Ok(None)),
                 Err(_) => return Poll::Ready(Ok(Some(sent))),
             }
@@ -142,7 +142,7 @@ impl Plain {
             Poll::Ready(Ok(count)) => Poll::Ready(Ok(Some(sent + count))),
             Poll::Pending if sent == 0 => Poll::Pending,
             Poll::Ready(Err(error)) if sent == 0 => Poll::Ready(Err(error)),
-            // What is wrong, or the lack of room, shows with the next try.
+            // The next try shows the error, or the lack of room.
             _ => Poll::Ready(Ok(Some(sent))),
         }
     }
@@ -241,7 +241,7 @@ pub type Transport = Layered<server::TlsStream<Rest<Plain>>>;
 /// A stream with a server that requests are forwarded to.
 pub type Upstream = Layered<client::TlsStream<Plain>>;
 
-/// Calls a method of whichever stream it is.
+/// Calls a method of the stream, of either kind.
 macro_rules! layer {
     ($self:ident.$trait:ident::$method:ident($($argument:expr),*)) => {
         match $self.get_mut() {
@@ -332,7 +332,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
 }
 
 impl Transport {
-    /// The socket below.
+    /// Returns the socket below.
     pub(crate) fn plain(&self) -> &Plain {
         match self {
             Layered::Plain(plain) => plain,
@@ -340,14 +340,14 @@ impl Transport {
         }
     }
 
-    /// The bytes that the kernel has still to send, where it reports them.
+    /// Returns how many bytes the kernel has still to send, where it reports them.
     pub(crate) fn unsent(&self) -> Option<u64> {
         sys::unsent(self.plain()).ok()
     }
 
     /// Whether the peer is gone. A client that has only ended its own half is still there.
     pub(crate) fn is_gone(&self) -> bool {
-        // A hang-up and an error are told without being asked for.
+        // A hang-up and an error are reported without being asked for.
         let mut polled = [PollFd::new(self.plain(), PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
     }

@@ -15,7 +15,7 @@ use superpoll_rt::time::{Sleep, sleep};
 
 use crate::tally::Tally;
 
-/// Why a request's body did not arrive in full.
+/// The reason for which a request's body did not arrive in full.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum UploadError {
@@ -24,9 +24,9 @@ pub enum UploadError {
         /// The most that is allowed, in bytes.
         limit: u64,
     },
-    /// No more of it came for so long.
+    /// No more of it arrived for this long.
     TimedOut(Duration),
-    /// The connection ended, or what came over it is not HTTP.
+    /// The connection ended, or the bytes on it are not HTTP.
     Broken(hyper::Error),
 }
 
@@ -66,18 +66,20 @@ impl From<UploadError> for io::Error {
 
 /// The body of a request.
 ///
-/// It is an error for it to be larger than it may be, and to make no progress for too long while somebody waits for it.
+/// It ends with an error if it is larger than the limit, or if it makes no progress for too long
+/// while the service waits for it.
 #[derive(Debug)]
 pub struct Upload {
     incoming: Incoming,
     limit: u64,
     left: u64,
     patience: Duration,
-    /// None until it had to be waited for.
+    /// None until the body had to be waited for.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether it is waited for now: the time in which nobody asks for more is not the client's.
+    /// Whether the service waits for the body now: the time in which it asks for no more does not
+    /// count against the client.
     is_waited_for: bool,
-    /// Told when all of it was read, if somebody wants to know.
+    /// Notified when all of the body was read, if a tally is kept.
     tally: Option<Rc<Tally>>,
 }
 
@@ -106,7 +108,7 @@ impl Upload {
         upload
     }
 
-    /// What was read so far has been made use of.
+    /// Notes that the bytes read so far were used.
     fn ended(&mut self) {
         if let Some(tally) = self.tally.take() {
             tally.uploads.set(tally.uploads.get() - 1);

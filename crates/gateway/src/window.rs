@@ -1,14 +1,16 @@
 //! Bytes in memory that the kernel can send without copying them, because they are those of a file.
 //!
-//! Most of what a large response costs is the copy from the program into the socket. `sendfile(2)` has none, but it
-//! takes what the file has at that moment, which need not be what the head of the response has promised; and hyper
-//! wants bytes. A window is both: the contents of a file as they were read, and the file. To hyper it is `Bytes` like
-//! any other, and whatever hyper does with them is right. Where such bytes reach the transport as they were, it
-//! recognises them by their address, and if the file is still what it was, as its size and its times tell, the kernel
-//! sends that part of it instead. If it is not, the bytes are sent: what a response has begun with it goes on with.
+//! Most of the cost of a large response is the copy from the program into the socket. `sendfile(2)`
+//! has none, but it takes the bytes that the file has at that moment, which may differ from those
+//! that the head of the response has promised; and hyper wants bytes. A window is both: the
+//! contents of a file as they were read, and the file. To hyper it is `Bytes` like any other, and
+//! whatever hyper does with them is right. If such bytes reach the transport unchanged, the
+//! transport recognises them by their address. If the file is still the same, as its size and its
+//! times tell, the kernel sends that part of the file instead. If it is not, the bytes are sent: a
+//! response goes on with the version that it began with.
 //!
-//! An object in memory that is sealed (`memfd_create(2)`) would need no such look, but sends a third slower: the
-//! kernel takes it page by page.
+//! A sealed object in memory (`memfd_create(2)`) would need no such check, but sends a third
+//! slower: the kernel takes it page by page.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use rustix::fs::{Stat, fstat};
 
-/// From where on a window pays: below, the further system calls cost more than the copy.
+/// From this many bytes on a window pays: below, the further system calls cost more than the copy.
 const LEAST: usize = 32 * 1024;
 
 /// The most windows at a time, as each costs a descriptor.
@@ -26,7 +28,7 @@ const MOST: usize = 1024;
 /// All windows, by where they begin.
 static ALL: RwLock<BTreeMap<usize, Arc<Window>>> = RwLock::new(BTreeMap::new());
 
-/// A file, and what tells that it is still the same.
+/// A file, and the stamp that tells whether it is still the same.
 #[derive(Debug)]
 pub(crate) struct Window {
     length: usize,
@@ -34,7 +36,8 @@ pub(crate) struct Window {
     stamp: Stamp,
 }
 
-/// What changes with the contents. From Linux 6.13 on times are as fine as somebody looks at them.
+/// The attributes that change with the contents. From Linux 6.13 on times are fine-grained once
+/// they have been read.
 type Stamp = (i64, i64, u64, i64, u64);
 
 fn stamp(stat: &Stat) -> Stamp {
@@ -57,8 +60,8 @@ impl Drop for Contents {
     }
 }
 
-/// Makes bytes that were read from a file, all of it, known as its contents. Where that would not pay, or there is no
-/// descriptor to be had, they are just bytes.
+/// Registers bytes that were read from a file, all of it, as its contents. If that would not pay,
+/// or there is no descriptor left, they are just bytes.
 pub(crate) fn bytes(contents: Vec<u8>, file: &File) -> Bytes {
     let length = contents.len();
     if length < LEAST {
@@ -75,7 +78,8 @@ pub(crate) fn bytes(contents: Vec<u8>, file: &File) -> Bytes {
     Bytes::from_owner(Contents(contents))
 }
 
-/// The window that a slice is a part of, and where in it; none also where the file has changed.
+/// Returns the window that a slice is a part of, and the position in it; `None` also if the file
+/// has changed.
 pub(crate) fn find(slice: &[u8]) -> Option<(Arc<Window>, u64)> {
     if slice.len() < LEAST {
         return None;
@@ -94,7 +98,7 @@ pub(crate) fn find(slice: &[u8]) -> Option<(Arc<Window>, u64)> {
 }
 
 impl Window {
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }

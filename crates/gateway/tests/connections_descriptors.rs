@@ -1,4 +1,5 @@
-//! A flood of connections leaves descriptors for files. The limit is the process's, so this is a test program of its own.
+//! A flood of connections leaves descriptors for files. The limit is the process's, so this is a
+//! test program of its own.
 
 #[path = "serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
@@ -11,7 +12,8 @@ use stage::{BACKENDS, Stage};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config};
 
-/// How many descriptors the process may have, of which each connection takes two here: the client is in it as well.
+/// The most descriptors of the process; each connection takes two here, as the client is in the
+/// process as well.
 const LIMIT: u64 = 400;
 
 #[test]
@@ -33,7 +35,7 @@ fn a_flood_of_connections_leaves_descriptors_for_files() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), ..limit }).unwrap();
     let stage = Stage::new(BACKENDS[2], 1, &text);
-    // The clients of the flood have descriptors beyond what the server may have.
+    // The clients of the flood need descriptors in addition to those that the server may have.
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut first = stage.connect();
     assert_eq!(first.get("/0.txt").status, 200);

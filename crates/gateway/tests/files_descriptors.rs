@@ -1,4 +1,5 @@
-//! Files when the process has no descriptor left. The limit is the process's, so this is a test program of its own.
+//! Files when the process has no descriptor left. The limit is the process's, so this is a test
+//! program of its own.
 
 use http_body_util::BodyExt;
 use rustix::process::{Resource, getrlimit, setrlimit};

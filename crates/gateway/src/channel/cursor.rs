@@ -1,13 +1,14 @@
-//! Up to where a subscriber has read a channel.
+//! The place up to which a subscriber has read a channel.
 
 use std::fmt;
 
 use http::{HeaderMap, Uri};
 use percent_encoding::percent_decode_str;
 
-/// An id, and the epoch that it is of.
+/// An id, and its epoch.
 ///
-/// It is written `ID-EPOCH`, the epoch in hexadecimal digits, or `ID` alone where it is not known.
+/// It is written `ID-EPOCH`, the epoch in hexadecimal digits, or `ID` alone if the epoch is not
+/// known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor {
     /// The last message that was read; zero: none.
@@ -17,7 +18,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Reads what [`Display`](fmt::Display) writes.
+    /// Parses the output of [`Display`](fmt::Display).
     #[must_use]
     pub fn parse(text: &str) -> Option<Cursor> {
         let digits = |text: &str| !text.is_empty() && !text.starts_with('+');
@@ -30,7 +31,7 @@ impl Cursor {
         Some(Cursor { id: id.parse().ok()?, epoch })
     }
 
-    /// What a reader is told who has read something that was never there.
+    /// Returns the cursor of a reader that claims to have read a message that never existed.
     const fn foreign() -> Cursor {
         Cursor { id: u64::MAX, epoch: None }
     }
@@ -45,17 +46,17 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// What a subscriber asks for.
+/// The parameters of a subscriber's request.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Asked {
-    /// From where; without it, from now on.
+    /// The place to begin after; without it, the subscriber gets messages from now on.
     pub after: Option<Cursor>,
-    /// For how many seconds it waits.
+    /// The seconds for which it waits.
     pub wait: Option<u64>,
 }
 
 impl Asked {
-    /// Reads a request, or says what is wrong with it.
+    /// Reads a request; the error says why it is wrong.
     pub fn read(uri: &Uri, headers: &HeaderMap) -> Result<Asked, String> {
         let mut asked = Asked::default();
         for pair in uri.query().unwrap_or("").split('&') {
@@ -76,8 +77,9 @@ impl Asked {
                 _ => {}
             }
         }
-        // A client that connects again asks by the same URL as before: what it has read meanwhile is in the field. It
-        // is not the client's fault if another server has given the id out.
+        // A client that connects again asks by the same URL as before: the field has the last id
+        // that it has read meanwhile. It is not the client's fault if another server has given the
+        // id out.
         if let Some(last) = headers.get("last-event-id").filter(|last| !last.is_empty()) {
             let cursor = last.to_str().ok().and_then(Cursor::parse);
             asked.after = Some(cursor.unwrap_or(Cursor::foreign()));

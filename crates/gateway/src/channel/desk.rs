@@ -40,16 +40,17 @@ const TURN: usize = 256;
 /// The room that sockets are read into, one at a time.
 const ROOM: usize = 16 << 10;
 
-/// The most bytes of messages that are made frames of at a time, unless one alone has more.
+/// The most bytes of messages that are turned into frames at a time, unless one message alone has
+/// more.
 const LETTER: usize = 256 << 10;
 
-/// Up to which message its reader is.
+/// The last message that its reader has.
 pub(super) const NEXT: HeaderName = HeaderName::from_static("channel-next");
 
-/// Which epoch that is of.
+/// The epoch of that message.
 const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
 
-/// What can be done at a channel.
+/// The methods of a channel.
 const METHODS: &str = "GET, HEAD, OPTIONS, POST";
 
 /// The fields of responses that a page of another site may read.
@@ -61,7 +62,7 @@ pub struct Desk {
     pub(super) lot: Rc<Lot>,
     pub(super) outlet: usize,
     pub(super) places: RefCell<Slab<Place>>,
-    /// There are no subscribers any more, and no new ones.
+    /// There are no subscribers any more, and no new ones are accepted.
     is_retired: Cell<bool>,
     pub(super) room: RefCell<Box<[u8]>>,
 }
@@ -73,20 +74,22 @@ pub(super) struct Place {
     pub at: At,
 }
 
-/// Where a subscriber is.
+/// The state of a subscriber.
 pub(super) enum At {
     /// A parked long-poll.
     Poll(Key),
-    /// A parked WebSocket, and what waited in its socket when it was pinged, if it was since its last sign of life.
+    /// A parked WebSocket, and its send queue when it was pinged, if it was pinged since its last
+    /// sign of life.
     Socket(Key, Option<SendQueue>),
-    /// In a task, which reads this.
+    /// A subscriber with a task, which reads this mailbox.
     Task(Rc<Mailbox>),
 }
 
-/// What is on its way to subscribers: some messages, and the forms they are given in, made once.
+/// A delivery to subscribers: some messages, and their forms for each kind of subscriber, made
+/// once.
 struct Letter {
     messages: Vec<Message>,
-    /// What its messages cost.
+    /// The cost of its messages.
     cost: u64,
     options: Channel,
     frames: Option<Frames>,
@@ -115,14 +118,14 @@ impl Member {
         Member { desk: desk.clone(), index, stays: false }
     }
 
-    /// Leaves the place to who is parked.
+    /// Leaves the place to the parked subscriber.
     pub fn stay(mut self) {
         self.stays = true;
     }
 }
 
 impl Desk {
-    /// Opens a desk on the engine of this thread, whose lot that is.
+    /// Opens a desk on the engine of this thread, with the engine's lot.
     #[must_use]
     pub fn new(hub: Arc<Hub>, lot: Rc<Lot>) -> Rc<Desk> {
         let outlet = hub.open();
@@ -138,7 +141,7 @@ impl Desk {
         desk
     }
 
-    /// The channel.
+    /// Returns the channel.
     #[must_use]
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
@@ -172,7 +175,7 @@ impl Desk {
             let text = "pages of other sites may use this channel if its origins name them\n";
             return reply::text(StatusCode::FORBIDDEN, text);
         }
-        // The answer has a field of its own, which nobody would remember of a request that is parked.
+        // The answer has a field of its own, which is not kept with a request that is parked.
         let exchange = Exchange { can_wait: false, ..exchange.clone() };
         let mut response = self.respond(request, &exchange).await;
         let headers = response.headers_mut();
@@ -214,7 +217,7 @@ impl Desk {
         self.poll(&asked, exchange, Unread::new(body)).await
     }
 
-    /// A response without a body that says where its reader is.
+    /// Returns a response without a body that names its reader's place.
     pub(super) fn nothing(&self, status: StatusCode, last: u64) -> Response<Body> {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = status;
@@ -222,7 +225,7 @@ impl Desk {
         response
     }
 
-    /// Says where a reader is.
+    /// Adds the fields that name a reader's place.
     pub(super) fn place(&self, headers: &mut HeaderMap, last: u64) {
         headers.insert(NEXT, last.into());
         if let Ok(epoch) = HeaderValue::from_str(&format!("{:x}", self.hub.epoch())) {
@@ -230,7 +233,7 @@ impl Desk {
         }
     }
 
-    /// The place after a message, in full.
+    /// Returns the place after a message, in full.
     pub(super) fn cursor(&self, last: u64) -> Cursor {
         Cursor { id: last, epoch: Some(self.hub.epoch()) }
     }
@@ -239,27 +242,27 @@ impl Desk {
         self.is_retired.get()
     }
 
-    /// Enters a subscriber who was counted in at the hub.
+    /// Enters a subscriber that was counted in at the hub.
     pub(super) fn enter(self: &Rc<Desk>, last: u64, at: At) -> Member {
         let index = self.places.borrow_mut().insert(Place { last, at });
         Member::of(self, index)
     }
 
-    /// Moves a subscriber.
+    /// Changes the state of a subscriber.
     pub(super) fn set(&self, index: usize, at: At) {
         if let Some(place) = self.places.borrow_mut().get_mut(index) {
             place.at = at;
         }
     }
 
-    /// Strikes a subscriber out.
+    /// Removes a subscriber.
     pub(super) fn leave(&self, index: usize) {
         if self.places.borrow_mut().try_remove(index).is_some() {
             self.hub.leave(self.outlet);
         }
     }
 
-    /// Ends it: all subscribers are told so.
+    /// Ends the desk: all subscribers are told so.
     pub fn retire(self: &Rc<Desk>) {
         self.is_retired.set(true);
         let mut parked = Vec::new();
@@ -274,7 +277,7 @@ impl Desk {
         }
     }
 
-    /// Serves subscribers from a place on, and tells where to go on with it if there are more.
+    /// Serves subscribers from a place on, and returns the next place if there are more.
     fn serve_some(self: &Rc<Desk>, letter: &mut Letter, from: usize) -> Option<usize> {
         let end = self.places.borrow().capacity();
         let mut served = 0;
@@ -287,7 +290,7 @@ impl Desk {
         None
     }
 
-    /// Serves one subscriber, if there is one who has not had all of it.
+    /// Serves one subscriber, if there is one that has not had the whole delivery.
     fn serve(self: &Rc<Desk>, letter: &mut Letter, index: usize) -> bool {
         let mut places = self.places.borrow_mut();
         let Some(place) = places.get_mut(index) else { return false };
@@ -370,7 +373,7 @@ impl Letter {
     }
 }
 
-/// Tells what can be asked, which browsers want to know before they send more than a form could.
+/// Names the permitted requests, which browsers ask for before they send more than a form could.
 fn preflight() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -382,7 +385,7 @@ fn preflight() -> Response<Body> {
     response
 }
 
-/// Takes off as many messages as go into one letter.
+/// Takes off as many messages as go into one delivery.
 fn letter(messages: &mut VecDeque<Message>, options: &Channel) -> Letter {
     let mut bytes = 0;
     let mut fits = |message: &Message| {
@@ -395,7 +398,7 @@ fn letter(messages: &mut VecDeque<Message>, options: &Channel) -> Letter {
     Letter { messages, cost, options: options.clone(), frames: None, answer: None }
 }
 
-/// Takes what is published to the subscribers of a desk, until it is closed.
+/// Takes published messages to the subscribers of a desk, until it is closed.
 async fn deliver(desk: Weak<Desk>, hub: Arc<Hub>, outlet: usize) {
     while let Some(messages) = poll_fn(|cx| hub.poll_take(outlet, cx)).await {
         let options = hub.options();
@@ -442,7 +445,7 @@ impl fmt::Debug for Desk {
     }
 }
 
-/// Whether an operation is to be tried again later.
+/// Whether an operation has to be tried again later.
 pub(super) fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

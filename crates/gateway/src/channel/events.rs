@@ -22,19 +22,19 @@ use crate::accept;
 use crate::body::Body;
 use crate::reply;
 
-/// After how many milliseconds clients come back.
+/// The milliseconds after which clients come back.
 const RETRY: u32 = 2000;
 
-/// How much is written in one piece, give or take a message.
+/// The bytes that are written in one piece, give or take a message.
 const PIECE: usize = 16 << 10;
 
-/// What an event of one line has next to its message.
+/// The bytes of an event of one line in addition to its message.
 const LINES: usize = 64;
 
-/// What keeps reverse proxies from collecting events.
+/// The field that keeps reverse proxies from collecting events.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Whether a client takes a stream of events.
+/// Whether a client accepts a stream of events.
 pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
     accept::weight_of(headers, "text/event-stream").is_some_and(|weight| weight > 0)
 }
@@ -50,7 +50,8 @@ impl Desk {
         let (missed_some, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
         let member = self.enter(last, At::Task(mailbox.clone()));
-        // Who loses the connection before the first message knows what to ask for.
+        // A client that loses the connection before the first message knows its place from this
+        // event.
         let cursor = self.cursor(start);
         let mut text = format!("retry: {RETRY}\nid: {cursor}\n\n");
         if missed_some {
@@ -72,11 +73,11 @@ struct Events {
     member: Member,
     mailbox: Rc<Mailbox>,
     unread: Unread,
-    /// What is to be written before the messages.
+    /// The text to be written before the messages.
     text: String,
-    /// The last message that was written, or would have been.
+    /// The last message that was written, or the place before the first.
     last: u64,
-    /// After how much of it a comment tells that the connection lives.
+    /// The length of a silence after which a comment shows that the connection lives.
     silence: Duration,
     timer: Sleep,
 }
@@ -91,7 +92,7 @@ fn event(text: &mut String, message: &Message, cursor: Cursor) {
     *text += &format!("id: {cursor}\n");
     match std::str::from_utf8(&message.data) {
         Ok(data) if message.is_text => {
-            // Each of the three ends a line there, and is \n to who reads it.
+            // Each of the three ends a line there, and reads as \n.
             for line in data.replace("\r\n", "\n").split(['\n', '\r']) {
                 text.push_str("data: ");
                 text.push_str(line);
@@ -129,7 +130,7 @@ impl http_body::Body for Events {
                 missed(&mut text, desk.cursor(message.id - 1));
             }
             this.last = message.id;
-            // Growing step by step would leave it with twice what it needs.
+            // Growing step by step would leave the text with twice the memory that it needs.
             text.reserve_exact(message.data.len() + LINES);
             event(&mut text, &message, desk.cursor(message.id));
         }

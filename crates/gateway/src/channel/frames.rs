@@ -1,7 +1,8 @@
-//! WebSocket frames: those that are sent, and where those that come end.
+//! WebSocket frames: those that are sent, and the ends of those that come.
 //!
-//! tungstenite writes and reads headers. It does not tell whether it is in the middle of a frame or of a message, which
-//! is what parking depends on, so the bytes that it reads are followed here as well.
+//! tungstenite writes and reads headers. It does not tell whether it is in the middle of a frame or
+//! of a message, and parking depends on that. So this module follows the bytes that tungstenite
+//! reads as well.
 
 use std::io::Cursor;
 
@@ -33,7 +34,7 @@ pub(super) fn write_header(message: &Message, to: &mut Vec<u8>) {
     let _ = header.format(message.data.len() as u64, to);
 }
 
-/// Messages as frames, one after the other, made once for all that they are sent to.
+/// Messages as frames, one after another, made once for all the subscribers that they are sent to.
 pub(super) struct Frames {
     bytes: Bytes,
     /// Where each message's frame ends.
@@ -51,12 +52,12 @@ impl Frames {
         Frames { bytes: bytes.into(), ends }
     }
 
-    /// The frames of the messages from one on.
+    /// Returns the frames of the messages from one on.
     pub fn from(&self, index: usize) -> Bytes {
         self.bytes.slice(self.start(index)..)
     }
 
-    /// How many bytes all of them have.
+    /// Returns how many bytes all of them have.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -65,8 +66,8 @@ impl Frames {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
-    /// After so many bytes of the frames from one message on were sent: how many messages have begun to be sent, and the
-    /// rest of the last of these.
+    /// Returns the position after this many bytes of the frames from one message on were sent: how
+    /// many messages have begun to be sent, and the rest of the last of these.
     pub fn sent(&self, index: usize, count: usize) -> (usize, Bytes) {
         let at = self.start(index) + count;
         let whole = self.ends.partition_point(|&end| end <= at);
@@ -81,23 +82,23 @@ impl Frames {
 #[derive(Default)]
 pub(super) struct Track {
     header: [u8; LONGEST_HEADER],
-    /// How much of a header has come.
+    /// The bytes of a header that have come.
     length: usize,
-    /// How much of a frame's data is still to come.
+    /// The bytes of a frame's data that have not come yet.
     left: u64,
     /// A message has begun and not ended.
     in_message: bool,
-    /// What has come is no frame.
+    /// The bytes are not a frame.
     is_lost: bool,
 }
 
 impl Track {
-    /// Whether nothing has begun that has not ended.
+    /// Whether every message that has begun has ended.
     pub fn is_between_messages(&self) -> bool {
         self.length == 0 && self.left == 0 && !self.in_message && !self.is_lost
     }
 
-    /// Goes on by what was read.
+    /// Follows the bytes that were read.
     pub fn follow(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_lost {
             if self.left > 0 {
@@ -112,7 +113,7 @@ impl Track {
             let mut cursor = Cursor::new(&self.header[..before + step]);
             match FrameHeader::parse(&mut cursor) {
                 Ok(None) => {
-                    // A whole header is understood, so it was all there is.
+                    // A whole header is understood, so the bytes were its rest.
                     self.length += step;
                     return;
                 }

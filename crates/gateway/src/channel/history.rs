@@ -9,39 +9,39 @@ use bytes::Bytes;
 use super::cursor::Cursor;
 use crate::succession::ledger::{Ledger, encode_message};
 
-/// After so many messages the oldest are taken out of the ledger.
+/// After this many messages the oldest are taken out of the ledger.
 const TRIMMED_EVERY: u64 = 32;
 
-/// So many bytes of messages are kept beyond the history for subscribers of another server that were not gone on with
-/// yet.
+/// The most bytes of messages that are kept beyond the history for subscribers of another server
+/// that were not taken over yet.
 const GATHERED: usize = 16 << 20;
 
-/// What was published. Clones share the data.
+/// A published message. Clones share the data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// Its number in the channel, from 1 and without gaps.
     pub id: u64,
-    /// What it says.
+    /// The data of the message.
     pub data: Bytes,
     /// Whether it is text, which then is UTF-8.
     pub is_text: bool,
 }
 
-/// What there is after a place in a channel.
+/// The messages after a place in a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Since {
     /// The messages, in order.
     pub messages: Vec<Message>,
-    /// Whether there were others before them, which are not kept any more.
+    /// Whether there were messages before them that are not kept any more.
     pub missed: bool,
     /// The last message so far.
     pub last: u64,
 }
 
-/// What a message costs next to its data.
+/// The cost of a message in addition to its data.
 pub(super) const EACH: u64 = size_of::<Message>() as u64;
 
-/// What a message costs.
+/// Returns the cost of a message.
 pub(super) fn cost(message: &Message) -> u64 {
     message.data.len() as u64 + EACH
 }
@@ -50,10 +50,10 @@ pub(super) fn cost(message: &Message) -> u64 {
 pub(super) struct History {
     log: VecDeque<Message>,
     last: u64,
-    /// Where messages are written down, and in which space, if they are.
+    /// The ledger that records messages, and the space there, if there is one.
     ledger: Option<(Arc<dyn Ledger>, u64)>,
-    /// How many bytes were published since this server continued the channel of another one, until the subscribers of
-    /// that server are all here. Nothing is dropped from the log meanwhile.
+    /// The bytes that were published since this server continued the channel of another one, until
+    /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
     gathered: Option<usize>,
 }
 
@@ -65,12 +65,12 @@ impl History {
         History { log: messages.into(), last, ledger: None, gathered }
     }
 
-    /// The number of the last message; zero before the first.
+    /// Returns the number of the last message; zero before the first.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// Writes messages down in a space of the ledger from now on, and at once those that there are.
+    /// Records messages in a space of the ledger from now on, and the existing ones at once.
     pub fn write_down(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
         for message in &self.log {
             ledger.keep(space, message.id, &encode_message(message));
@@ -78,27 +78,27 @@ impl History {
         self.ledger = Some((ledger, space));
     }
 
-    /// The same where the messages that there are have come from that space.
+    /// The same for existing messages that come from that space.
     pub fn go_on_in(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
         self.ledger = Some((ledger, space));
     }
 
-    /// Writes no message down any more, and returns the space.
+    /// Records no messages any more, and returns the space.
     pub fn is_dropped(&mut self) -> Option<u64> {
         self.ledger.take().map(|(_, space)| space)
     }
 
-    /// Where messages are written down.
+    /// Returns the ledger that records messages.
     pub fn ledger(&self) -> Option<Arc<dyn Ledger>> {
         self.ledger.as_ref().map(|(ledger, _)| ledger.clone())
     }
 
-    /// The space of the ledger.
+    /// Returns the space of the ledger.
     pub fn space(&self) -> Option<u64> {
         self.ledger.as_ref().map(|(_, space)| *space)
     }
 
-    /// Whether nothing is dropped yet.
+    /// Whether messages are still kept for subscribers of another server.
     pub fn is_gathering(&self) -> bool {
         self.gathered.is_some()
     }
@@ -117,23 +117,26 @@ impl History {
         }
     }
 
-    /// Gives a message the next number, and writes it down. [`keep`](History::keep) follows when the subscribers have it.
+    /// Gives a message the next number, and records it. [`keep`](History::keep) follows when the
+    /// subscribers have it.
     pub fn number(&mut self, data: Bytes, is_text: bool) -> Message {
         self.last += 1;
         let message = Message { id: self.last, data, is_text };
-        // Before anybody is told: whoever was told of it has it from a server that may end at any time.
+        // Before any subscriber gets it: this server may end at any time, and a message that a
+        // subscriber has must be known to the successor.
         if let Some((ledger, space)) = &self.ledger {
             ledger.keep(*space, message.id, &encode_message(&message));
         }
         message
     }
 
-    /// Keeps the last message that was numbered, and drops others for it if there are `length` already.
+    /// Keeps the last message that was numbered, and drops older messages for it if there are
+    /// `length` already.
     pub fn keep(&mut self, message: Message, length: usize) {
         if let Some(gathered) = &mut self.gathered {
             *gathered += message.data.len();
             if *gathered > GATHERED {
-                // Whoever is not here by now is a slow one.
+                // Subscribers that are not here by now count as slow.
                 self.gathered = None;
                 self.shorten(length);
             }
@@ -164,19 +167,19 @@ impl History {
     /// Takes the messages that are not kept any more out of the ledger.
     fn trim(&self) {
         if let Some((ledger, space)) = &self.ledger {
-            // The last one is kept in any case: it says where the channel is.
+            // The last one is kept in any case: it shows the position of the channel.
             let first = self.log.front().map_or(self.last, |message| message.id);
             ledger.trim(*space, first);
         }
     }
 
-    /// The number of the oldest message that is kept; the next one's if none is.
+    /// Returns the number of the oldest message that is kept; that of the next message if none is.
     fn first(&self) -> u64 {
         self.last - self.log.len() as u64 + 1
     }
 
-    /// Messages from one on up to another, as long as they cost so much at most, and one in any case. If the first ones
-    /// are gone, it begins with the oldest that is kept.
+    /// Returns messages from one id up to another, with at most this cost, but at least one
+    /// message. If the first ones are gone, it begins with the oldest that is kept.
     pub fn some(&self, from: u64, last: u64, bytes: u64) -> Vec<Message> {
         let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
         let mut sum = 0;
@@ -188,13 +191,14 @@ impl History {
         messages.cloned().collect()
     }
 
-    /// What was published after a place, or, without one, what is published from now on, which is nothing yet.
+    /// Returns the messages that were published after a place, or, without a place, none: those
+    /// that are published from now on.
     pub fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
         let last = self.last;
         let Some(Cursor { id, epoch: of }) = after else {
             return Since { messages: Vec::new(), missed: false, last };
         };
-        // The ids of another epoch say nothing of this one.
+        // The ids of another epoch have no meaning in this one.
         let is_ours = of.is_none_or(|of| of == epoch) && id <= last;
         let read = if is_ours { id } else { 0 };
         let first = self.first();

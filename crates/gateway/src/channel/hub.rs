@@ -17,14 +17,15 @@ use super::room::{Busy, LINE, Line, Turn};
 use crate::config::{Channel, Slow};
 use crate::succession::ledger::Ledger;
 
-/// For how long a publisher is kept waiting for a babysitter that is behind, and how often it is looked.
+/// How long a publisher waits at most for a babysitter that is behind, and the time between two
+/// checks.
 const SAFE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// What a channel has done.
+/// The counters of a channel.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Messages given to subscribers, counted once for each.
@@ -33,7 +34,7 @@ pub struct Counters {
     pub left_out: AtomicU64,
     /// Subscribers that were disconnected because they are slow.
     pub disconnected: AtomicU64,
-    /// Messages that were refused because those before them were not delivered in time.
+    /// Messages that were refused because messages before them were not delivered in time.
     pub refused: AtomicU64,
 }
 
@@ -41,34 +42,35 @@ pub struct Counters {
 #[derive(Default)]
 struct Outlet {
     subscribers: usize,
-    /// What the desk has not taken yet; empty where there are no subscribers.
+    /// The messages that the desk has not taken yet; empty if there are no subscribers.
     queue: Vec<Message>,
-    /// What the queue costs, and what the desk has taken of it and not delivered yet.
+    /// The cost of the messages in the queue, and of those that the desk has taken and not
+    /// delivered yet.
     bytes: u64,
     waker: Option<Waker>,
 }
 
-/// Messages of the history, for a subscriber that is sent them bit by bit.
+/// Messages of the history, for a subscriber that gets them bit by bit.
 pub(super) struct Kept {
-    /// Some of them, in order; none if all that were asked for are gone.
+    /// The messages, in order; empty if all that were asked for are gone.
     pub messages: Vec<Message>,
-    /// What is done about a subscriber for which some are gone.
+    /// The treatment of a subscriber for which some are gone.
     pub slow: Slow,
 }
 
 struct State {
     options: Channel,
     history: History,
-    /// By numbers that are used once: a desk that has ended takes nothing of another one's.
+    /// By numbers that are used once: a desk that has ended takes no messages of another desk.
     outlets: BTreeMap<usize, Outlet>,
     opened: usize,
     /// Publishers that wait.
     line: Line,
-    /// Another server goes on with it.
+    /// Whether another server goes on with the channel.
     is_closed: bool,
 }
 
-/// A channel: its last messages, and who is to be told of the next.
+/// A channel: its last messages, and the subscribers of the next.
 pub struct Hub {
     epoch: u64,
     state: Mutex<State>,
@@ -76,17 +78,19 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A channel on which nothing was published yet.
+    /// Creates a channel without messages.
     #[must_use]
     pub fn new(options: Channel) -> Arc<Hub> {
-        // Differs from that of any hub before a restart, which takes longer than a microsecond.
+        // The epoch differs from that of any hub before a restart, which takes longer than a
+        // microsecond.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
         Hub::with(options, epoch, Vec::new(), false)
     }
 
-    /// The channel that another server had, with the last of its messages, in order and without gaps. Its subscribers
-    /// are to come: it drops nothing until they are all here ([`settle`](Hub::settle)).
+    /// Returns the channel that another server had, with the last of its messages, in order and
+    /// without gaps. Its subscribers are still to come: it drops no message until they are all here
+    /// ([`settle`](Hub::settle)).
     pub(crate) fn restore(options: Channel, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
         Hub::with(options, epoch, messages, true)
     }
@@ -104,22 +108,22 @@ impl Hub {
         Arc::new(Hub { epoch, state, counters })
     }
 
-    /// From now on messages are written down in a space of the ledger, those that there are at once.
+    /// Records messages in a space of the ledger from now on, and the existing ones at once.
     pub(crate) fn write_down(&self, ledger: Arc<dyn Ledger>, space: u64) {
         self.state().history.write_down(ledger, space);
     }
 
-    /// The same where those that there are have come from there.
+    /// The same for existing messages that come from that space.
     pub(crate) fn go_on_in(&self, ledger: Arc<dyn Ledger>, space: u64) {
         self.state().history.go_on_in(ledger, space);
     }
 
-    /// No message is written down any more.
+    /// Records no messages any more, and returns the space.
     pub(crate) fn is_dropped(&self) -> Option<u64> {
         self.state().history.is_dropped()
     }
 
-    /// Waits until what was published is there for a successor, at most for a moment.
+    /// Waits until the published messages are available to a successor, at most for a moment.
     pub(super) async fn is_safe(&self) {
         let Some(ledger) = self.state().history.ledger() else { return };
         let end = Instant::now() + SAFE;
@@ -128,12 +132,12 @@ impl Hub {
         }
     }
 
-    /// The number of the space that it is written down in.
+    /// Returns the number of the space in which the channel is recorded.
     pub(crate) fn space(&self) -> Option<u64> {
         self.state().history.space()
     }
 
-    /// Takes no message any more: another server goes on with it.
+    /// Takes no more messages: another server goes on with the channel.
     pub(crate) fn hand_over(&self) {
         let mut state = self.state();
         state.is_closed = true;
@@ -147,42 +151,43 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells this channel from one that the server had under its name before it was restarted.
+    /// Returns the epoch, which distinguishes this channel from one that the server had under its
+    /// name before a restart.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// What it has done.
+    /// Returns the channel's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How many subscribers there are.
+    /// Returns how many subscribers there are.
     #[must_use]
     pub fn subscribers(&self) -> usize {
         self.state().outlets.values().map(|outlet| outlet.subscribers).sum()
     }
 
-    /// The last message's id; zero before the first.
+    /// Returns the last message's id; zero before the first.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.state().history.last()
     }
 
-    /// What the configuration says of it.
+    /// Returns the channel's configuration.
     #[must_use]
     pub fn options(&self) -> Channel {
         self.state().options.clone()
     }
 
-    /// For how long a subscriber who can be sent something hears nothing.
+    /// Returns how long a subscriber goes without a message before it is sent a sign of life.
     pub(super) fn silence(&self) -> Duration {
         (self.state().options.poll / 2).max(SHORTEST)
     }
 
-    /// From now on the configuration says something else.
+    /// Changes the channel's configuration from now on.
     pub fn change(&self, options: Channel) {
         let mut state = self.state();
         state.history.change(options.history);
@@ -192,31 +197,33 @@ impl Hub {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// All subscribers of the server before are here: from now on the log is as long as the configuration says.
+    /// Notes that all subscribers of the server before are here: from now on the log is as long as
+    /// the configuration says.
     pub(crate) fn settle(&self) {
         let mut state = self.state();
         let length = state.options.history;
         state.history.settle(length);
     }
 
-    /// Whether subscribers of the server before may still be its babysitter's, with what they had then: a successor takes
-    /// what was written to them since for messages, so nothing else is written unasked.
+    /// Whether the babysitter may still have subscribers of the server before, with the state that
+    /// they had then. A successor takes the bytes that were written to them since for messages, so
+    /// nothing but messages is written unasked.
     pub(crate) fn is_gathering(&self) -> bool {
         self.state().history.is_gathering()
     }
 
-    /// Publishes a message, which is text if it is UTF-8, and tells its id; none if another server goes on with the
-    /// channel, which is where it has to be published.
+    /// Publishes a message, which is text if it is UTF-8, and returns its id. `None` if another
+    /// server goes on with the channel: the message then has to be published there.
     ///
-    /// It neither waits nor refuses: a program that publishes more than it is sure that subscribers are delivered
-    /// awaits [`room`](Hub::room) before.
+    /// It neither waits nor refuses. A program that may publish more than its subscribers take
+    /// awaits [`room`](Hub::room) before each message.
     pub fn publish(&self, data: impl Into<Bytes>) -> Option<u64> {
         let data = data.into();
         let is_text = std::str::from_utf8(&data).is_ok();
         self.publish_as(data, is_text)
     }
 
-    /// Publishes a message of which it is known what it is.
+    /// Publishes a message whose kind is known.
     pub(super) fn publish_as(&self, data: Bytes, is_text: bool) -> Option<u64> {
         let mut wakers = Vec::new();
         let mut state = self.state();
@@ -244,7 +251,7 @@ impl Hub {
     /// Cancel safe: nothing is published, and publishers that wait behind this one move up.
     pub async fn room(self: &Arc<Hub>) {
         let mut turn = Turn::new(self);
-        // What a program holds meanwhile is its own.
+        // The memory that a program holds meanwhile is its own.
         let _ = poll_fn(|cx| turn.poll(0, cx)).await;
     }
 
@@ -254,7 +261,7 @@ impl Hub {
         state.line.is_empty() && state.has_room()
     }
 
-    /// Ready when a publisher, whose place in the line that is, may publish a message.
+    /// Ready when a publisher, the holder of that place in the line, may publish a message.
     pub(super) fn poll_room(
         &self,
         ticket: &mut Option<u64>,
@@ -290,13 +297,13 @@ impl Hub {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether a message may be published if nobody waits.
+    /// Whether a message may be published if no publisher waits.
     #[cfg(test)]
     pub(super) fn has_room_but_for_the_line(&self) -> bool {
         self.state().has_room()
     }
 
-    /// What is on its way to a desk.
+    /// Returns the cost of the messages on their way to a desk.
     #[cfg(test)]
     pub(super) fn on_their_way(&self, outlet: usize) -> u64 {
         let state = self.state();
@@ -304,7 +311,7 @@ impl Hub {
         if outlet.subscribers > 0 { outlet.bytes } else { 0 }
     }
 
-    /// A desk has delivered messages that cost so much.
+    /// Notes that a desk has delivered messages of this cost.
     pub(super) fn delivered(&self, outlet: usize, bytes: u64) {
         let mut state = self.state();
         if let Some(outlet) = state.outlets.get_mut(&outlet) {
@@ -315,14 +322,15 @@ impl Hub {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Messages of the history from one on up to another, as long as they cost so much at most, and one in any case. If
-    /// the first ones are gone, it begins with the oldest that is kept.
+    /// Returns messages of the history from one id up to another, with at most this cost, but at
+    /// least one message. If the first ones are gone, it begins with the oldest that is kept.
     pub(super) fn kept(&self, from: u64, last: u64, bytes: u64) -> Kept {
         let state = self.state();
         Kept { messages: state.history.some(from, last, bytes), slow: state.options.slow }
     }
 
-    /// What was published after a place, or, without one, what is published from now on, which is nothing yet.
+    /// Returns the messages that were published after a place, or, without a place, none: those
+    /// that are published from now on.
     #[must_use]
     pub fn since(&self, after: Option<Cursor>) -> Since {
         self.state().history.since(after, self.epoch)
@@ -337,7 +345,7 @@ impl Hub {
         number
     }
 
-    /// Closes one, and wakes who takes from it.
+    /// Closes an outlet, and wakes the task that takes from it.
     pub(super) fn close(&self, outlet: usize) {
         let mut state = self.state();
         let closed = state.outlets.remove(&outlet);
@@ -346,8 +354,8 @@ impl Hub {
         closed.and_then(|outlet| outlet.waker).into_iter().chain(next).for_each(Waker::wake);
     }
 
-    /// Counts a subscriber in, and tells what it has missed. What comes later goes through the outlet, together with
-    /// some of what it is told now.
+    /// Counts a subscriber in, and returns the messages that it has missed. Later messages come
+    /// through the outlet, together with some of those that are returned now.
     pub(super) fn join(&self, outlet: usize, after: Option<Cursor>) -> Since {
         let mut state = self.state();
         if let Some(outlet) = state.outlets.get_mut(&outlet) {
@@ -370,7 +378,7 @@ impl Hub {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes what there is for a desk, as soon as there is something; none if its outlet was closed.
+    /// Takes the messages for a desk, as soon as there are any; `None` if its outlet was closed.
     pub(super) fn poll_take(
         &self,
         outlet: usize,
@@ -387,7 +395,7 @@ impl Hub {
 }
 
 impl State {
-    /// Whether no engine has more to deliver than it may. One message always fits.
+    /// Whether each engine has at most its limit to deliver. One message always fits.
     fn has_room(&self) -> bool {
         let most = self.options.queue_bytes;
         self.outlets
@@ -395,7 +403,7 @@ impl State {
             .all(|outlet| outlet.subscribers == 0 || outlet.bytes == 0 || outlet.bytes < most)
     }
 
-    /// The publisher whose turn it is, if it may publish.
+    /// Returns the publisher whose turn it is, if it may publish.
     fn next_publisher(&self) -> Option<Waker> {
         self.line.first().filter(|_| self.has_room())
     }
@@ -457,7 +465,7 @@ mod tests {
         let other = Some(hub.epoch() - 1);
         let since = hub.since(Some(Cursor { id: 1, epoch: other }));
         assert!(since.missed && since.messages.len() == 1);
-        // It has read more than there ever was.
+        // The subscriber has read more than there ever was.
         let since = hub.since(at(2));
         assert!(since.missed && since.messages.len() == 1);
     }
@@ -478,7 +486,7 @@ mod tests {
             assert_eq!(kept(&hub), history);
             hub.publish("after");
             assert_eq!(kept(&hub), history);
-            // Not for ever, though.
+            // Not indefinitely, though.
             let hub = Hub::restore(options, 7, Vec::new());
             for _ in 0..20 {
                 hub.publish(vec![b'x'; 1 << 20]);
@@ -504,7 +512,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of all that was ever published.
+        /// Against a list of all messages that were ever published.
         #[test]
         fn what_is_kept_is_the_end_of_what_was_published(
             steps in prop::collection::vec((0_usize..6, 0_usize..8, 0_u64..40), 0..60),

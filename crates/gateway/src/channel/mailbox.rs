@@ -1,4 +1,4 @@
-//! What waits for a subscriber who has a task.
+//! The messages that wait for a subscriber with a task.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,26 +8,27 @@ use super::history::{Message, Since, cost};
 use super::hub::{self, Hub};
 use crate::config::{Channel, Slow};
 
-/// Why a subscriber gets nothing any more.
+/// The reason for which a subscriber gets no more messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// More waits for it than may.
+    /// More bytes wait for it than may.
     Slow,
     /// The channel, or the server, ends.
     Retired,
 }
 
-/// How much of the history is taken over at a time.
+/// The most bytes of the history that are taken over at a time.
 const FETCHED: u64 = 64 << 10;
 
 /// Messages for one subscriber, within the limits of its channel.
 #[derive(Default)]
 pub(super) struct Mailbox {
-    /// What the subscriber had missed when it came, as far as it was taken from the history, which does not count
-    /// against the limits.
+    /// The messages that the subscriber had missed when it came, as far as they were taken from the
+    /// history. They do not count against the limits.
     replay: RefCell<VecDeque<Message>>,
-    /// The rest of that: the next message and the last one. It stays in the history until it is wanted, since a
-    /// subscriber who reads nothing would hold all of a history that others have long left behind.
+    /// The rest of them: the next message and the last one. They stay in the history until they are
+    /// needed: otherwise a subscriber that reads nothing would hold all of a history that other
+    /// subscribers have long left behind.
     rest: Cell<Option<(u64, u64)>>,
     queue: RefCell<VecDeque<Message>>,
     bytes: Cell<u64>,
@@ -35,7 +36,7 @@ pub(super) struct Mailbox {
     waker: RefCell<Option<Waker>>,
 }
 
-/// What became of a message.
+/// The result of adding a message.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Put {
     /// How many messages were left out for it, itself included.
@@ -45,7 +46,7 @@ pub(super) struct Put {
 }
 
 impl Mailbox {
-    /// Begins with what was missed.
+    /// Begins with the messages that were missed.
     pub fn new(since: Since, options: &Channel) -> Mailbox {
         let Since { mut messages, last, .. } = since;
         let mut sum = 0;
@@ -60,7 +61,8 @@ impl Mailbox {
         Mailbox { replay, rest, ..Mailbox::default() }
     }
 
-    /// Adds a message. What does not fit is dealt with as the channel says; a single message always fits.
+    /// Adds a message. If it does not fit, the channel's treatment of slow subscribers applies; a
+    /// single message always fits.
     pub fn put(&self, message: Message, options: &Channel) -> Put {
         let mut put = Put::default();
         if self.end.get().is_some() {
@@ -91,7 +93,8 @@ impl Mailbox {
         put
     }
 
-    /// Takes more of what was missed from the history. What is gone from there by now was left out for a slow one.
+    /// Takes more of the missed messages from the history. Messages that are gone from there were
+    /// left out for a slow subscriber.
     fn fetch(&self, hub: &Hub) {
         let Some((from, last)) = self.rest.get() else { return };
         let kept = hub.kept(from, last, FETCHED);
@@ -126,7 +129,7 @@ impl Mailbox {
             && self.rest.get().is_none()
     }
 
-    /// Ends it. Who is slow does not get the rest.
+    /// Ends the mailbox. A slow subscriber does not get the rest.
     pub fn end(&self, end: End) {
         if end == End::Slow {
             self.queue.take();
@@ -138,12 +141,13 @@ impl Mailbox {
         self.wake();
     }
 
-    /// Whether and why it has ended. What is in it can still be taken.
+    /// Returns the reason for which the mailbox has ended, if it has. The messages in it can still
+    /// be taken.
     pub fn ended(&self) -> Option<End> {
         self.end.get()
     }
 
-    /// Has this task woken when something comes, or the end.
+    /// Remembers a task, to be woken by the next message, or by the end.
     pub fn remember(&self, cx: &Context<'_>) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
@@ -215,21 +219,21 @@ mod tests {
             };
             let all = Some(Cursor { id: 0, epoch: None });
             publish(100);
-            // Whoever reads gets all of it.
+            // A subscriber that reads gets all messages.
             let mailbox = Mailbox::new(hub.since(all), &options);
             assert!(mailbox.replay.borrow().len() <= 10);
             let ids: Vec<u64> =
                 std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
             assert_eq!(ids, (1..=100).collect::<Vec<_>>());
             assert!(mailbox.is_empty());
-            // So does whoever is behind by no more than the backlog.
+            // So does a subscriber that is behind by no more than the backlog.
             let mailbox = Mailbox::new(hub.since(all), &options);
             let held = mailbox.replay.borrow().len() as u64;
             publish(held);
             for id in 1..=100 {
                 assert_eq!(mailbox.take(&hub).map(|one| one.id), Some(id));
             }
-            // Further behind some are gone.
+            // For a subscriber that is further behind, some messages are gone.
             let mailbox = Mailbox::new(hub.since(all), &options);
             publish(held + 10);
             let ids: Vec<u64> =

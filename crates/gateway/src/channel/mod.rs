@@ -1,25 +1,30 @@
-//! Channels: what one client publishes, all others are told.
+//! Channels: every subscriber gets the messages that any client publishes.
 //!
-//! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps the last of them
-//! for those who come back. Each engine has a [`Desk`] at the hub, where its own clients publish and subscribe. A
-//! message is put before each desk that has subscribers, and its task is woken, which is one message between threads
-//! however many are published meanwhile; it then serves its subscribers, some at a time.
+//! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps
+//! the last of them for subscribers that come back. Each engine has a [`Desk`] at the hub, where
+//! its own clients publish and subscribe. A message is put before each desk that has subscribers,
+//! and the desk's task is woken: one message between threads, however many are published meanwhile.
+//! The task then serves its subscribers, some at a time.
 //!
-//! There are three ways to subscribe. Who asks by **long-poll** gets what is there, or else what comes next, as JSON. A
-//! **WebSocket** gets each message as a frame, and publishes what it sends. **Server-sent events** come as they are
-//! specified, with ids.
+//! There are three ways to subscribe. A **long-poll** gets the messages that are there, or else the
+//! next one, as JSON. A **WebSocket** gets each message as a frame, and publishes the messages that
+//! it sends. **Server-sent events** come as their specification says, with ids.
 //!
-//! An idle long-poll or WebSocket is parked, see `park.rs`: of the subscriber remains a place in the desk's table,
-//! which says up to which message it was served. A message for a parked WebSocket is written to its socket as one frame
-//! that is made once for all. A protocol object is made when the client has something to say, and a task where it does
-//! not fit into one turn, or where the socket has no room: from then on messages wait for it, up to the channel's
-//! limit. What cannot be parked (encrypted connections, HTTP/2, server-sent events) has a task all along.
+//! An idle long-poll or WebSocket is parked, see `park.rs`: all that remains of the subscriber is a
+//! place in the desk's table, with the last message that it was sent. A message for a parked
+//! WebSocket is written to its socket as one frame that is made once for all. A protocol object is
+//! made when the client sends something. A task is made when the work does not fit into one turn,
+//! or when the socket has no room: from then on messages wait for the subscriber, up to the
+//! channel's limit. Subscribers that cannot be parked (encrypted connections, HTTP/2, server-sent
+//! events) have a task all along.
 //!
-//! Nothing is lost or doubled between replay and live messages: a subscriber is entered into the table under the same
-//! lock under which it is told what it has missed, and each one passes over what it has had.
+//! No message is lost or doubled between replay and live messages: a subscriber is entered into the
+//! table under the same lock under which it gets the messages that it has missed, and each
+//! subscriber passes over messages that it has had.
 //!
-//! A place in a channel is told as an id and the hub's *epoch*, which differs after a restart of the server. Who comes
-//! with another epoch, or with an id that is no longer kept, is told that it has missed something.
+//! A place in a channel is an id and the hub's *epoch*, which differs after a restart of the
+//! server. A client that comes with another epoch, or with an id that is no longer kept, is told
+//! that it has missed messages.
 
 mod cursor;
 mod desk;

@@ -23,7 +23,7 @@ use crate::exchange::Exchange;
 use crate::park::{Parked, Until, Waiting, Why};
 use crate::succession::state::Activity;
 
-/// A response of JSON.
+/// Returns a response of JSON.
 pub(super) fn found(json: impl Into<Body>) -> Response<Body> {
     let body = json.into();
     let length = body.size_hint().exact();
@@ -38,7 +38,7 @@ pub(super) fn found(json: impl Into<Body>) -> Response<Body> {
 }
 
 impl Desk {
-    /// Answers with what there is, or waits for something.
+    /// Answers with the messages that are there, or waits for one.
     pub(super) async fn poll(
         self: Rc<Desk>,
         asked: &Asked,
@@ -81,7 +81,7 @@ impl Desk {
         match messages.last() {
             None => self.in_vain(last),
             Some(message) => {
-                // Of a burst that is more than may wait, the oldest are left out.
+                // Of a burst that is larger than the backlog, the oldest messages are left out.
                 let missed = messages[0].id > last + 1;
                 let last = message.id;
                 if replay::is_large(&messages) {
@@ -93,7 +93,7 @@ impl Desk {
         }
     }
 
-    /// Answers with what there is.
+    /// Answers with the messages that are there.
     fn found_since(&self, since: &Since) -> Response<Body> {
         if replay::is_large(&since.messages) {
             return found(Body::stream(Replay::of(&self.hub, since)));
@@ -101,19 +101,20 @@ impl Desk {
         found(replay::json(&since.messages, since.missed, self.cursor(since.last)))
     }
 
-    /// There was nothing in all this time.
+    /// Returns the answer if no message came in all this time.
     fn in_vain(&self, last: u64) -> Response<Body> {
         let mut response = self.nothing(StatusCode::NO_CONTENT, last);
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if self.is_retired() {
-            // Who asks again does so on another connection, where there may be another server.
+            // The client's next request comes on another connection, where there may be another
+            // server.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
-    /// Has a request wait that has read all up to `last`.
+    /// Parks a request that has read all messages up to `last`.
     pub(crate) fn park_poll(self: Rc<Desk>, waiting: Waiting, last: u64, wait: Duration) {
         let Waiting { mut parked } = waiting;
         let since = self.hub.join(self.outlet, Some(self.cursor(last)));
@@ -146,7 +147,8 @@ impl Desk {
         Waiting { parked }.answer(found(json));
     }
 
-    /// Answers a request that was parked in vain. What it was not given it has not read, though it was published.
+    /// Answers a parked request without a message. It counts as not having read messages that it
+    /// was not given, even if they were published.
     pub(super) fn end_poll(&self, parked: Parked, last: u64, why: Why) {
         match why {
             // The client has gone.

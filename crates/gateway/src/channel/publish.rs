@@ -18,7 +18,7 @@ use crate::body::Body;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
 
-/// For how long a publisher waits until messages before its own are delivered.
+/// How long a publisher waits until messages before its own are delivered.
 const WAIT: Duration = Duration::from_secs(5);
 
 fn busy() -> Response<Body> {
@@ -33,7 +33,7 @@ fn too_large(limit: u64) -> Response<Body> {
     reply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
 }
 
-/// The answer to a request whose body did not come in full.
+/// Returns the answer to a request whose body did not come in full.
 pub(super) fn failed(error: &UploadError) -> Response<Body> {
     let status = match error {
         UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -47,7 +47,7 @@ impl Desk {
     /// Publishes the body of a request.
     pub(super) async fn publish(&self, head: &Parts, body: Upload) -> Response<Body> {
         if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
-            // An empty message is one, but this is a request without a message.
+            // An empty message is a message, but this is a request without one.
             return reply::status(StatusCode::LENGTH_REQUIRED);
         }
         let limit = self.hub.options().message_bytes;
@@ -81,17 +81,17 @@ impl Desk {
     }
 }
 
-/// Reads a body that has so many bytes at most.
+/// Reads a body of at most this many bytes.
 async fn collect(mut body: Upload, limit: u64) -> Result<Bytes, Response<Body>> {
     if body.size_hint().lower() > limit {
         return Err(too_large(limit));
     }
-    // Copied rather than kept as a part of hyper's buffer, which would live as long as the message does.
+    // Copied rather than kept as a part of hyper's buffer, which would live as long as the message.
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let data = match frame.map(http_body::Frame::into_data) {
             Ok(Ok(data)) => data,
-            // Trailers say nothing here.
+            // Trailers have no meaning here.
             Ok(Err(_)) => continue,
             Err(error) => return Err(failed(&error)),
         };

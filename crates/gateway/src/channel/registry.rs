@@ -1,4 +1,5 @@
-//! The channels of a server by their names: what stays when its configuration changes.
+//! The channels of a server by their names: channels that both configurations have stay when the
+//! configuration changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use crate::succession::{self, Succession};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry(HashMap<(String, String), Arc<Hub>>);
 
-/// What a host is known by; the empty name is that of one without names.
+/// Returns the names of a host; the empty name is that of a host without names.
 fn names(host: &Host) -> impl Iterator<Item = &str> {
     let unnamed = host.names.is_empty().then_some("");
     host.names.iter().map(String::as_str).chain(unnamed)
 }
 
 impl Registry {
-    /// The channels that another server had.
+    /// Restores the channels that another server had.
     pub(crate) fn restore(channels: Vec<succession::Channel>, by: &Arc<Succession>) -> Registry {
         let mut restored = Registry::default();
         for channel in channels {
@@ -30,12 +31,12 @@ impl Registry {
         restored
     }
 
-    /// The subscribers that another server had are all here.
+    /// Notes that all subscribers that another server had are here.
     pub(crate) fn settle(&self) {
         self.0.values().for_each(|hub| hub.settle());
     }
 
-    /// Each of them once.
+    /// Returns each of the channels once.
     fn hubs(&self) -> Vec<&Arc<Hub>> {
         let mut hubs: Vec<&Arc<Hub>> = Vec::new();
         for hub in self.0.values() {
@@ -46,7 +47,8 @@ impl Registry {
         hubs
     }
 
-    /// Has the channels written down for another server, in the place of those that there were before.
+    /// Records the channels for another server, in place of the channels of the configuration
+    /// before.
     pub(crate) fn write_down(&self, before: &Registry, by: &Arc<Succession>) {
         let hubs = self.hubs();
         for gone in before.hubs() {
@@ -68,12 +70,13 @@ impl Registry {
         }
     }
 
-    /// Ends them here: another server goes on.
+    /// Ends the channels here: another server goes on with them.
     pub(crate) fn hand_over(&self) {
         self.0.values().for_each(|hub| hub.hand_over());
     }
 
-    /// The channels of another configuration, of which those that it has in common with this one stay the same.
+    /// Returns the channels of another configuration; those that it has in common with this one
+    /// stay the same.
     pub(crate) fn next(&self, config: &Config) -> Registry {
         let mut next = Registry::default();
         for host in &config.hosts {
@@ -89,7 +92,7 @@ impl Registry {
         next
     }
 
-    /// Has the channels do what the configuration says.
+    /// Applies the configuration to the channels.
     pub(crate) fn apply(&self, config: &Config) {
         for host in &config.hosts {
             for route in &host.routes {
@@ -102,17 +105,18 @@ impl Registry {
         }
     }
 
-    /// The channel of a route.
+    /// Returns the channel of a route.
     pub(crate) fn of(&self, host: &Host, path: &str) -> Option<&Arc<Hub>> {
         names(host).find_map(|name| self.find(name, path))
     }
 
-    /// All of them, with the host's name and the path; those of a host with several names come once for each.
+    /// Returns all channels, with the host's name and the path; those of a host with several names
+    /// come once for each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Arc<Hub>)> {
         self.0.iter().map(|((name, path), hub)| (name.as_str(), path.as_str(), hub))
     }
 
-    /// The channel that a name has at a path.
+    /// Returns the channel that a name has at a path.
     pub(crate) fn find(&self, name: &str, path: &str) -> Option<&Arc<Hub>> {
         self.0.get(&(name.to_owned(), path.to_owned()))
     }
@@ -171,7 +175,7 @@ mod tests {
         published(&first, "/y");
         next.write_down(&first, &by);
         published(&next, "/z");
-        // Who keeps fewer messages keeps fewer there as well.
+        // A channel that keeps fewer messages keeps fewer in the ledger as well.
         let hub = next.find("a", "/z").unwrap();
         hub.change(Channel { history: 2, ..Channel::default() });
         drop(by);

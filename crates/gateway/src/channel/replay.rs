@@ -1,8 +1,9 @@
 //! The answer to a long-poll, in JSON: small ones in memory, large ones made while they are sent.
 //!
-//! A client that asks for the whole history and reads none of it would hold a copy of it otherwise, and so would each
-//! one like it. A large answer is made some kilobytes at a time from the history that all share. It does not keep
-//! messages that the history has dropped meanwhile: the answer ends before them, and says so by its `next`.
+//! Without this module, a client that asks for the whole history and reads none of it would hold a
+//! copy of it, and so would each further client of that kind. A large answer is made some kilobytes
+//! at a time from the history that all share. It does not keep messages that the history has
+//! dropped meanwhile: the answer ends before them, and says so by its `next`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,13 +20,13 @@ use super::cursor::Cursor;
 use super::history::{Message, Since};
 use super::hub::Hub;
 
-/// From how many bytes of messages on an answer is made while it is sent.
+/// From this many bytes of messages on, an answer is made while it is sent.
 const LARGE: usize = 32 << 10;
 
-/// How much is made at a time, give or take a part of a message.
+/// The bytes that are made at a time, give or take a part of a message.
 const PIECE: usize = 16 << 10;
 
-/// How much of a message is written at a time, a multiple of three for base64.
+/// The bytes of a message that are written at a time, a multiple of three for base64.
 const PART: usize = 12 << 10;
 
 /// Whether messages make a large answer.
@@ -33,7 +34,7 @@ pub(super) fn is_large(messages: &[Message]) -> bool {
     messages.iter().map(|message| message.data.len()).sum::<usize>() >= LARGE
 }
 
-/// Messages as JSON, and where their reader is then.
+/// Returns messages as JSON, with the place that their reader then has.
 pub(super) fn json(messages: &[Message], missed: bool, next: Cursor) -> Bytes {
     let mut json = Vec::new();
     begin(&mut json);
@@ -56,7 +57,7 @@ fn end(json: &mut Vec<u8>, missed: bool, next: Cursor) {
     json.extend_from_slice(end.as_bytes());
 }
 
-/// A message of which a part was written.
+/// A message that was written in part.
 struct Writing {
     message: Message,
     is_text: bool,
@@ -73,11 +74,11 @@ impl Writing {
         Writing { message, is_text, at: 0 }
     }
 
-    /// Writes another part, and tells whether more is to come.
+    /// Writes another part, and returns whether there is more to write.
     fn go_on(&mut self, json: &mut Vec<u8>) -> bool {
         let data = &self.message.data;
         let mut end = data.len().min(self.at + PART);
-        // A character is not cut in two: what follows its first byte has these two bits.
+        // A character is not cut in two: each byte after its first has these two bits.
         while self.is_text && end < data.len() && data[end] & 0xc0 == 0x80 {
             end -= 1;
         }
@@ -103,7 +104,7 @@ impl Writing {
 /// A large answer.
 pub(super) struct Replay {
     hub: Arc<Hub>,
-    /// Messages that it has.
+    /// Messages that the answer has already.
     queue: VecDeque<Message>,
     /// The next message that it takes from the history, and the last one.
     rest: Option<(u64, u64)>,
@@ -117,13 +118,13 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// All there is after a place, taken from the history bit by bit.
+    /// Creates an answer of all messages after a place, taken from the history bit by bit.
     pub fn of(hub: &Arc<Hub>, since: &Since) -> Replay {
         let rest = since.messages.first().map(|first| (first.id, since.last));
         Replay { rest, ..Replay::given(hub, VecDeque::new(), since.missed, since.last) }
     }
 
-    /// Messages that the history may not have, of which the last one is told.
+    /// Creates an answer of messages that the history may not have; `last` is the last of them.
     pub fn given(hub: &Arc<Hub>, queue: VecDeque<Message>, missed: bool, last: u64) -> Replay {
         Replay {
             hub: hub.clone(),
@@ -143,11 +144,12 @@ impl Replay {
             return Some(message);
         }
         let (from, last) = self.rest.take()?;
-        // One alone.
+        // One message alone.
         let message = self.hub.kept(from, last, 0).messages.pop();
         let is_next = message.as_ref().is_some_and(|message| message.id == from);
         if !is_next && self.written.is_some() {
-            // The reader asks for what follows, and is told then that some of it is missing.
+            // The reader asks for the messages that follow, and learns then that some of them are
+            // missing.
             return None;
         }
         self.missed |= !is_next;
@@ -290,7 +292,7 @@ mod tests {
         let since = hub.since(all);
         let mut replay = Replay::of(&hub, &since);
         let mut begun = frame(&mut replay).unwrap().to_vec();
-        // Of the first one it has a part, of the others nothing.
+        // The answer has a part of the first message, and nothing of the messages after it.
         publish(9);
         while let Some(frame) = frame(&mut replay) {
             begun.extend_from_slice(&frame);
@@ -300,7 +302,7 @@ mod tests {
             (ids(&value), &value["next"], value.get("missed")),
             (vec![1], &Value::from(1), None)
         );
-        // What was dropped before anything was written is missed.
+        // Messages that were dropped before anything was written count as missed.
         let since = hub.since(all);
         let mut replay = Replay::of(&hub, &since);
         publish(4);

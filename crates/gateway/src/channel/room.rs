@@ -1,12 +1,13 @@
 //! Back-pressure: publishers wait until messages that were published before are delivered.
 //!
-//! Each engine delivers what is published to its own subscribers, in turns with everything else it does. Publishers on
-//! the same engine or on others may be faster than that. So the messages on their way to an engine have a bound
-//! (`queue_bytes`): while one engine has more, nothing is published, and publishers stand in a line, first come, first
-//! served. A publisher by POST waits for a few seconds at most and is refused then; a WebSocket is not read meanwhile.
+//! Each engine delivers published messages to its own subscribers, in turns with everything else it
+//! does. Publishers on the same engine or on another one may be faster than that. So the messages
+//! on their way to an engine have a bound (`queue_bytes`): while one engine has more, nothing is
+//! published, and publishers stand in a line, first come, first served. A publisher by POST waits
+//! for a few seconds at most and is refused then; a WebSocket is not read meanwhile.
 //!
-//! What the publishers in the line hold counts, too: beyond [`LINE`] times `queue_bytes` the next one is refused at
-//! once.
+//! The messages that the publishers in the line hold count, too: beyond [`LINE`] times
+//! `queue_bytes` the next publisher is refused at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) struct Busy;
 pub(super) struct Line {
     waiting: VecDeque<Waiting>,
     next: u64,
-    /// The sum of what they hold.
+    /// The sum of the bytes that they hold.
     bytes: u64,
 }
 
@@ -45,12 +46,12 @@ impl Line {
         self.bytes
     }
 
-    /// The first one's waker.
+    /// Returns the first one's waker.
     pub fn first(&self) -> Option<Waker> {
         self.waiting.front().map(|waiting| waiting.waker.clone())
     }
 
-    /// All of their wakers.
+    /// Returns all of their wakers.
     pub fn all(&self) -> Vec<Waker> {
         self.waiting.iter().map(|waiting| waiting.waker.clone()).collect()
     }
@@ -94,8 +95,8 @@ impl Turn {
         Turn { hub: hub.clone(), ticket: None }
     }
 
-    /// Ready when a message may be published, or when there is no hope of it. `bytes` is what the publisher holds
-    /// meanwhile.
+    /// Ready when a message may be published, or when waiting is pointless. `bytes` is the memory
+    /// that the publisher holds meanwhile.
     pub fn poll(&mut self, bytes: u64, cx: &Context<'_>) -> Poll<Result<(), Busy>> {
         self.hub.poll_room(&mut self.ticket, bytes, cx)
     }
@@ -129,7 +130,7 @@ mod tests {
         }
     }
 
-    /// A publisher, how often it was woken, and whether it was told that it has to wait.
+    /// A publisher, how often it was woken, and whether it got the answer that it has to wait.
     struct Publisher {
         turn: Turn,
         woken: Arc<Count>,
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A message of `length` bytes stands before each desk that has subscribers.
+    /// Puts a message of `length` bytes before each desk that has subscribers.
     fn enqueue(queued: &mut [u64; 2], joined: [usize; 2], length: usize) {
         for (queued, _) in queued.iter_mut().zip(joined).filter(|(_, count)| *count > 0) {
             *queued += length as u64 + EACH;
@@ -161,7 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// Publishers come, are asked again when they are woken, and go; desks take and deliver, are joined and left.
+        /// Publishers come, are asked again when they are woken, and go; desks take and deliver,
+        /// are joined and left.
         #[test]
         fn publishers_have_their_turn_in_order_and_no_engine_has_more_than_it_may(
             steps in prop::collection::vec((0_usize..8, 0_usize..100), 1..300),
@@ -171,7 +173,7 @@ mod tests {
             let mut joined = [0_usize; 2];
             let mut taken: [Vec<Message>; 2] = Default::default();
             let mut delivered: [Vec<u64>; 2] = Default::default();
-            // What each desk has not taken yet costs so much.
+            // The cost of the messages that each desk has not taken yet.
             let mut queued = [0_u64; 2];
             let mut waiting: VecDeque<Publisher> = VecDeque::new();
             let mut published = 0;
@@ -218,7 +220,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                // Whoever was woken is asked; only the first one can be let in.
+                // Each publisher that was woken is asked; only the first one can be let in.
                 let mut index = 0;
                 while index < waiting.len() {
                     let publisher = &mut waiting[index];
@@ -237,7 +239,7 @@ mod tests {
                         index += 1;
                     }
                 }
-                // Nobody waits without a reason.
+                // No publisher waits without a reason.
                 prop_assert!(waiting.is_empty() || !hub.has_room_but_for_the_line());
                 for which in 0..2 {
                     let on_their_way = hub.on_their_way(outlets[which]);
@@ -268,7 +270,7 @@ mod tests {
         assert!(poll(&mut publishers[0], 7).is_pending());
         hub.delivered(outlet, take(&hub, outlet).iter().map(cost).sum());
         assert_eq!(publishers[0].woken.0.load(Ordering::Relaxed), 1);
-        // There is room, and the other one comes before the first has had its turn.
+        // There is room, and the second publisher comes before the first has had its turn.
         assert!(poll(&mut publishers[1], 7).is_pending());
         assert_eq!(poll(&mut publishers[0], 7), Poll::Ready(Ok(())));
         assert_eq!(poll(&mut publishers[1], 7), Poll::Ready(Ok(())));
@@ -286,7 +288,7 @@ mod tests {
         assert!(poll(&mut publisher, 7).is_pending());
         hub.leave(outlet);
         assert_eq!(publisher.woken.0.load(Ordering::Relaxed), 1);
-        // The next subscriber of this engine does not pay for the one before.
+        // The next subscriber of this engine does not pay for the previous one.
         hub.join(outlet, None);
         assert_eq!(hub.on_their_way(outlet), 0);
         assert_eq!(poll(&mut publisher, 7), Poll::Ready(Ok(())));

@@ -1,36 +1,39 @@
 //! Whether a client reads, as the send queue of its socket shows it.
 //!
-//! A pong says that a client lives, but a ping stands behind everything that was sent before it. A client that reads
-//! slowly cannot answer until it has read all of that. Its sign of life is that bytes leave the send queue: TCP takes a
-//! byte out when the peer's kernel has acknowledged it, a Unix socket when the peer has read it.
+//! A pong says that a client lives, but a ping stands behind everything that was sent before it. A
+//! client that reads slowly cannot answer until it has read all of that. Its sign of life is that
+//! bytes leave the send queue: TCP takes a byte out when the peer's kernel has acknowledged it, a
+//! Unix socket when the peer has read it.
 //!
-//! Bytes that are written are no such sign, and the queue grows with them. So they are added to what was found at the
-//! last look, and the queue is compared with the sum. Where nothing waited at the last look, nothing has to leave: the
-//! peer's kernel also acknowledges small messages for a process that has stopped.
+//! Bytes that are written are no such sign, and the queue grows with them. So they are added to the
+//! length at the last check, and the queue is compared with the sum. If no bytes waited at the last
+//! check, none has to leave: the peer's kernel also acknowledges small messages for a process that
+//! has stopped.
 
 use std::os::fd::AsFd;
 
 use crate::sys;
 
-/// What the send queue of a socket has if nothing has left it since the last look; zero if it was empty then.
+/// The length that a socket's send queue has if no bytes have left it since the last check; zero if
+/// it was empty then.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct SendQueue(u32);
 
 impl SendQueue {
-    /// Looks at it. Counts as empty where the kernel does not tell.
+    /// Checks the queue. It counts as empty if the kernel does not report its length.
     pub fn look(socket: impl AsFd) -> SendQueue {
         let waiting = sys::unsent(socket).unwrap_or(0);
         SendQueue(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
-    /// So many bytes were written since the last look.
+    /// Adds bytes that were written since the last check.
     pub fn wrote(&mut self, count: usize) {
         if self.0 > 0 {
             self.0 = self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
-    /// Whether some of the bytes that waited at the last look, or were written since, have left.
+    /// Whether some of the bytes that waited at the last check, or were written since, have left.
     pub fn has_moved(self, socket: impl AsFd) -> bool {
         SendQueue::look(socket).0 < self.0
     }
@@ -47,7 +50,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Writes until there is no room, and tells how much that was.
+    /// Writes until there is no room, and returns how many bytes that were.
     fn fill(mut socket: impl Write) -> usize {
         let mut count = 0;
         while let Ok(step) = socket.write(&[b'x'; 4096]) {
@@ -65,7 +68,7 @@ mod tests {
         let written = fill(&server);
         assert!(!empty.has_moved(&server), "nothing waited");
         let mut queue = SendQueue::look(&server);
-        // TCP moves what still fits at the other end.
+        // TCP moves the bytes that still fit at the other end.
         let end = Instant::now() + PATIENCE;
         while queue.has_moved(&server) || queue == SendQueue::default() {
             assert!(Instant::now() < end, "it goes on moving");
@@ -73,7 +76,7 @@ mod tests {
             queue = SendQueue::look(&server);
         }
         assert!(!queue.has_moved(&server), "nobody has read");
-        // What is read has left, though other bytes come in its place.
+        // Bytes that are read have left, though new bytes come in their place.
         client.read_exact(&mut vec![0; written / 2]).unwrap();
         while !queue.has_moved(&server) {
             assert!(Instant::now() < end, "nothing moves");

@@ -1,7 +1,8 @@
 //! A WebSocket's protocol, without its socket.
 //!
-//! tungstenite reads from memory and writes to memory here, so that it never has to wait: what it says and the messages
-//! of the channel are in one order, and whoever has the socket, encrypted or not, moves the bytes.
+//! tungstenite reads from memory and writes to memory here, so that it never has to wait. Its own
+//! frames and the messages of the channel are in one order, and the owner of the socket, encrypted
+//! or not, moves the bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -20,22 +21,23 @@ use super::hub::Hub;
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
 
-/// From how many bytes on a message is not copied into the output.
+/// From this many bytes on a message is not copied into the output.
 const SHARED: usize = 4096;
 
 /// How many pieces are written at a time.
 const PIECES: usize = 8;
 
-/// What is below tungstenite.
+/// The stream below tungstenite.
 #[derive(Default)]
 struct Memory {
     input: Bytes,
-    /// Nothing comes after the input.
+    /// No bytes follow the input.
     has_ended: bool,
-    /// What is to be sent before the output: large messages, which all subscribers share, and what comes before them.
+    /// The bytes to be sent before the output: large messages, which all subscribers share, and the
+    /// bytes before them.
     pieces: VecDeque<Bytes>,
     output: Vec<u8>,
-    /// How much of the output was taken, all pieces before it having been.
+    /// How many bytes of the output were taken, after all pieces before it.
     taken: usize,
     track: Track,
 }
@@ -64,14 +66,14 @@ impl Write for Memory {
     }
 }
 
-/// How far a session is.
+/// The stage of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     /// Messages go both ways.
     Open,
-    /// We have said that it ends; the client has not.
+    /// We have sent the end; the client has not.
     Closing,
-    /// There is nothing more to read or to say, but for the rest of the output.
+    /// There is nothing more to read or to send, except the rest of the output.
     Over,
 }
 
@@ -79,12 +81,13 @@ pub(super) enum Stage {
 pub(super) struct Session {
     socket: WebSocket<Memory>,
     stage: Stage,
-    /// The client's next message, if there is one, has to wait until others are delivered.
+    /// The client's next message, if there is one, has to wait until messages before it are
+    /// delivered.
     is_held_up: bool,
 }
 
 impl Session {
-    /// Begins, or goes on after all that was begun has ended.
+    /// Begins, or continues a session in which nothing is under way.
     pub fn new(message_bytes: u64) -> Session {
         let limit = usize::try_from(message_bytes).unwrap_or(usize::MAX);
         let config = WebSocketConfig::default()
@@ -105,7 +108,7 @@ impl Session {
         self.stage
     }
 
-    /// Whether it can be dropped and made anew without a loss.
+    /// Whether the session can be dropped and made anew without a loss.
     pub fn is_idle(&self) -> bool {
         let memory = self.socket.get_ref();
         self.stage == Stage::Open
@@ -117,8 +120,8 @@ impl Session {
             && memory.track.is_between_messages()
     }
 
-    /// Takes in what was read from the socket, of which nothing is its end, and publishes the messages in it, as far as
-    /// the channel has room for them.
+    /// Takes in bytes that were read from the socket (no bytes: its end), and publishes the
+    /// messages in them, as far as the channel has room for them.
     pub fn read(&mut self, bytes: Bytes, hub: &Hub) {
         let memory = self.memory();
         memory.has_ended |= bytes.is_empty();
@@ -126,12 +129,14 @@ impl Session {
         self.go_on(hub, false);
     }
 
-    /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, and nothing is to be read before.
+    /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, with no read
+    /// before that.
     pub fn is_held_up(&self) -> bool {
         self.is_held_up
     }
 
-    /// Goes on with what was read. `may_publish` says that it is the turn of this WebSocket to publish a message.
+    /// Continues with the bytes that were read. `may_publish` says that it is the turn of this
+    /// WebSocket to publish a message.
     pub fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
         self.is_held_up = false;
         while self.stage != Stage::Over {
@@ -151,12 +156,13 @@ impl Session {
 
     fn publish(&mut self, hub: &Hub, data: Bytes, is_text: bool) {
         if hub.publish_as(data, is_text).is_none() {
-            // Its client learns that what it has just sent was not published.
+            // The client learns that its last message was not published.
             self.close(CloseCode::Restart, "another server goes on; connect again");
         }
     }
 
-    /// Ends it because of what tungstenite says, and tells the client unless it has gone.
+    /// Ends the session because of an error of tungstenite, and tells the client unless it has
+    /// gone.
     fn end(&mut self, error: &Error) {
         let code = match error {
             Error::ConnectionClosed | Error::AlreadyClosed | Error::Io(_) => None,
@@ -171,11 +177,11 @@ impl Session {
         self.stage = Stage::Over;
     }
 
-    /// Tells the client that it ends.
+    /// Tells the client that the session ends.
     pub fn close(&mut self, code: CloseCode, reason: &'static str) {
         if self.stage == Stage::Open {
             self.stage = Stage::Closing;
-            // The output takes all.
+            // The output accepts any number of bytes.
             let _ = self.socket.close(Some(CloseFrame { code, reason: reason.into() }));
         }
     }
@@ -192,19 +198,20 @@ impl Session {
         memory.pieces.extend([before, message.data.clone()]);
     }
 
-    /// Sends what are frames, or the rest of one, already.
+    /// Sends bytes that are frames, or the rest of one, already.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.memory().output.extend_from_slice(bytes);
     }
 
-    /// How much is to be written to the socket.
+    /// Returns how many bytes are still to be written to the socket.
     pub fn left(&self) -> usize {
         let memory = self.socket.get_ref();
         let pieces = memory.pieces.iter().map(Bytes::len).sum::<usize>();
         pieces + memory.output.len() - memory.taken
     }
 
-    /// Has the first of it written, and returns how much of it was.
+    /// Passes the first of these bytes to a function that writes them, and returns how many it
+    /// wrote.
     pub fn write<E>(
         &mut self,
         by: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, E>,
@@ -223,7 +230,7 @@ impl Session {
         Ok(written)
     }
 
-    /// So much of it was written.
+    /// Removes this many bytes, which were written.
     fn written(&mut self, mut count: usize) {
         let memory = self.memory();
         while let Some(first) = memory.pieces.front_mut() {
@@ -237,7 +244,7 @@ impl Session {
         }
         memory.taken += count;
         if memory.taken == memory.output.len() {
-            // A subscriber who has been slow once does not keep what that took.
+            // A subscriber that has been slow once does not keep the memory that it needed then.
             if memory.output.capacity() > SHARED {
                 memory.output = Vec::new();
             }
@@ -398,7 +405,7 @@ mod tests {
         let mut session = Session::new(100);
         session.close(CloseCode::Away, "bye");
         assert_eq!(output(&mut session), b"\x88\x05\x03\xe9bye");
-        // What the client had sent before it knew is not lost.
+        // Messages that the client had sent before it knew are not lost.
         session.read(frame(0x81, b"late").into(), &hub);
         assert_eq!((published(&hub).len(), session.stage()), (1, Stage::Closing));
         session.read(frame(0x88, &1001_u16.to_be_bytes()).into(), &hub);

@@ -36,19 +36,21 @@ use crate::reply;
 use crate::succession::state::Activity;
 use crate::transport::{Plain, Socket, Transport};
 
-/// How much is made ready to be written before the rest is left with the messages that wait.
+/// The most bytes that are made ready to be written before the rest is left with the messages that
+/// wait.
 const OUTPUT: usize = 64 << 10;
 
 /// How often a task reads before other tasks have their turn.
 const ROUNDS: usize = 16;
 
-/// For how long the end of a connection may take.
+/// How long the end of a connection may take.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// How much is read of a connection that ends, so that the reason why it does is not lost with a reset.
+/// The most bytes that are read of a connection that ends, so that the reason for its end is not
+/// lost with a reset.
 const LINGER_BYTES: usize = 1 << 20;
 
-/// Says that messages before the first were asked for and are not kept any more.
+/// The field that says that some messages that were asked for are not kept any more.
 const MISSED: HeaderName = HeaderName::from_static("channel-missed");
 
 /// Whether a field has a token, in lower case or not.
@@ -58,12 +60,12 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     tokens.any(|said| said.trim().eq_ignore_ascii_case(token))
 }
 
-/// Whether a client wants to go on with WebSocket.
+/// Whether a client asks for WebSocket.
 pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
     has_token(headers, UPGRADE, "websocket") && has_token(headers, CONNECTION, "upgrade")
 }
 
-/// The key that a client proves with that it speaks WebSocket.
+/// Returns the key with which a client proves that it speaks WebSocket.
 fn key(headers: &HeaderMap) -> Option<&[u8]> {
     let mut keys = headers.get_all(SEC_WEBSOCKET_KEY).into_iter();
     let key = keys.next().filter(|_| keys.next().is_none())?.as_bytes();
@@ -71,9 +73,9 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
     (bytes.len() == 16).then_some(key)
 }
 
-/// Writes as much as there is room for now.
+/// Writes as many bytes as there is room for now.
 pub(super) fn write(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-    // std has the kernel return an error, and not a signal, where nobody reads any more.
+    // std makes the kernel return an error, and not a signal, if the other end is closed.
     let outcome = match socket {
         Socket::Tcp(stream) => (&*stream).write(bytes),
         Socket::Unix(stream) => (&*stream).write(bytes),
@@ -84,7 +86,7 @@ pub(super) fn write(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Reads what there is now.
+/// Reads the bytes that are available now.
 fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
     match socket {
         Socket::Tcp(stream) => (&*stream).read(room),
@@ -93,7 +95,7 @@ fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
 }
 
 impl Desk {
-    /// Answers the handshake, and has the connection go on as a subscriber.
+    /// Answers the handshake, and continues the connection as a subscriber.
     pub(super) fn accept(
         self: Rc<Desk>,
         headers: &HeaderMap,
@@ -121,7 +123,7 @@ impl Desk {
         };
         let since = self.hub.since(asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
-        // Frames have no ids. Who wants to know them counts from here.
+        // Frames have no ids. A client that needs them counts from here.
         let mut response = self.nothing(StatusCode::SWITCHING_PROTOCOLS, start);
         let headers = response.headers_mut();
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -136,7 +138,7 @@ impl Desk {
         response
     }
 
-    /// Begins to send what comes after a message.
+    /// Begins to send the messages after a given one.
     async fn begin(self: Rc<Desk>, transport: Transport, peer: Rc<Peer>, read: Bytes, start: u64) {
         let options = self.hub.options();
         let since = self.hub.join(self.outlet, Some(self.cursor(start)));
@@ -157,7 +159,7 @@ impl Desk {
         Awake::new(member, mailbox, session, peer).run(transport).await;
     }
 
-    /// Takes a parked WebSocket back on which something has happened.
+    /// Takes a parked WebSocket back after an event.
     pub(super) fn stir(self: Rc<Desk>, index: usize, parked: Parked, why: Why) {
         match why {
             Why::Ready => self.hear(index, parked),
@@ -191,7 +193,7 @@ impl Desk {
         }
     }
 
-    /// Reads of a parked WebSocket, and parks it again if that was all.
+    /// Reads from a parked WebSocket, and parks it again if that was all.
     fn hear(self: Rc<Desk>, index: usize, parked: Parked) {
         let mut room = self.room.borrow_mut();
         let bytes = match read(&parked.socket, &mut room) {
@@ -215,7 +217,7 @@ impl Desk {
         }
     }
 
-    /// Parks a WebSocket of which nothing is under way.
+    /// Parks a WebSocket that has nothing under way.
     fn park_socket(self: Rc<Desk>, index: usize, mut parked: Parked, pinged: Option<SendQueue>) {
         parked.token = index as u64;
         let silence = self.hub.silence();
@@ -233,9 +235,10 @@ impl Desk {
         }
     }
 
-    /// Goes on with a WebSocket that another server has left after it had sent it a message, and so many bytes since.
-    /// Those are whole frames, and the beginning of one at most, of the messages that follow; or nobody can tell where
-    /// it is, and it has to come again.
+    /// Continues a WebSocket that another server has left after a given message, and to which that
+    /// server has written this many bytes since. Those are whole frames, and the beginning of at
+    /// most one more, of the messages that follow. Otherwise its position is unknown, and the
+    /// client has to come again.
     pub(crate) fn adopt_socket(
         self: &Rc<Desk>,
         parked: Parked,
@@ -249,7 +252,7 @@ impl Desk {
         let frames = Frames::new(&since.messages);
         let (begun, rest) = match sent {
             0 => (0, Bytes::new()),
-            // Of what it was sent nothing is kept.
+            // The messages that it was sent are not kept.
             _ if since.missed => return self.hub.leave(self.outlet),
             sent if sent <= frames.len() => frames.sent(0, sent),
             _ => return self.hub.leave(self.outlet),
@@ -272,7 +275,7 @@ impl Desk {
         }
     }
 
-    /// Has a task go on with a WebSocket that was parked, beginning with the rest of a frame.
+    /// Continues a parked WebSocket in a task, beginning with the rest of a frame.
     pub(super) fn resume(
         self: &Rc<Desk>,
         index: usize,
@@ -305,24 +308,24 @@ struct Awake {
     mailbox: Rc<Mailbox>,
     session: Session,
     peer: Rc<Peer>,
-    /// Something was read since the last ping.
+    /// Bytes were read since the last ping.
     heard: bool,
-    /// What waited in the socket at the last ping.
+    /// The bytes that waited in the socket at the last ping.
     sends: SendQueue,
-    /// The timer is that of the end.
+    /// The timer limits the end of the connection.
     ends: bool,
-    /// Its place among those that wait to publish.
+    /// Its place among the publishers that wait.
     turn: Option<Turn>,
 }
 
-/// What a task goes on with.
+/// The next step of the task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
     /// Nothing is under way.
     Idle,
-    /// It is over; all was written.
+    /// The WebSocket is over; all was written.
     Over,
-    /// It is over, and the client has gone.
+    /// The WebSocket is over, and the client has gone.
     Gone,
 }
 
@@ -367,7 +370,7 @@ impl Awake {
                 Next::Over => break,
             }
         }
-        // From here on it is no subscriber.
+        // From here on it is not a subscriber.
         drop(self.member);
         let _ = timeout(CLOSE, linger(transport)).await;
     }
@@ -378,7 +381,7 @@ impl Awake {
         desk.park_socket(index, Parked { socket, peer: self.peer, token: 0, resume: None }, None);
     }
 
-    /// Makes frames of messages, as far as there is room, and the end.
+    /// Makes frames of messages, as many as there is room for, and of the end.
     fn fill(&mut self) {
         while self.session.stage() == Stage::Open && self.session.left() < OUTPUT {
             match (self.mailbox.take(&self.member.desk.hub), self.mailbox.ended()) {
@@ -412,21 +415,21 @@ impl Awake {
                 Err(None) => return Ok(wrote),
             }
         }
-        // What is encrypted may still wait for room; it is written on when there is some.
+        // Encrypted bytes may still wait for room; they are written when there is some.
         match Pin::new(transport).poll_flush(cx) {
             Poll::Ready(Err(error)) => Err(error),
             _ => Ok(wrote),
         }
     }
 
-    /// Goes on with messages that had to wait, if it is their turn, and tells whether it was.
+    /// Continues with messages that had to wait, if it is their turn; returns whether it was.
     fn publish_on(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.session.is_held_up() || self.session.stage() == Stage::Over {
             self.turn = None;
             return false;
         }
         let hub = &self.member.desk.hub;
-        // What it holds is bounded as that of any connection is.
+        // The memory that it holds is bounded like that of any connection.
         let turn = self.turn.get_or_insert_with(|| Turn::new(hub));
         if turn.poll(0, cx).is_pending() {
             return false;
@@ -436,7 +439,7 @@ impl Awake {
         true
     }
 
-    /// Reads once; none if nothing has come.
+    /// Reads once; `false` if no bytes have come.
     fn read(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let desk = &self.member.desk;
         let mut room = desk.room.borrow_mut();
@@ -468,7 +471,8 @@ impl Awake {
                 return Poll::Ready(Next::Over);
             }
             let went_on = self.publish_on(cx);
-            // Who does not read is not read of either, nor is who publishes more than the channel can deliver.
+            // The task reads nothing from a client that does not read, nor from a client that
+            // publishes more than the channel can deliver.
             let reads = self.session.stage() != Stage::Over
                 && self.session.left() < OUTPUT
                 && !self.session.is_held_up();
@@ -510,7 +514,7 @@ impl Awake {
     }
 }
 
-/// Ends a connection so that what was written last arrives.
+/// Ends a connection so that the bytes that were written last arrive.
 async fn linger(mut transport: Transport) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut transport).poll_close(cx)).await?;
     let mut room = [0; 4096];

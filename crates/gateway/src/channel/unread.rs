@@ -1,5 +1,6 @@
-//! The body of a request that asks for messages. It means nothing to a channel, but hyper sees the end of a connection
-//! only behind the body, so the body is read and dropped while the messages are sent.
+//! The body of a request that asks for messages. It means nothing to a channel, but hyper sees the
+//! end of a connection only behind the body, so the body is read and dropped while the messages are
+//! sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +9,7 @@ use http_body::Body as _;
 
 use crate::upload::{Upload, UploadError};
 
-/// What is still to come of a body.
+/// The rest of a body.
 pub(super) struct Unread(Option<Box<Upload>>);
 
 impl Unread {
@@ -16,7 +17,8 @@ impl Unread {
         Unread((!body.is_end_stream()).then(|| Box::new(body)))
     }
 
-    /// Reads what there is. Ready if the body has ended too early, which is the end of its client, or is too large.
+    /// Reads the bytes that are available. Ready if the body has ended too early, which is the end
+    /// of its client, or is too large.
     ///
     /// A body that does not come at all does no harm: its client may still read.
     pub fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<UploadError> {

@@ -1,4 +1,5 @@
-//! What types cannot say: from what is written to what is meant, or to the list of what is wrong with it.
+//! The rules that types cannot express: turns the text as written into a configuration, or into the
+//! list of its mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -20,25 +21,26 @@ use crate::statistics::Place;
 /// A mistake and its place in the text, in bytes.
 pub(super) type Found = (Range<usize>, String);
 
-/// Stands for the whole text where tables are told by their beginning: a table may begin at 0.
+/// Stands for the whole text where tables are named by their beginning: a table may begin at 0.
 pub(super) const ROOT: usize = usize::MAX;
 
 /// The path of the live page.
 const PAGE: &str = "/_superpoll";
 
-/// Turns what is written into what is meant, and writes down what is wrong.
+/// Turns the text as written into a configuration, and collects its mistakes.
 pub(super) struct Check<'a> {
     /// The names of all upstreams, those with mistakes too.
     pub(super) upstreams: &'a BTreeSet<String>,
-    /// Where the tables begin that lack a key or an element only since a mistake was taken out of them.
+    /// Where the tables begin that lack a key or an element only since a mistake was taken out of
+    /// them.
     pub(super) holes: &'a BTreeSet<usize>,
-    /// What relative paths are relative to; none where paths are none of our business.
+    /// The folder that relative paths are relative to; `None` if paths are not checked.
     base: Option<&'a Path>,
-    /// The path of the figures, as routes have it.
+    /// The path of the counters, normalized like the paths of routes.
     metrics: Option<String>,
     /// Whether the live page takes its path.
     has_page: bool,
-    /// What is wrong.
+    /// The mistakes.
     pub(super) found: Vec<Found>,
 }
 
@@ -52,7 +54,7 @@ impl<'a> Check<'a> {
         Check { upstreams, holes, base, metrics: None, has_page: true, found }
     }
 
-    /// A path as the process can use it.
+    /// Returns a path as the process can use it.
     fn resolved(&self, path: PathBuf) -> PathBuf {
         self.base.map_or_else(|| path.clone(), |base| base.join(&path))
     }
@@ -68,7 +70,7 @@ impl<'a> Check<'a> {
         Address::Unix(path)
     }
 
-    /// Looks at what a path names, if that is to be done.
+    /// Checks the file that a path names, if files are checked.
     fn on_disk(&mut self, place: Range<usize>, path: &Path, look: fn(&Path) -> Result<(), String>) {
         if self.base.is_some()
             && let Err(what) = look(path)
@@ -81,7 +83,7 @@ impl<'a> Check<'a> {
         self.found.push((place, what.into()));
     }
 
-    /// Says what is missing in a table, unless a mistake has been told that explains it.
+    /// Reports a missing part of a table, unless a reported mistake explains it.
     fn missing(&mut self, table: Range<usize>, what: impl Into<String>) {
         if !self.holes.contains(&table.start) {
             self.wrong(table, what);
@@ -170,7 +172,7 @@ impl<'a> Check<'a> {
         process
     }
 
-    /// Where a log is.
+    /// Returns the path of a log.
     fn log(&mut self, place: Range<usize>, path: PathBuf) -> PathBuf {
         if path == Path::new("stderr") {
             return path;
@@ -248,7 +250,7 @@ impl<'a> Check<'a> {
             let place = host.span();
             let host = host.into_inner();
             let mut own = Vec::new();
-            // A host whose only name was wrong is no default host for that.
+            // A host whose only name was wrong does not become the default host by that.
             let nameless = host.names.is_empty() && !self.holes.contains(&place.start);
             for name in host.names {
                 let place = name.span();
@@ -296,7 +298,7 @@ impl<'a> Check<'a> {
             let path_place = path.as_ref().map_or(place.clone(), Spanned::span);
             let path = path.map_or_else(|| "/".to_owned(), Spanned::into_inner);
             self.path(path_place.clone(), &path);
-            // `/a` and `/a/` stand for the same requests but one.
+            // `/a` and `/a/` stand for the same requests except one.
             let same = same(&path);
             if self.metrics.as_ref() == Some(&same) {
                 let what = format!("the path {path:?} is that of the metrics");
@@ -498,7 +500,7 @@ impl<'a> Check<'a> {
 
     fn path(&mut self, place: Range<usize>, path: &str) {
         let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-        // Clients leave such components out, so that nothing ever came.
+        // Clients leave such components out, so that no request would ever match.
         let is_resolved = !path.split('/').any(|part| matches!(part, "." | ".."));
         if !is_path || !is_resolved || path.contains(['?', '#']) {
             let what = format!("{path:?} is no path of a URL");
@@ -507,12 +509,12 @@ impl<'a> Check<'a> {
     }
 }
 
-/// A path without what makes no difference to routes.
+/// Returns a path without the differences that do not matter to routes.
 fn same(path: &str) -> String {
     path.trim_end_matches('/').to_owned()
 }
 
-/// Says what is wrong with the name of a host, in lower case.
+/// Checks the name of a host, in lower case; the error says why it is wrong.
 pub(super) fn host_name(name: &str) -> Result<(), &'static str> {
     let rest = name.strip_prefix("*.").unwrap_or(name);
     if rest.contains('*') {

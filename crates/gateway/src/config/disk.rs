@@ -1,4 +1,5 @@
-//! Whether what a configuration names is there: folders, certificates and keys, and the place of a log.
+//! Checks of the files that a configuration names: folders, certificates and keys, and the place of
+//! a log.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +18,7 @@ fn said(path: &Path, what: &str, error: pem::Error) -> String {
     }
 }
 
-/// What is wrong with a file of certificates.
+/// Checks a file of certificates; the error says why it is wrong.
 pub(super) fn certificate(path: &Path) -> Result<(), String> {
     let wrong = |error| said(path, "certificate", error);
     let mut found = false;
@@ -28,19 +29,19 @@ pub(super) fn certificate(path: &Path) -> Result<(), String> {
     if found { Ok(()) } else { Err(wrong(pem::Error::NoItemsFound)) }
 }
 
-/// What is wrong with the file of a private key.
+/// Checks the file of a private key; the error says why it is wrong.
 pub(super) fn key(path: &Path) -> Result<(), String> {
     let key = PrivateKeyDer::from_pem_file(path);
     key.map(drop).map_err(|error| said(path, "private key", error))
 }
 
-/// What is wrong with a folder.
+/// Checks a folder; the error says why it is wrong.
 pub(super) fn folder(path: &Path) -> Result<(), String> {
     let wrong = |error| format!("cannot read the folder {}: {error}", path.display());
     std::fs::read_dir(path).map(drop).map_err(wrong)
 }
 
-/// What stands in the way of a log, which need not be there yet.
+/// Checks that a log can be written; it need not exist yet.
 pub(super) fn log(path: &Path) -> Result<(), String> {
     let wrong = |error| format!("cannot write the log {}: {error}", path.display());
     match std::fs::metadata(path) {

@@ -1,12 +1,14 @@
 //! The configuration of the gateway: TOML with nothing left unchecked.
 //!
-//! An operator who made three mistakes wants to hear of three. serde stops at the first, so a mistake is taken out of
-//! the parsed text, which leaves the default in its place, and the rest is read again. Then what types cannot say is
-//! checked: names that must be known, addresses that must differ. A table that a mistake was taken out of is a hole:
-//! nobody is told that it lacks what has just been called wrong.
+//! An operator who made three mistakes wants to hear of three. serde stops at the first, so a
+//! mistake is taken out of the parsed text, which leaves the default in its place, and the rest is
+//! read again. Then the rules that types cannot express are checked: names that must be known,
+//! addresses that must differ. A table that a mistake was taken out of is a hole: the absence of a
+//! part that was just called wrong is not reported.
 //!
-//! Each mistake is one line, `FILE:LINE:COLUMN: what is wrong, what is expected`, in the order of the file, which is
-//! what editors and terminals make a link of. Lines and columns count from 1, columns in characters.
+//! Each mistake is one line, `FILE:LINE:COLUMN: what is wrong, what is expected`, in the order of
+//! the file; editors and terminals turn this form into a link. Lines and columns count from 1,
+//! columns in characters.
 
 mod check;
 mod disk;
@@ -37,38 +39,38 @@ pub use self::origins::Origins;
 pub use self::scalar::check_workers;
 use crate::Address;
 
-/// The most mistakes of one file that are told, as each costs another reading of the whole.
+/// The most mistakes of one file that are reported, as each costs another reading of the whole.
 const MOST_MISTAKES: usize = 100;
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 16 << 20;
 
-/// One thing that is wrong with a configuration.
+/// A mistake in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistake {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong and what is expected, in one line.
+    /// The mistake and the expected value, in one line.
     pub what: String,
 }
 
-/// Why a configuration cannot be used.
+/// The reason for which a configuration cannot be used.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The file cannot be read.
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The text is wrong.
+    /// The text has mistakes.
     Wrong {
-        /// The file, or what stands for it.
+        /// The file, or the name that stands for it.
         name: String,
-        /// What is wrong, in the order of the text; at least one.
+        /// The mistakes, in the order of the text; at least one.
         mistakes: Vec<Mistake>,
     },
 }
@@ -96,11 +98,12 @@ impl std::error::Error for ConfigError {}
 impl Config {
     /// Reads a configuration from a file.
     ///
-    /// Relative paths in it are relative to the folder of the file. Folders, certificates and keys must be there.
+    /// Relative paths in it are relative to the folder of the file. Folders, certificates and keys
+    /// must be there.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or what it says is wrong.
+    /// The file cannot be read, or it has mistakes.
     pub fn read(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
         let path = path.as_ref();
         let text = read_text(path)
@@ -109,8 +112,8 @@ impl Config {
         Config::parse_in(&path.display().to_string(), &text, Some(base))
     }
 
-    /// Reads a configuration from a text; errors call it `name`. Paths in it stay as they are written, and nobody looks
-    /// whether something is there.
+    /// Reads a configuration from a text; errors call it `name`. Paths in it stay as they are
+    /// written, and need not exist.
     ///
     /// ```
     /// use superpoll_gateway::Config;
@@ -121,7 +124,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// All that is wrong with the text.
+    /// All mistakes in the text.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
         Config::parse_in(name, text, None)
     }
@@ -167,8 +170,8 @@ impl Config {
         if check.found.is_empty() { Ok(config) } else { wrong(check.found) }
     }
 
-    /// The built-in configuration: the demonstration on port 8080 of the loopback address, as `localhost` and by IP
-    /// addresses.
+    /// Returns the built-in configuration: the demonstration on port 8080 of the loopback address,
+    /// as `localhost` and by IP addresses.
     #[must_use]
     pub fn demo() -> Config {
         let mut config = Config::of(Action::Demo);
@@ -177,7 +180,8 @@ impl Config {
         config
     }
 
-    /// A configuration that serves a folder on port 8080 of the loopback address, as `localhost` and by IP addresses.
+    /// Returns a configuration that serves a folder on port 8080 of the loopback address, as
+    /// `localhost` and by IP addresses.
     #[must_use]
     pub fn folder(folder: impl Into<PathBuf>) -> Config {
         Config::of(Action::Files(Files { root: folder.into(), ..Files::default() }))
@@ -202,7 +206,7 @@ impl Config {
         }
     }
 
-    /// Has the first host answer for another name, unless some host does already.
+    /// Makes the first host answer for another name, unless a host already does.
     ///
     /// # Errors
     ///
@@ -217,8 +221,8 @@ impl Config {
         Ok(())
     }
 
-    /// The host that answers for a name, which may have a port: the one with that name, else the one with the longest
-    /// wildcard for it, else the default host.
+    /// Returns the host that answers for a name, which may have a port: the host with that name,
+    /// else the host with the longest wildcard for it, else the default host.
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&Host> {
         let name = match name.rfind(':') {
@@ -230,7 +234,8 @@ impl Config {
         for host in &self.hosts {
             for pattern in &host.names {
                 let length = match pattern.strip_prefix('*') {
-                    // A name beats each wildcard that fits it, as that is shorter.
+                    // A name takes precedence over each wildcard that matches it, as the wildcard
+                    // is shorter.
                     None if *pattern == name => usize::MAX,
                     Some(rest) if name.len() > rest.len() && name.ends_with(rest) => rest.len(),
                     _ => continue,
@@ -247,7 +252,7 @@ impl Config {
 }
 
 impl Host {
-    /// The route with the longest path that `path` is, or is below.
+    /// Returns the route with the longest path that `path` is, or is below.
     #[must_use]
     pub fn route(&self, path: &str) -> Option<&Route> {
         let fits = |route: &&Route| {
@@ -274,12 +279,13 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     })
 }
 
-/// What an error says, in one line and in the words of operators.
+/// Returns the message of an error, in one line and in the words of operators.
 fn said(error: &toml::de::Error) -> String {
     error.message().replace("unknown field", "unknown key").replace(['\n', '\r'], " ")
 }
 
-/// Takes the key, value or element out that is at a place, and tells where the table or array begins that had it.
+/// Takes the key, value or element at a place out, and returns where the table or array begins that
+/// had it.
 fn take_out(table: &mut DeTable<'_>, place: &Range<usize>, start: usize) -> Option<usize> {
     for (_, value) in table.iter_mut() {
         if let Some(hole) = take_out_below(value, place) {
@@ -311,7 +317,7 @@ fn take_out_below(value: &mut Spanned<DeValue<'_>>, place: &Range<usize>) -> Opt
     }
 }
 
-/// The line and column of a place, which need not be on a boundary of characters.
+/// Returns the line and column of a place, which need not be on a boundary of characters.
 fn locate(text: &str, place: Range<usize>, what: &str) -> Mistake {
     let mut at = place.start.min(text.len());
     while !text.is_char_boundary(at) {

@@ -1,4 +1,4 @@
-//! What a configuration says once it has been read and found right.
+//! The configuration after it has been read and checked.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -14,55 +14,57 @@ use super::scalar;
 use crate::Address;
 use crate::statistics;
 
-/// A configuration of the gateway without mistakes.
+/// A valid configuration of the gateway.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// How the process is run.
     pub server: Process,
-    /// Where clients connect to; at least one.
+    /// The addresses that clients connect to; at least one.
     pub listeners: Vec<Listener>,
-    /// What is served to whom who speaks HTTP.
+    /// Virtual hosts, for HTTP listeners.
     pub hosts: Vec<Host>,
     /// The groups of servers that routes and listeners forward to, by name. Default: none.
     pub upstreams: BTreeMap<String, Upstream>,
-    /// How long the gateway waits for whom.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// How much a client may ask for.
+    /// Limits on the requests and connections of clients.
     pub limits: Limits,
-    /// Where the server writes down what happens to it. Default: on standard error.
+    /// The log of events in the server. Default: on standard error.
     pub log: Log,
-    /// Where requests are written down. Default: nowhere.
+    /// The log of requests. Default: none.
     pub access_log: Option<AccessLog>,
-    /// Where the counters are told. Default: nowhere.
+    /// The counters, in the format of Prometheus. Default: not served.
     pub metrics: Option<Metrics>,
-    /// Who watches idle connections. Default: the server itself.
+    /// The babysitter, which watches idle connections in the server's place. Default: the server
+    /// itself watches them.
     pub babysitter: Option<Babysitter>,
 }
 
-/// Who watches idle connections in the server's place.
+/// The babysitter, which watches idle connections in the server's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Babysitter {
-    /// Where it is.
+    /// Where the babysitter runs.
     pub sitting: Sitting,
-    /// When connections are left to it: `chat`, soon, as most of them are idle; or `media`, late. Default: `chat`.
+    /// When connections are left to the babysitter: `chat`, early, since most connections are idle;
+    /// or `media`, late. Default: `chat`.
     pub profile: Profile,
 }
 
-/// Where a babysitter is.
+/// Where a babysitter runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sitting {
     /// In a thread for each engine.
     Thread,
-    /// In a process of its own (`superpoll sit`), which has the connections as well: they live on when the server has
-    /// ended, however it has ended, and the next one goes on with them.
+    /// In a process of its own (`superpoll sit`), which has the connections as well. They outlive
+    /// the server, however it ends, and the next server goes on with them.
     Process {
-        /// Where it listens.
+        /// The path where the process listens.
         socket: PathBuf,
     },
 }
 
 impl Babysitter {
-    /// When connections leave.
+    /// The tuning of the profile: when connections leave the engine.
     pub(crate) fn tuning(&self) -> Tuning {
         let stated_only = matches!(self.sitting, Sitting::Process { .. });
         Tuning { stated_only, ..self.profile.into() }
@@ -73,16 +75,19 @@ impl Babysitter {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Process {
-    /// How many engines share the connections, each on a thread of its own; at most 1024. Default: 1.
+    /// The number of engines that share the connections, each on a thread of its own; at most 1024.
+    /// Default: 1.
     #[serde(deserialize_with = "scalar::workers")]
     pub workers: NonZeroUsize,
-    /// What watches the connections: `select`, `poll`, `epoll`, `adaptive`, `uring` or `auto`. Default: what the
-    /// environment's `SUPERPOLL_BACKEND` says, else `adaptive`.
+    /// The back-end that watches the connections: `select`, `poll`, `epoll`, `adaptive`, `uring` or
+    /// `auto`. Default: the value of `SUPERPOLL_BACKEND`, else `adaptive`.
     #[serde(deserialize_with = "scalar::some_backend")]
     pub backend: Option<BackendKind>,
-    /// Whether the live page is at `/_superpoll/`. Default: for programs on this machine, without a proxy between.
+    /// Whether the live page is at `/_superpoll/`. Default: only for programs on this machine that
+    /// connect without a proxy.
     pub page: Option<bool>,
-    /// Where statistics are told to programs of the same user. Default: in a folder of the user's.
+    /// The socket with the statistics, for programs of the same user. Default: in a folder of the
+    /// user's.
     pub stats: statistics::Place,
 }
 
@@ -100,20 +105,23 @@ impl Default for Process {
 /// An address that the gateway listens on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Listener {
-    /// Where to listen.
+    /// The address to listen on.
     pub address: Address,
-    /// The certificate that is shown. Default: connections are not encrypted.
+    /// The certificate of the server. Default: connections are not encrypted.
     pub tls: Option<Tls>,
-    /// Whether each connection begins with a header of the PROXY protocol that names its client. Default: no.
+    /// Whether each connection begins with a header of the PROXY protocol that names its client.
+    /// Default: no.
     pub proxy_protocol: bool,
-    /// Where bytes are relayed to as they are. Default: the listener speaks HTTP and serves the hosts.
+    /// The relay that forwards bytes unchanged. Default: the listener speaks HTTP and serves the
+    /// hosts.
     pub relay: Option<Relay>,
-    /// The permissions of a Unix socket, written in octal as "0660". Default: those that the umask leaves.
+    /// The permissions of a Unix socket, written in octal as "0660". Default: as the umask leaves
+    /// them.
     pub mode: Option<u32>,
 }
 
 impl Listener {
-    /// One that speaks HTTP as it comes.
+    /// Returns a listener that speaks HTTP without encryption.
     #[must_use]
     pub fn plain(address: Address) -> Listener {
         Listener { address, tls: None, proxy_protocol: false, relay: None, mode: None }
@@ -123,7 +131,7 @@ impl Listener {
 /// A certificate and its key, both as PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// The file of the certificate and of those that vouch for it.
+    /// The file of the server's certificate, followed by the certificates of its issuers.
     pub certificate: PathBuf,
     /// The file of the private key.
     pub key: PathBuf,
@@ -132,39 +140,41 @@ pub struct Tls {
 /// The other end of a listener that relays TCP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Relay {
-    /// Where connections go.
+    /// The address that bytes are relayed to unchanged.
     pub to: Address,
-    /// How long a connection may be without a byte in either direction. Default: for ever.
+    /// How long a connection may be without a byte in either direction. Default: no limit.
     pub idle: Option<Duration>,
-    /// The version of the PROXY protocol in whose header the other end is told of the client. Default: none, there is
-    /// no header.
+    /// The version of the PROXY protocol whose header tells the other end about the client.
+    /// Default: none, no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,
 }
 
-/// A virtual host: what is served under some names.
+/// A virtual host: the routes that are served under some names.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Host {
     /// The names in lower case; `*.` at the start stands for one label or more.
     pub names: Vec<String>,
-    /// Whether it answers for the names that no host has. Default: only where it has no names.
+    /// Whether the host answers for the names that no other host has. Default: only if it has no
+    /// names.
     pub default: bool,
-    /// Whether it answers for IP addresses that no host has, and for requests that name no host, which no site can make
-    /// a browser send. So the built-in configurations do; a file cannot say it. Default: no.
+    /// Whether the host answers for IP addresses that no other host has, and for requests that name
+    /// no host, which no site can make a browser send. The built-in configurations set it; a file
+    /// cannot. Default: no.
     pub addresses: bool,
-    /// What is served, by path.
+    /// The routes, by path.
     pub routes: Vec<Route>,
 }
 
-/// What is served under one path.
+/// The action for one path.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Route {
     /// The path; it stands for itself and for all below it. Default: `/`.
     pub path: String,
-    /// What is served.
+    /// The action.
     pub action: Action,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// Serves the files of a folder.
@@ -189,22 +199,24 @@ pub struct Files {
     pub index: Vec<String>,
     /// Whether a folder without such a file is listed. Default: no.
     pub listing: bool,
-    /// Whether `FILE.br` and `FILE.gz` are sent in place of `FILE` to those who take them. Default: yes.
+    /// Whether `FILE.br` and `FILE.gz` are sent in place of `FILE` to clients that accept them.
+    /// Default: yes.
     pub precompressed: bool,
-    /// Whether files are served whose name, or whose folder's name, begins with a dot. Default: no, except
+    /// Whether files and folders are served whose name begins with a dot. Default: no, except
     /// `.well-known`.
     pub hidden: bool,
-    /// How long clients may keep a file without asking again. Default: nothing is said of it.
+    /// How long clients may keep a file without asking again. Default: the server does not say.
     #[serde(deserialize_with = "scalar::some_duration")]
     pub max_age: Option<Duration>,
-    /// Whether text, scripts and the like are compressed, once, where there is no compressed file. Default: yes.
+    /// Whether text, scripts and the like are compressed, once, where there is no compressed file.
+    /// Default: yes.
     pub compress: bool,
     /// How hard gzip tries, 1 to 9. Default: 6.
     pub gzip_level: u32,
     /// How hard Brotli tries, 0 to 11. Default: 5.
     pub brotli_level: u32,
-    /// How much of files, as they are and compressed, each worker keeps in memory; 0 keeps nothing and compresses
-    /// nothing. Default: 64 MiB.
+    /// The memory for files, as they are and compressed, that each worker keeps; 0 keeps nothing
+    /// and compresses nothing. Default: 64 MiB.
     #[serde(deserialize_with = "scalar::size")]
     pub cache_bytes: u64,
 }
@@ -226,7 +238,7 @@ impl Default for Files {
     }
 }
 
-/// Where a client is sent.
+/// The destination of a redirect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redirect {
     /// A URL, or a path on the same host.
@@ -235,38 +247,41 @@ pub struct Redirect {
     pub status: u16,
 }
 
-/// What a channel does with a subscriber who reads slower than others publish.
+/// The treatment of a subscriber that reads more slowly than publishers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Slow {
-    /// It is disconnected, and may come back and ask for what it missed.
+    /// The subscriber is disconnected, and may come back and ask for the messages that it missed.
     Disconnect,
-    /// The oldest messages that it has not read are left out.
+    /// The oldest messages that the subscriber has not read are left out.
     DropOldest,
 }
 
-/// A channel: messages are published by POST and read by WebSocket, server-sent events or long-poll.
+/// A channel: messages are published by POST and read by WebSocket, server-sent events or
+/// long-poll.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Channel {
-    /// How many messages are kept for those who come back. Default: 100.
+    /// The number of messages that are kept for subscribers that come back. Default: 100.
     pub history: usize,
     /// The largest message. Default: 64 KiB.
     #[serde(deserialize_with = "scalar::size")]
     pub message_bytes: u64,
-    /// How much may wait for one subscriber before it counts as slow. Default: 256 KiB.
+    /// The bytes that may wait for one subscriber before it counts as slow. Default: 256 KiB.
     #[serde(deserialize_with = "scalar::size")]
     pub backlog_bytes: u64,
-    /// How much may be on its way to each worker that has subscribers; beyond that, publishers wait. Default: 1 MiB.
+    /// The bytes that may be on their way to the subscribers of one worker before publishers wait.
+    /// Default: 1 MiB.
     #[serde(deserialize_with = "scalar::size")]
     pub queue_bytes: u64,
-    /// What is done about slow subscribers. Default: `disconnect`.
+    /// The treatment of slow subscribers. Default: `disconnect`.
     pub slow: Slow,
-    /// How long a long-poll waits for a message. After half of it, other subscribers are sent a sign of life, and
-    /// WebSockets have to answer it. Default: 60 s.
+    /// How long a long-poll waits for a message. After half of this time, other subscribers are
+    /// sent a sign of life, which WebSockets have to answer. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub poll: Duration,
-    /// The sites whose pages may use it, beside those of the host itself. Default: none.
+    /// The sites whose pages may use the channel, in addition to those of the host itself. Default:
+    /// none.
     pub origins: Origins,
 }
 
@@ -287,19 +302,20 @@ impl Default for Channel {
 /// How requests are forwarded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proxy {
-    /// The name of an upstream that the configuration has.
+    /// The name of one of the upstreams in the configuration.
     pub upstream: String,
     /// Whether the route's path is taken off before a request is forwarded. Default: no.
     pub strip_path: bool,
     /// How often a request that may be repeated is tried on another server. Default: 1.
     pub retries: u32,
-    /// The host that requests are forwarded to the servers with. Default: the one that the client asked for.
+    /// The host that requests are forwarded with. Default: the host that the client asked for.
     pub host: Option<String>,
-    /// Whether what a request says of proxies before this one (`X-Forwarded-For` and its like) is believed and added
-    /// to. Default: no, it is replaced.
+    /// Whether fields of a request about earlier proxies (`X-Forwarded-For` and its like) are
+    /// believed and added to. Default: no, they are replaced.
     pub trust_forwarded: bool,
-    /// Whether a request is given up when its client ends its side of the connection, as clients do that are gone, and
-    /// also those that end it after their request and read on. Default: yes.
+    /// Whether a request is given up when its client ends its side of the connection. A client that
+    /// has gone looks like this; so does a client that ends its side after its request and reads
+    /// on. Default: yes.
     pub abort_on_close: bool,
 }
 
@@ -310,27 +326,28 @@ pub enum Balance {
     /// One after another, by weight. The default.
     #[default]
     RoundRobin,
-    /// The one with the fewest connections for its weight.
+    /// The server with the fewest connections for its weight.
     LeastConnections,
-    /// The same one for the same client address as long as it is up.
+    /// The same server for the same client address as long as that server is up.
     Hash,
 }
 
-/// A group of servers that do the same.
+/// A group of equivalent servers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Upstream {
     /// The servers; at least one.
     pub servers: Vec<Server>,
-    /// How one is chosen. Default: `round-robin`.
+    /// How a server is chosen. Default: `round-robin`.
     pub balance: Balance,
-    /// How servers are asked whether they are well. Default: they are not asked.
+    /// Health checks. Default: the servers are not checked.
     pub health: Option<Health>,
-    /// The version of the PROXY protocol in whose header connections name the client. Default: none, there is no
-    /// header.
+    /// The version of the PROXY protocol whose header names the client. Default: none, no header is
+    /// sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// How many idle connections are kept to each server, on each engine. Default: 32.
     pub keep_alive: usize,
-    /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it. Default: no.
+    /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it.
+    /// Default: no.
     pub h2: bool,
     /// How connections are encrypted. Default: they are not.
     pub tls: Option<UpstreamTls>,
@@ -345,39 +362,40 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// Who servers have to show to be.
+/// The identity that servers have to prove.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpstreamTls {
-    /// A PEM file of the certificates that vouch for servers.
+    /// A PEM file with the certificates of the authorities that issue the servers' certificates.
     pub ca: PathBuf,
-    /// The name that the certificates of servers have. Default: the host of the server's address.
+    /// The name in the servers' certificates. Default: the host of the server's address.
     pub server_name: Option<String>,
 }
 
 /// A server of an upstream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Server {
-    /// Where it listens.
+    /// The address of the server.
     pub address: Address,
-    /// How many times as much it gets as one of weight 1. Default: 1.
+    /// The server's share, as a multiple of the share of a server of weight 1. Default: 1.
     pub weight: NonZeroU32,
 }
 
-/// How a server is asked whether it is well.
+/// The health checks of the servers.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
-    /// What is asked for by GET; 2xx and 3xx are good. Default: `/`.
+    /// The path that is requested by GET; 2xx and 3xx are good. Default: `/`.
     pub path: String,
-    /// The time between two questions. Default: 5 s.
+    /// The time between two checks. Default: 5 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub interval: Duration,
     /// How long an answer may take. Default: 2 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub timeout: Duration,
-    /// How many good answers in a row make it well. Default: 2.
+    /// How many good answers in a row make a server healthy. Default: 2.
     pub rise: NonZeroU32,
-    /// How many bad ones in a row, or failures of forwarded requests, make it down. Default: 3.
+    /// How many bad answers in a row, or failures of forwarded requests, take a server down.
+    /// Default: 3.
     pub fall: NonZeroU32,
 }
 
@@ -393,7 +411,7 @@ impl Default for Health {
     }
 }
 
-/// How long the gateway waits.
+/// The timeouts of the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
@@ -406,20 +424,20 @@ pub struct Timeouts {
     /// For the next request on a connection. Default: 75 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub idle: Duration,
-    /// Until a quiet connection is parked, which frees all it has but its descriptor. Default: 1 s.
+    /// Until a quiet connection is parked, which frees everything but its descriptor. Default: 1 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub park: Duration,
-    /// For a connection to a server. Default: 5 s.
+    /// For a connection to a server, or to the other end of a relay. Default: 5 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub connect: Duration,
     /// For the head of a server's response, from the end of the request. Default: 60 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub response: Duration,
-    /// For a byte in either direction of a connection that has left HTTP for another protocol, as WebSocket. Default:
-    /// 1 h.
+    /// For a byte in either direction of a connection that has left HTTP for another protocol, as
+    /// WebSocket. Default: 1 h.
     #[serde(deserialize_with = "scalar::duration")]
     pub tunnel: Duration,
-    /// For what is under way when the gateway is told to end. Default: 30 s.
+    /// For the requests under way when the gateway is told to end. Default: 30 s.
     #[serde(deserialize_with = "scalar::duration")]
     pub drain: Duration,
 }
@@ -439,7 +457,7 @@ impl Default for Timeouts {
     }
 }
 
-/// How much is allowed.
+/// Limits on the requests and connections of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -449,8 +467,8 @@ pub struct Limits {
     /// The largest body of a request. Default: 16 MiB.
     #[serde(deserialize_with = "scalar::size")]
     pub body_bytes: u64,
-    /// The most connections at a time. Default: as many as there are descriptors for, but for those that are kept for
-    /// files and upstream servers.
+    /// The most connections at a time. Default: the number that the process's descriptors allow,
+    /// less those that are kept for files and upstream servers.
     pub connections: Option<NonZeroU32>,
     /// The most connections of one client address at a time. Default: no limit.
     pub connections_per_client: Option<NonZeroU32>,
@@ -470,24 +488,25 @@ impl Default for Limits {
     }
 }
 
-/// How a line of the server's own log is written.
+/// The format of a line in the server's own log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageFormat {
-    /// As text; on standard error without the time, and without what says that all is well. The default.
+    /// Text, which on standard error leaves out the time and messages that all is well. The
+    /// default.
     #[default]
     Text,
     /// One JSON object a line.
     Json,
 }
 
-/// Where the server writes down what happens to it.
+/// The log of events in the server.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// A file, or `stderr`. Default: `stderr`.
     pub path: PathBuf,
-    /// How a line is written. Default: `text`.
+    /// The format of a line. Default: `text`.
     pub format: MessageFormat,
 }
 
@@ -497,7 +516,7 @@ impl Default for Log {
     }
 }
 
-/// How a line of the access log is written.
+/// The format of a line in the access log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
@@ -508,13 +527,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where requests are written down.
+/// The log of requests.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessLog {
     /// A file, or `stderr`. Default: `stderr`.
     pub path: PathBuf,
-    /// How a line is written. Default: `combined`.
+    /// The format of a line. Default: `combined`.
     pub format: LogFormat,
 }
 
@@ -524,13 +543,13 @@ impl Default for AccessLog {
     }
 }
 
-/// Where the counters are told, in the format of Prometheus.
+/// The counters, in the format of Prometheus.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
     /// The path, the same on each host. Default: `/metrics`.
     pub path: String,
-    /// Whether they are told to all clients. Default: no, only to programs on this machine.
+    /// Whether all clients may read the counters. Default: no, only programs on this machine.
     pub public: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The sites whose pages may use something.
+//! The sites whose pages may use a channel.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use serde::de::{Deserializer, Error};
 
 use crate::authority::Authority;
 
-/// The sites, beside the server's own, whose pages may use a channel in a browser. Clones are cheap.
+/// The sites, in addition to the server's own, whose pages may use a channel in a browser. Clones
+/// are cheap.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Origins(Arc<[String]>);
 
 impl Origins {
-    /// Whether the pages of an origin may.
+    /// Whether the pages of an origin may use it.
     #[must_use]
     pub fn allow(&self, origin: &str) -> bool {
         self.0.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(origin))
@@ -26,7 +27,8 @@ impl fmt::Debug for Origins {
     }
 }
 
-/// Whether it is `*`, or what browsers send: a scheme, a host and perhaps a port.
+/// Whether the text is `*`, or an origin in the form that browsers send: a scheme, a host and
+/// perhaps a port.
 fn is_origin(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_authority = |rest: &str| Authority::parse(rest.as_bytes()).is_some();

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::Address;
 
-/// Which addresses of this machine are meant.
+/// The addresses of this machine that an address stands for.
 enum Scope<'a> {
-    /// All of both families, which `[::]` stands for too.
+    /// All addresses of both families, which `[::]` stands for too.
     All,
     Ip(IpAddr),
     Name(&'a str),
@@ -20,7 +20,7 @@ fn scope(host: Option<&str>) -> Scope<'_> {
     }
 }
 
-/// Names are compared as such: what they stand for may be another tomorrow.
+/// Names are compared as text: the address behind a name may be another tomorrow.
 pub(super) fn overlap(one: &Address, other: &Address) -> bool {
     let (host, other_host) = match (one, other) {
         (Address::Unix(path), Address::Unix(other)) => return path == other,
@@ -38,7 +38,7 @@ pub(super) fn overlap(one: &Address, other: &Address) -> bool {
             one == other || (is_any && one.is_ipv4() == other.is_ipv4())
         }
         (Scope::Name(one), Scope::Name(other)) => one.eq_ignore_ascii_case(other),
-        // Each of this machine's names has an address of the older family, as far as one can say that.
+        // It is assumed that each of this machine's names has an address of the older family.
         (Scope::Name(_), Scope::Ip(ip)) | (Scope::Ip(ip), Scope::Name(_)) => {
             ip.is_unspecified() && ip.is_ipv4()
         }

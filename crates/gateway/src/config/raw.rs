@@ -1,5 +1,5 @@
-//! The configuration as it is written: every key optional, and each value that a check can find wrong together with
-//! its place.
+//! The configuration as it is written: every key optional, and each value that a check can find
+//! wrong together with its place.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

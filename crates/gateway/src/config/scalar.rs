@@ -15,8 +15,8 @@ use crate::Address;
 /// The longest duration: some clocks overflow beyond it.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// The most workers: each is a thread with a poller, listeners and timers of its own, and more of them than processors
-/// only share those.
+/// The most workers. Each is a thread with a poller, listeners and timers of its own; workers
+/// beyond the number of processors only share the processors.
 const MOST_WORKERS: usize = 1024;
 
 fn read_duration(text: &str) -> Result<Duration, String> {
@@ -112,7 +112,7 @@ pub(super) fn workers<'de, D: Deserializer<'de>>(
 ///
 /// # Errors
 ///
-/// What is wrong, and what is expected.
+/// The mistake, and the expected value.
 pub fn check_workers(workers: NonZeroUsize) -> Result<NonZeroUsize, String> {
     if workers.get() <= MOST_WORKERS {
         return Ok(workers);
@@ -127,7 +127,7 @@ pub(super) fn some_backend<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(BackendText).map(Some)
 }
 
-/// When connections are left to a babysitter, by name.
+/// Reads the profile of a babysitter by its name: when connections are left to it.
 pub(super) fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profile, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
@@ -183,7 +183,8 @@ impl<'de> Deserialize<'de> for AddressText {
     }
 }
 
-/// Whether there is a header of the PROXY protocol, and which: `true` is the older one, which all readers know.
+/// Whether there is a header of the PROXY protocol, and its version: `true` is the older version,
+/// which all readers know.
 #[derive(Default)]
 pub(super) struct ProxyProtocol(pub(super) Option<ProxyVersion>);
 

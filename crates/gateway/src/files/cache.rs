@@ -1,13 +1,14 @@
-//! What has been found under the paths that are asked for, so that it need not be found again.
+//! The cache: resources by the paths that are asked for, so that they need not be found again.
 //!
-//! A path of a request leads by one look into a hash table to all that a response is made of. An entry counts for a
-//! second; after that, whoever asks next has the file looked for once more, and the entry goes on if it is still that
-//! version. So nothing is older than a second, and a file that is asked for often costs system calls once a second.
+//! One look into a hash table leads from the path of a request to everything that a response is
+//! made of. An entry counts for a second. After that, the next request checks the file once more,
+//! and the entry goes on if the file is still the same version. So no entry is older than a second,
+//! and a file that is asked for often costs system calls once a second.
 //!
-//! There is one cache to each site on each engine, without locks. The bytes in it have a limit; beyond it the clock
-//! algorithm (second chance) drops what has not been asked for since its hand came by. Nothing is kept of paths that
-//! lead nowhere, and of several ways to write a path only the usual one has an entry: strangers would fill the cache
-//! otherwise.
+//! There is one cache to each site on each engine, without locks. The bytes in it have a limit;
+//! beyond it the clock algorithm (second chance) drops entries that have not been asked for since
+//! its hand came by. There are no entries for paths that lead nowhere, and of several ways to write
+//! a path only the usual way has an entry: otherwise any client could fill the cache.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,10 +21,11 @@ use super::version::Stamp;
 /// How long an entry counts before the file is looked for again.
 pub(super) const CHECK: Duration = Duration::from_secs(1);
 
-/// What an entry takes beside its contents and its path: tables, header fields, descriptors of versions.
+/// The memory of an entry in addition to its contents and its path: tables, header fields,
+/// descriptors of versions.
 const OVERHEAD: usize = 2048;
 
-/// A resource, and of which versions of the file and its siblings it was made.
+/// A resource, and the versions of the file and its siblings that it was made of.
 pub(super) struct Entry {
     pub(super) resource: Rc<Resource>,
     pub(super) stamps: [Option<Stamp>; 3],
@@ -61,7 +63,7 @@ impl Cache {
         }
     }
 
-    /// How much one file may take at most.
+    /// The most bytes that one file may take.
     pub(super) fn room(&self) -> usize {
         self.limit.saturating_sub(OVERHEAD) / 8
     }
@@ -71,7 +73,7 @@ impl Cache {
         self.room().min(256 << 10)
     }
 
-    /// What is found without a look at the file.
+    /// Returns the resource of a path if it needs no check of the file.
     pub(super) fn fresh(&self, key: &str, now: Duration) -> Option<&Rc<Resource>> {
         let slot = self.slot(key)?;
         slot.is_used.set(true);
@@ -79,7 +81,8 @@ impl Cache {
         is_fresh.then_some(&slot.entry.resource)
     }
 
-    /// What is there, if it is of these versions, which have been looked for just now.
+    /// Returns the resource of a path if it is of these versions, which were found on the disk just
+    /// now.
     pub(super) fn checked(
         &self,
         key: &str,
@@ -94,7 +97,7 @@ impl Cache {
         Some(&slot.entry.resource)
     }
 
-    /// What is there, of whatever version.
+    /// Returns the resource of a path, of whatever version.
     pub(super) fn stale(&self, key: &str) -> Option<&Rc<Resource>> {
         Some(&self.slot(key)?.entry.resource)
     }
@@ -103,7 +106,7 @@ impl Cache {
         self.slots[*self.places.get(key)?].as_ref()
     }
 
-    /// Keeps an entry in place of that of the same path, unless it alone is too much.
+    /// Keeps an entry in place of the entry of the same path, unless it alone is too much.
     pub(super) fn insert(&mut self, key: &str, entry: Entry, now: Duration) {
         self.remove(key);
         let bytes = entry.resource.bytes() + key.len() + OVERHEAD;
@@ -128,7 +131,7 @@ impl Cache {
         self.bytes += bytes;
     }
 
-    /// Counts what a resource has grown by, if it is the one that is there.
+    /// Counts by how much a resource has grown, if it is the resource in the cache.
     pub(super) fn grow(&mut self, key: &str, resource: &Rc<Resource>, bytes: usize) {
         let Some(&place) = self.places.get(key) else { return };
         if let Some(slot) = &mut self.slots[place]
@@ -155,7 +158,7 @@ impl Cache {
         }
     }
 
-    /// Drops entries until so many bytes are free, or none is left.
+    /// Drops entries until this many bytes are free, or none is left.
     fn make_room(&mut self, bytes: usize) {
         while self.bytes + bytes > self.limit && !self.places.is_empty() {
             self.hand = (self.hand + 1) % self.slots.len();

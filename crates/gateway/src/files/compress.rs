@@ -7,13 +7,14 @@ use flate2::write::GzEncoder;
 
 use super::encoding::Coding;
 
-/// The shortest file that is compressed: below, what is saved is less than a packet.
+/// The shortest file that is compressed: below, compression saves less than a packet.
 pub(super) const SHORTEST: u64 = 1024;
 
-/// The longest: a longer one takes seconds, and is better compressed once by whoever puts it there.
+/// The longest file that is compressed: a longer file takes seconds, and is better compressed once
+/// by the operator who puts it there.
 pub(super) const LONGEST: u64 = 8 << 20;
 
-/// How hard is tried.
+/// The compression levels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Levels {
     /// 1 to 9.
@@ -22,7 +23,7 @@ pub(super) struct Levels {
     pub(super) brotli: u32,
 }
 
-/// The bytes compressed; none where that saves less than a twentieth.
+/// Returns the compressed bytes; `None` if compression saves less than a twentieth.
 pub(super) fn compressed(
     bytes: &[u8],
     coding: Coding,

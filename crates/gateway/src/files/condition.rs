@@ -1,4 +1,5 @@
-//! Conditional requests (RFC 9110, section 13): whether a request is carried out, by what the client has already.
+//! Conditional requests (RFC 9110, section 13): whether a request is carried out, given the version
+//! that the client already has.
 
 use std::time::SystemTime;
 
@@ -11,23 +12,25 @@ use http::header::{
 };
 use http::{HeaderMap, StatusCode};
 
-/// Whether a request may have another answer than the whole, by one look at its fields.
+/// Whether the answer to a request may be other than the whole file, by one look at the request's
+/// fields.
 pub(super) fn has_conditions(headers: &HeaderMap) -> bool {
     let names =
         [&RANGE, &IF_MATCH, &IF_MODIFIED_SINCE, &IF_NONE_MATCH, &IF_RANGE, &IF_UNMODIFIED_SINCE];
     headers.keys().any(|name| names.contains(&name))
 }
 
-/// What conditions are compared with.
+/// The validators that conditions are compared with.
 #[derive(Clone, Debug)]
 pub(super) struct Validators {
     pub(super) etag: ETag,
-    /// None before 1970, which no date of HTTP is made of.
+    /// `None` before 1970, for which HTTP has no date.
     pub(super) modified: Option<SystemTime>,
 }
 
 impl Validators {
-    /// What the conditions of a request lead to, in the order of RFC 9110, section 13.2.2; none: it is carried out.
+    /// Returns the status that the conditions of a request lead to, in the order of RFC 9110,
+    /// section 13.2.2; `None`: the request is carried out.
     pub(super) fn condition(&self, headers: &HeaderMap) -> Option<StatusCode> {
         let failed = if headers.contains_key(IF_MATCH) {
             let tags = headers.typed_get::<IfMatch>();
@@ -55,7 +58,7 @@ impl Validators {
         is_known.then_some(StatusCode::NOT_MODIFIED)
     }
 
-    /// Whether If-Range lets a range be sent, which is so without it.
+    /// Whether If-Range allows a range to be sent; true without that field.
     pub(super) fn range_is_of_this(&self, headers: &HeaderMap) -> bool {
         if !headers.contains_key(IF_RANGE) {
             return true;

@@ -1,4 +1,4 @@
-//! Files that are part of the program, answered as those of a folder are.
+//! Files that are part of the program, answered like the files of a folder.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
@@ -22,12 +22,12 @@ const DEMO: &[(&str, &[u8])] = &[
     ("favicon.svg", include_bytes!("../../demo/favicon.svg")),
 ];
 
-/// It is done once for the whole run.
+/// It is compressed once for the whole run.
 const LEVELS: Levels = Levels { gzip: 9, brotli: 11 };
 
 /// Files that are part of the program.
 pub struct Embedded {
-    /// By path; the first stands for the root as well.
+    /// By path; the first file stands for the root as well.
     resources: Vec<(&'static str, Resource)>,
 }
 
@@ -38,11 +38,12 @@ impl fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// The demonstration site. Its page expects a channel at `/demo/chat`, and itself at the root of a host.
+    /// Returns the demonstration site. Its page expects a channel at `/demo/chat`, and itself at
+    /// the root of a host.
     ///
     /// # Errors
     ///
-    /// None that is known: the contents do not change.
+    /// No error is known: the contents do not change.
     pub fn demo() -> io::Result<Embedded> {
         Embedded::new(DEMO)
     }

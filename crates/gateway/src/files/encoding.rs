@@ -1,8 +1,8 @@
-//! The Accept-Encoding header field (RFC 9110, section 12.5.3): which codings a client takes.
+//! The Accept-Encoding header field (RFC 9110, section 12.5.3): the codings that a client accepts.
 //!
-//! A file as it is, is sent wherever no other coding is wanted or there is, even to who refuses it by `identity;q=0`.
-//! The RFC leaves it to the server to answer 406 instead; a client that gets 406 has nothing, and one that gets the
-//! file can nearly always read it.
+//! The file as it is, is sent whenever no other coding is wanted or available, even to a client
+//! that refuses it by `identity;q=0`. The RFC leaves it to the server to answer 406 instead. A
+//! client that gets 406 has nothing, while a client that gets the file can nearly always read it.
 
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
@@ -20,7 +20,7 @@ impl Coding {
     /// All of them, the best first.
     pub(super) const ALL: [Coding; 2] = [Coding::Brotli, Coding::Gzip];
 
-    /// As header fields write it.
+    /// The name, as header fields write it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -28,7 +28,7 @@ impl Coding {
         }
     }
 
-    /// What follows the name of the file.
+    /// The suffix of the compressed file's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Coding::Brotli => ".br",
@@ -37,12 +37,12 @@ impl Coding {
     }
 }
 
-/// How much a client wants each coding, in thousandths; 0 where it takes the file as it is rather.
+/// How much a client wants each coding, in thousandths; 0 if it prefers the file as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Accepted([u16; 2]);
 
 impl Accepted {
-    /// What a request says.
+    /// Reads the fields of a request.
     pub(super) fn of(headers: &HeaderMap) -> Accepted {
         let mut given: [Option<u16>; 4] = [None; 4];
         for field in headers.get_all(ACCEPT_ENCODING) {

@@ -1,12 +1,14 @@
-//! A folder out of which no path leads.
+//! A folder that no path leads out of.
 //!
-//! The kernel keeps the promise where it can: `openat2` with `RESOLVE_BENEATH` follows symbolic links inside the folder
-//! and refuses those that leave it, without a moment in which somebody can exchange a component. A kernel without
-//! `openat2`, or a sandbox that forbids it, gets the stricter walk: component by component, no symbolic link at all.
+//! The kernel keeps the promise where it can: `openat2` with `RESOLVE_BENEATH` follows symbolic
+//! links inside the folder and refuses those that leave it, without a moment in which another
+//! process can exchange a component. A kernel without `openat2`, or a sandbox that forbids it, gets
+//! the stricter walk: component by component, no symbolic link at all.
 //!
-//! Opening may wait for a disk or for a server of files, and the engine must not. So it asks for what the kernel has in
-//! memory only (`RESOLVE_CACHED`) and leaves the rest to a thread that may block. A kernel before 5.12 cannot be asked
-//! that, nor can the walk: there the engine opens files itself, as nearly all names are in memory anyway.
+//! Opening may wait for a disk or for a file server, and the engine must not. So it asks only for
+//! names that the kernel has in memory (`RESOLVE_CACHED`) and leaves the others to a thread that
+//! may block. A kernel before 5.12 does not support that question, nor does the walk: there the
+//! engine opens files itself, as nearly all names are in memory anyway.
 
 use std::fs::File;
 use std::io;
@@ -19,13 +21,14 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use superpoll_rt::blocking::unblock;
 
-/// Opening must not wait for a writer where a name is that of a FIFO.
+/// Opening must not wait for a writer if a name is that of a FIFO.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// A folder opened once, so that it stays the same though its name may come to stand for another.
+/// A folder that is opened once, so that it stays the same even if its name comes to stand for
+/// another folder.
 #[derive(Debug)]
 pub struct Folder {
     root: OwnedFd,
@@ -45,21 +48,23 @@ impl Folder {
         Ok(Folder { root, walks: AtomicBool::new(false), waits: AtomicBool::new(false) })
     }
 
-    /// Opens components one by one even where the kernel has `openat2`. Symbolic links are then refused.
+    /// Opens components one by one even where the kernel has `openat2`. Symbolic links are then
+    /// refused.
     #[must_use]
     pub fn without_openat2(self) -> Folder {
         self.walks.store(true, Ordering::Relaxed);
         self
     }
 
-    /// Opens files on the thread that asks for them even where the kernel could say that it had to wait.
+    /// Opens files on the thread that asks for them, even if the kernel could say that opening
+    /// would have to wait.
     #[must_use]
     pub fn without_threads(self) -> Folder {
         self.waits.store(true, Ordering::Relaxed);
         self
     }
 
-    /// Opens what is below the folder, without making the engine wait where the kernel can tell.
+    /// Opens a file below the folder, without making the engine wait if the kernel can tell.
     pub(super) async fn open_file(self: &Arc<Folder>, path: &str) -> io::Result<File> {
         let is_asked = !self.walks.load(Ordering::Relaxed) && !self.waits.load(Ordering::Relaxed);
         if is_asked && is_below(path) {
@@ -77,11 +82,11 @@ impl Folder {
         self.open_below(path)
     }
 
-    /// Opens what is below the folder under a relative path; the empty path is the folder itself.
+    /// Opens a file below the folder by a relative path; the empty path is the folder itself.
     ///
     /// # Errors
     ///
-    /// There is nothing, it may not be read, or the way there leaves the folder.
+    /// There is no such file, it may not be read, or the way there leaves the folder.
     pub(super) fn open_below(&self, path: &str) -> io::Result<File> {
         if !is_below(path) {
             return Err(Errno::XDEV.into());
@@ -91,13 +96,15 @@ impl Folder {
             let mut tries = 0;
             loop {
                 match openat2(&self.root, path, READ, Mode::empty(), BELOW) {
-                    // Somebody renames folders meanwhile, and the kernel could not tell where `..` of a link leads.
+                    // Folders are being renamed meanwhile, and the kernel could not tell where `..`
+                    // of a link leads.
                     Err(Errno::AGAIN) if tries < 8 => tries += 1,
                     Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => break,
                     other => return Ok(other?.into()),
                 }
             }
-            // EPERM may be a sandbox's answer or that of this one file: the walk finds out, once for the former.
+            // EPERM may come from a sandbox or from this one file: the walk finds out, once for the
+            // former.
             if matches!(
                 openat2(&self.root, ".", READ, Mode::empty(), BELOW),
                 Err(Errno::NOSYS | Errno::PERM)

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use mime_guess2::Mime;
 
-/// What is said of the contents of a file.
+/// The description of a file's contents.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
     /// The value of Content-Type.
@@ -13,7 +13,7 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// By the name of a file.
+    /// Returns the kind of a file, by its name.
     pub(super) fn of(name: &str) -> Kind {
         let mime = mime_guess2::from_path(name).first_or_octet_stream();
         let is_text = mime.type_() == "text" || mime.subtype() == "json";

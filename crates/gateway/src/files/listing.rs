@@ -5,8 +5,8 @@ use std::io;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// A page of the names in a folder in their order, folders with `/`. Names that are not UTF-8 are left out, as no path
-/// of a request leads to them.
+/// Returns a page of the names in a folder in their order, folders with `/`. Names that are not
+/// UTF-8 are left out, as no path of a request leads to them.
 pub(super) fn listing(opened: &File, path: &str, hidden: bool) -> io::Result<String> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(opened)? {

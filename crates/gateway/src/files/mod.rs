@@ -1,21 +1,24 @@
 //! Static files: from the head of a request and a folder to a response.
 //!
-//! Nothing here knows of sockets. [`Site::answer`] finds the file, decides by RFC 9110 what of it is to be sent, and
-//! gives out bytes that are in memory, or a body that reads them while they are sent. The way of a request:
+//! This module knows nothing of sockets. [`Site::answer`] finds the file, decides by RFC 9110 which
+//! part of it to send, and returns bytes that are in memory, or a body that reads them while they
+//! are sent. The way of a request:
 //!
 //! * `cache`: the path leads to a resource, mostly by one look into a table;
-//! * `path`, `folder`: else the path is decoded once and refused rather than repaired - `..`, an encoded slash, a
-//!   backslash and a zero byte get 400 - and the file is opened without leaving the folder;
-//! * `resource`, `encoding`, `compress`: which of the representations the client takes;
-//! * `representation`, `condition`, `range`: which response that makes;
-//! * `pieces`: the bytes.
+//! * `path`, `folder`: else the path is decoded once and refused rather than repaired - `..`, an
+//!   encoded slash, a backslash and a zero byte get 400 - and the file is opened without leaving
+//!   the folder;
+//! * `resource`, `encoding`, `compress`: choose a representation that the client accepts;
+//! * `representation`, `condition`, `range`: make the response of it;
+//! * `pieces`: read the bytes.
 //!
-//! What a response says of a file it says of the opened descriptor, so that a file exchanged meanwhile is sent whole,
-//! old or new. A change of a file is seen within a second.
+//! A response describes the opened descriptor, so that a file that is exchanged meanwhile is sent
+//! whole, old or new. A change of a file is seen within a second.
 //!
-//! The strong ETag is of size, time of change and inode, as those of other servers are; a file that is overwritten in
-//! place within the granularity of the file system's clock, to the same length, keeps it. What is compressed here has
-//! a weak one, as another version of the library may compress otherwise.
+//! The strong ETag is made of size, time of change and inode, like those of other servers; a file
+//! that is overwritten in place within the granularity of the file system's clock, to the same
+//! length, keeps it. Representations that are compressed here have a weak ETag, as another version
+//! of the library may compress differently.
 
 mod cache;
 mod compress;
@@ -44,7 +47,7 @@ pub(crate) use self::pieces::Pieces;
 pub use self::site::Site;
 use crate::Body;
 
-/// A response that says its status.
+/// Returns a response whose body is its status.
 fn plain(status: StatusCode, method: &Method) -> Response<Body> {
     let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or(""));
     let mut response = Response::new(Body::empty());
@@ -59,7 +62,7 @@ fn plain(status: StatusCode, method: &Method) -> Response<Body> {
     response
 }
 
-/// To a request that is no GET or HEAD.
+/// Answers a request that is no GET or HEAD.
 fn not_allowed(method: &Method) -> Response<Body> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, method);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));

@@ -1,4 +1,5 @@
-//! From the path of a request to a path in the folder: decoded once, and refused rather than repaired.
+//! From the path of a request to a path in the folder: decoded once, and refused rather than
+//! repaired.
 
 use percent_encoding::percent_decode_str;
 
@@ -11,12 +12,12 @@ pub(super) struct RelativePath {
     pub(super) is_folder: bool,
 }
 
-/// Why a path is not even looked for.
+/// The reason for which a path is not even looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// It is no path, or one that only those send who try to get out.
+    /// It is no path, or a path that only attackers send who try to leave the folder.
     Malformed,
-    /// It names what is hidden.
+    /// It names a hidden file.
     Hidden,
 }
 
@@ -54,8 +55,9 @@ pub(super) fn relative(path: &str, hidden: bool) -> Result<RelativePath, Refusal
     Ok(RelativePath { path: parts.join("/"), is_folder })
 }
 
-/// Whether a path is written as clients usually do: without empty components, and with nothing escaped that need not
-/// be (RFC 3986, section 6.2.2). There are countless other ways to write the same path.
+/// Whether a path is written as clients usually do: without empty components, and with nothing
+/// escaped that need not be (RFC 3986, section 6.2.2). There are countless other ways to write the
+/// same path.
 pub(super) fn is_usual(path: &str) -> bool {
     let bytes = path.as_bytes();
     let hex = |byte: u8| (byte as char).to_digit(16).filter(|_| !byte.is_ascii_lowercase());

@@ -1,12 +1,14 @@
 //! A body that is read while it is sent.
 //!
-//! What the kernel has in memory is read by the engine itself (`preadv2` with `RWF_NOWAIT`); what is on a disk is read
-//! by a thread that may block. Buffers are used again when what was read into them has been sent. hyper asks for the
-//! next one before that, as long as it holds less than its own bound; when all buffers in use have more than [`PLENTY`]
-//! bytes, though, a body has one at a time, and a small one.
+//! The engine itself reads bytes that the kernel has in memory (`preadv2` with `RWF_NOWAIT`); a
+//! thread that may block reads bytes that are on a disk. Buffers are used again when the bytes in
+//! them have been sent. hyper asks for the next buffer before that, as long as it holds less than
+//! its own bound. But when all buffers in use have more than [`PLENTY`] bytes, a body has one
+//! buffer at a time, and a small one.
 //!
-//! The length of a body has been promised by its head. A file that has become shorter meanwhile ends the body with an
-//! error, which closes the connection: a client is told that something is missing rather than given something else.
+//! The length of a body has been promised by its head. A file that has become shorter meanwhile
+//! ends the body with an error, which closes the connection: a client learns that bytes are missing
+//! rather than getting different bytes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -30,8 +32,8 @@ const FRAME: usize = 128 << 10;
 /// How many unused buffers a thread keeps.
 const KEPT: usize = 8;
 
-/// From how many bytes on, of all buffers in use, the next ones are small, and each body has one at a time: most of them
-/// wait for clients that do not read then.
+/// Above this many bytes in all buffers in use, the next buffers are small, and each body has one
+/// at a time: most buffers then wait for clients that do not read.
 const PLENTY: usize = 64 << 20;
 
 /// The bytes of a small buffer.
@@ -62,15 +64,15 @@ impl Piece {
     }
 }
 
-/// A buffer with something in it. It goes back to the thread that drops it.
+/// A buffer with bytes in it. It goes back to the thread that drops it.
 struct Lent {
     buffer: Box<[u8]>,
     length: usize,
-    /// Told when it is back, where somebody waits for that.
+    /// Signalled when the buffer is back, if a body waits for that.
     back: Option<Arc<Back>>,
 }
 
-/// Tells that a buffer is back.
+/// The signal that a buffer is back.
 #[derive(Default)]
 struct Back(Mutex<(bool, Option<Waker>)>);
 
@@ -94,7 +96,7 @@ impl Back {
 }
 
 impl Lent {
-    /// Room for so many bytes. What has room for a whole frame is used again.
+    /// Makes room for this many bytes. Buffers for a whole frame are used again.
     fn new(room: usize) -> Lent {
         let kept = if room == FRAME { BUFFERS.with_borrow_mut(Vec::pop) } else { None };
         let buffer = kept.unwrap_or_else(|| vec![0; room].into_boxed_slice());
@@ -119,7 +121,7 @@ impl Drop for Lent {
         if buffer.len() != FRAME {
             return;
         }
-        // A thread that is ending has no place for it.
+        // A thread that is ending keeps no buffers.
         let _ = BUFFERS.try_with(|buffers| {
             if let Ok(mut buffers) = buffers.try_borrow_mut()
                 && buffers.len() < KEPT
@@ -130,7 +132,8 @@ impl Drop for Lent {
     }
 }
 
-/// What of the next bytes can be had at once; none where that cannot be told or is nothing.
+/// Reads the next bytes that are available at once; `None` if there are none or the kernel cannot
+/// tell.
 fn read_now(file: &File, start: u64, most: usize, room: usize) -> io::Result<Option<Lent>> {
     let mut lent = Lent::new(room);
     loop {
@@ -141,7 +144,8 @@ fn read_now(file: &File, start: u64, most: usize, room: usize) -> io::Result<Opt
                 return Ok(Some(lent));
             }
             Err(Errno::INTR) => {}
-            // Not in memory, or a file system or a kernel that does not know the question.
+            // The bytes are not in memory, or the file system or the kernel does not support the
+            // question.
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM) => {
                 return Ok(None);
             }
@@ -150,7 +154,7 @@ fn read_now(file: &File, start: u64, most: usize, room: usize) -> io::Result<Opt
     }
 }
 
-/// Reads until a buffer is full or the file ends, and tells how much that was.
+/// Reads until a buffer is full or the file ends; returns how many bytes that were.
 pub(super) fn fill(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -177,9 +181,9 @@ pub(crate) struct Pieces {
     pieces: VecDeque<Piece>,
     left: u64,
     reading: Option<Blocking<io::Result<Lent>>>,
-    /// The most that is read at a time.
+    /// The most bytes that are read at a time.
     most: usize,
-    /// The buffer that has to be back before another one is used.
+    /// The buffer that has to be back before another buffer is used.
     lent: Option<Arc<Back>>,
 }
 
@@ -190,12 +194,12 @@ impl Pieces {
         Pieces { pieces, left, reading: None, most: FRAME, lent: None }
     }
 
-    /// Has so many bytes at most read at a time.
+    /// Limits each read to this many bytes.
     pub(crate) fn limit_reads(&mut self, most: usize) {
         self.most = most.min(FRAME);
     }
 
-    /// Takes what was read off the first piece, which is a file.
+    /// Takes the bytes that were read off the first piece, which is a file.
     fn frame(&mut self, mut lent: Lent) -> io::Result<Frame<Bytes>> {
         if lent.length == 0 {
             let what = "a file has become shorter while it was sent";
@@ -280,7 +284,7 @@ impl http_body::Body for Pieces {
     }
 }
 
-/// The first bytes of a file, fewer where it has fewer.
+/// Returns the first bytes of a file, fewer if it is shorter.
 pub(super) async fn read_all(file: &Arc<File>, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;

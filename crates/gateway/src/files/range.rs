@@ -1,4 +1,4 @@
-//! The Range header field (RFC 9110, section 14): which bytes of a file are asked for.
+//! The Range header field (RFC 9110, section 14): the bytes of a file that are asked for.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,17 +7,17 @@ use http_range_header::{
     EndPosition, StartPosition, SyntacticallyCorrectRange, parse_range_header,
 };
 
-/// The most parts of one response; who asks for more gets the whole file.
+/// The most parts of one response; a client that asks for more gets the whole file.
 const MOST: usize = 16;
 
-/// What a request asks for.
+/// The bytes that a request asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Wanted {
     /// All of it: there is no field, or none that is understood, which the RFC says to ignore.
     Whole,
     /// These parts: in bounds, not empty, apart from each other, in the order of the request.
     Parts(Vec<Range<u64>>),
-    /// Nothing that there is.
+    /// No byte that the file has.
     Unsatisfiable,
 }
 
@@ -33,7 +33,8 @@ fn bounded(range: &SyntacticallyCorrectRange, length: u64) -> Option<Range<u64>>
     (start < end).then_some(start..end)
 }
 
-/// A list without blanks around its commas and without empty elements, as RFC 9110 has lists read (section 5.6.1.2).
+/// Returns a list without blanks around its commas and without empty elements, as RFC 9110 requires
+/// lists to be read (section 5.6.1.2).
 fn plain(list: &str) -> Cow<'_, str> {
     if !list.contains([' ', '\t']) && !list.contains(",,") {
         return Cow::Borrowed(list);
@@ -69,7 +70,8 @@ pub(super) fn wanted(field: &str, length: u64) -> Wanted {
     }
 }
 
-/// Joins parts that overlap or touch, so that nobody gets more than the file; the others keep their order.
+/// Joins parts that overlap or touch, so that no client gets more than the file; the remaining
+/// parts keep their order.
 fn merged(parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut apart: Vec<Range<u64>> = Vec::new();
     for mut part in parts {
@@ -81,7 +83,7 @@ fn merged(parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
                 part = part.start.min(other.start)..part.end.max(other.end);
                 apart.remove(index);
                 at = at.min(index);
-                // What has grown may touch one that it was apart from.
+                // A part that has grown may touch a part that it was apart from.
                 index = 0;
             } else {
                 index += 1;

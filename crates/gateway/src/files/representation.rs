@@ -1,7 +1,8 @@
-//! A representation: one sequence of bytes that may be sent for a path, and all that is said of it.
+//! A representation: one sequence of bytes that may be sent for a path, and the fields that
+//! describe it.
 //!
-//! The fields of its response are made once. A response in full is a copy of them, and every other kind of response is
-//! that with some taken off.
+//! The fields of its response are made once. A full response has a copy of them, and every other
+//! kind of response has the same fields less some.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,7 +25,7 @@ use super::range::{self, Wanted};
 use super::version::OnDisk;
 use crate::Body;
 
-/// Where the bytes are.
+/// The location of the bytes.
 #[derive(Debug)]
 pub(super) enum Source {
     Memory(Bytes),
@@ -40,7 +41,7 @@ impl Source {
     }
 }
 
-/// What parts of a body are cut from.
+/// A source that parts of a body are cut from.
 trait Cut {
     fn part(&self, part: Range<u64>) -> Piece;
     fn whole(self, length: u64) -> Body;
@@ -48,7 +49,7 @@ trait Cut {
 
 impl Cut for Bytes {
     fn part(&self, part: Range<u64>) -> Piece {
-        // It is in bounds, and what is in memory is no longer than an address.
+        // The part is in bounds, and bytes in memory are no longer than an address.
         Piece::Memory(self.slice(part.start as usize..part.end as usize))
     }
 
@@ -67,17 +68,18 @@ impl Cut for Arc<File> {
     }
 }
 
-/// What a representation is made of.
+/// The parts of a representation.
 pub(super) struct Parts<'a> {
     pub(super) source: Source,
     pub(super) kind: &'a HeaderValue,
     pub(super) coding: Option<Coding>,
     /// The inner part of its ETag.
     pub(super) tag: &'a str,
-    /// Whether another with the same tag may differ in bytes, though not in what it says. It is then not sent in parts.
+    /// Whether another representation with the same tag may differ in bytes, though not in content.
+    /// Such a representation is not sent in parts.
     pub(super) is_weak: bool,
     pub(super) modified: Option<SystemTime>,
-    /// Whether the path has others, in other codings.
+    /// Whether the path has representations in other codings.
     pub(super) varies: bool,
     pub(super) max_age: Option<&'a HeaderValue>,
 }
@@ -87,12 +89,12 @@ pub(super) struct Parts<'a> {
 pub(super) struct Representation {
     source: Source,
     validators: Validators,
-    /// Of a response in full.
+    /// The fields of a full response.
     fields: HeaderMap,
     has_parts: bool,
 }
 
-/// Sets a field whose value is made of visible characters; others it leaves out.
+/// Sets a field if its value is made of visible characters; leaves it out otherwise.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
@@ -100,7 +102,7 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 }
 
 impl Representation {
-    /// None where the tag has a character that no ETag has.
+    /// Returns `None` if the tag has a character that no ETag has.
     pub(super) fn new(parts: Parts<'_>) -> Option<Representation> {
         let weak = if parts.is_weak { "W/" } else { "" };
         let tag = format!("{weak}\"{}\"", parts.tag);
@@ -134,7 +136,7 @@ impl Representation {
         &self.source
     }
 
-    /// What it takes of the memory.
+    /// Returns how many bytes of memory the representation takes.
     pub(super) fn bytes(&self) -> usize {
         match &self.source {
             Source::Memory(bytes) => bytes.len(),
@@ -142,7 +144,7 @@ impl Representation {
         }
     }
 
-    /// Answers a GET or HEAD, if no file has to be opened for it.
+    /// Answers a GET or HEAD, if that needs no file to be opened.
     pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
         match &self.source {
             Source::Memory(bytes) => Some(self.respond_with(head, Bytes::clone(bytes))),
@@ -153,7 +155,7 @@ impl Representation {
         }
     }
 
-    /// Answers a GET or HEAD; none where the file is another by now.
+    /// Answers a GET or HEAD; `None` if the file has been replaced.
     pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
         match (self.respond_now(head), &self.source) {
             (None, Source::Disk(file)) => {
@@ -188,7 +190,7 @@ impl Representation {
         response
     }
 
-    /// Which parts are asked for, which is all where If-Range names another version.
+    /// Returns the parts that are asked for: all, if If-Range names another version.
     fn wanted(&self, headers: &HeaderMap, length: u64) -> Wanted {
         match headers.get(RANGE).map(|field| field.to_str()) {
             Some(Ok(field)) if self.has_parts && self.validators.range_is_of_this(headers) => {
@@ -198,7 +200,8 @@ impl Representation {
         }
     }
 
-    /// A response without the bytes: 304, 412 or 416. It says which version it speaks of, and what it depends on.
+    /// Returns a response without the bytes: 304, 412 or 416. It names the version that it refers
+    /// to, and the fields that it depends on.
     fn refusal(&self, status: StatusCode, method: &Method) -> Response<Body> {
         let mut response = if status == StatusCode::NOT_MODIFIED {
             Response::new(Body::empty())
@@ -254,7 +257,8 @@ impl Representation {
     }
 }
 
-/// A boundary that nobody who wrote the file could know: the standard library's hasher has a random key.
+/// Returns a boundary that no author of the file could know: the standard library's hasher has a
+/// random key.
 fn boundary() -> String {
     use std::hash::{BuildHasher, RandomState};
 

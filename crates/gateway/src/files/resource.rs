@@ -1,7 +1,9 @@
-//! What is behind a path: a file as it is, its compressed siblings, and what was compressed of it here.
+//! The resource behind a path: a file as it is, its compressed siblings, and the representations
+//! that were compressed here.
 //!
-//! Compression takes milliseconds, so a thread of its own does it, once: who comes meanwhile gets the file as it is,
-//! which every client takes. What a request gets has a place in the cache as long as the file does.
+//! Compression takes milliseconds, so a thread of its own does it, once. Clients that ask meanwhile
+//! get the file as it is, which every client accepts. The resource stays in the cache, with
+//! everything that a request gets, for as long as the file does.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -20,44 +22,45 @@ use super::pieces::fill;
 use super::representation::{Parts, Representation, Source};
 use crate::Body;
 
-/// The bytes of a file or of a compressed sibling, and what tells this version from others.
+/// The bytes of a file or of a compressed sibling, and the marks that distinguish this version from
+/// other versions.
 pub(super) struct Content {
     pub(super) source: Source,
     pub(super) tag: String,
     pub(super) modified: Option<SystemTime>,
 }
 
-/// What there is of a file compressed here.
+/// The state of a representation that is compressed here.
 #[derive(Default)]
 enum Made {
     #[default]
     Not,
     UnderWay,
-    /// It would not be shorter, or the file cannot be read any more.
+    /// The result would not be shorter, or the file cannot be read any more.
     Useless,
     Ready(Rc<Representation>),
 }
 
-/// What is to be sent.
+/// The representation to send.
 enum Choice {
     Ready(Rc<Representation>),
     ToMake(Coding, Levels),
 }
 
-/// What is behind a path.
+/// The resource behind a path.
 pub(super) struct Resource {
     kind: Kind,
     tag: String,
     modified: Option<SystemTime>,
     max_age: Option<HeaderValue>,
-    /// How to compress it; none where that is not to be done.
+    /// How to compress the file; `None` if it is not compressed here.
     levels: Option<Levels>,
     /// Whether there are several representations.
     varies: bool,
     identity: Rc<Representation>,
     siblings: [Option<Rc<Representation>>; 2],
     made: [RefCell<Made>; 2],
-    /// What of [`Resource::bytes`] nobody has asked for yet.
+    /// The part of [`Resource::bytes`] that [`Resource::take_growth`] has not returned yet.
     grown: Cell<usize>,
 }
 
@@ -109,22 +112,22 @@ impl Resource {
         })
     }
 
-    /// The file as it is, and its siblings.
+    /// Returns the file as it is, and its siblings.
     pub(super) fn stored(&self) -> impl Iterator<Item = Option<&Rc<Representation>>> {
         [Some(&self.identity)].into_iter().chain(self.siblings.iter().map(Option::as_ref))
     }
 
-    /// What of it is in memory.
+    /// Returns how many bytes of the resource are in memory.
     pub(super) fn bytes(&self) -> usize {
         self.stored().flatten().map(|stored| stored.bytes()).sum()
     }
 
-    /// By how much it has grown since this was asked last.
+    /// Returns by how much the resource has grown since the last call.
     pub(super) fn take_growth(&self) -> usize {
         self.grown.take()
     }
 
-    /// Answers a GET or HEAD, if nothing has to be opened or compressed for it.
+    /// Answers a GET or HEAD, if that needs no file to be opened or compressed.
     pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
         match self.choose(&head.headers) {
             Choice::Ready(chosen) => chosen.respond_now(head),
@@ -132,7 +135,7 @@ impl Resource {
         }
     }
 
-    /// Answers a GET or HEAD; none where the file is another by now.
+    /// Answers a GET or HEAD; `None` if the file has been replaced.
     pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
         loop {
             match self.choose(&head.headers) {
@@ -142,8 +145,8 @@ impl Resource {
         }
     }
 
-    /// The representation that a client wants most of those there are. Where it wants two alike, what is stored comes
-    /// first, then Brotli.
+    /// Returns the available representation that the client prefers. If it prefers two alike,
+    /// stored ones come first, then Brotli.
     fn choose(&self, headers: &HeaderMap) -> Choice {
         if !self.varies || !headers.contains_key(ACCEPT_ENCODING) {
             return Choice::Ready(Rc::clone(&self.identity));
@@ -152,7 +155,8 @@ impl Resource {
         let mut codings = Coding::ALL;
         let is_made = |coding: Coding| self.siblings[coding as usize].is_none();
         codings.sort_by_key(|coding| (Reverse(accepted.weight(*coding)), is_made(*coding)));
-        // What is compressed here is not sent in parts; who asks for parts is better served with the file as it is.
+        // Representations that are compressed here are not sent in parts; a client that asks for
+        // parts is better served with the file as it is.
         let levels = self.levels.filter(|_| !headers.contains_key(RANGE));
         for coding in codings.into_iter().filter(|coding| accepted.weight(*coding) > 0) {
             if let Some(sibling) = &self.siblings[coding as usize] {
@@ -167,9 +171,10 @@ impl Resource {
         Choice::Ready(Rc::clone(&self.identity))
     }
 
-    /// Compresses it, after which there is something or is known that there is nothing.
+    /// Compresses the file, after which there is a representation or it is known that there will be
+    /// none.
     async fn make(&self, coding: Coding, levels: Levels) {
-        /// Lets another try where this one ends early.
+        /// Lets another request try if this one ends early.
         struct Attempt<'a>(&'a RefCell<Made>, Made);
 
         impl Drop for Attempt<'_> {

@@ -1,4 +1,4 @@
-//! A folder together with how it is served.
+//! A site: a folder and its options.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -27,10 +27,10 @@ use crate::Body;
 use crate::config::Files;
 use crate::window;
 
-/// How often a file that changes while it is read is read again.
+/// How many times a file that changes while it is read is read.
 const TRIES: usize = 3;
 
-/// A folder together with how it is served, and what one engine has found in it.
+/// A folder and its options, with the resources that one engine has found in it.
 pub struct Site {
     folder: Arc<Folder>,
     options: Files,
@@ -45,12 +45,12 @@ impl fmt::Debug for Site {
     }
 }
 
-/// What a path leads to.
+/// The destination of a path.
 enum Place {
     File(Located),
     /// A folder without an index, and its path.
     Folder(File, String),
-    /// A folder by the name of a file.
+    /// A folder whose path lacks the slash at its end.
     Slashless,
 }
 
@@ -76,7 +76,7 @@ impl Site {
         Ok(Site::new(Folder::open(&options.root)?, options))
     }
 
-    /// A site of a folder that is open already.
+    /// Creates a site of a folder that is open already.
     #[must_use]
     pub fn new(folder: Folder, options: Files) -> Site {
         let limit = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
@@ -91,15 +91,15 @@ impl Site {
         }
     }
 
-    /// Answers a request. `path` is the path below the route, as it was sent; redirects to folders are made of the
-    /// path of `head`.
+    /// Answers a request. `path` is the path below the route, as it was sent; redirects to folders
+    /// are made of the path of `head`.
     ///
-    /// Cancel safe: what has been found by then is kept.
+    /// Cancel safe: everything that has been found by then is kept.
     pub async fn answer(&self, head: &request::Parts, path: &str) -> Response<Body> {
         self.answer_at(head, path, clock()).await
     }
 
-    /// Answers at once, if that takes no more than a look into the cache.
+    /// Answers at once, if a look into the cache is enough.
     #[must_use]
     pub fn answer_now(&self, head: &request::Parts, path: &str) -> Option<Response<Body>> {
         if head.method != Method::GET && head.method != Method::HEAD {
@@ -108,7 +108,7 @@ impl Site {
         self.cache.borrow().fresh(path, clock())?.respond_now(head)
     }
 
-    /// [`answer`](Site::answer) at a time that no earlier one was after.
+    /// [`answer`](Site::answer) at a given time, which must not be before that of an earlier call.
     pub(super) async fn answer_at(
         &self,
         head: &request::Parts,
@@ -126,7 +126,7 @@ impl Site {
         Box::pin(self.answer_later(head, path, now)).await
     }
 
-    /// Answers where a file has to be opened, found or compressed.
+    /// Answers if a file has to be opened, found or compressed.
     async fn answer_later(
         &self,
         head: &request::Parts,
@@ -144,7 +144,7 @@ impl Site {
         self.look_up(head, path, now).await
     }
 
-    /// What a resource has grown by is the cache's to limit.
+    /// Tells the cache, which limits the memory, by how much a resource has grown.
     fn count(&self, path: &str, resource: &Rc<Resource>) {
         let growth = resource.take_growth();
         if growth > 0 {
@@ -152,14 +152,15 @@ impl Site {
         }
     }
 
-    /// Answers with what the path leads to now.
+    /// Answers from the file or folder that the path leads to now.
     async fn look_up(&self, head: &request::Parts, path: &str, now: Duration) -> Response<Body> {
         let place = match path::relative(path, self.options.hidden) {
             Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, &head.method),
             Err(Refusal::Hidden) => return plain(StatusCode::NOT_FOUND, &head.method),
             Ok(relative) => self.locate(&relative).await,
         };
-        // While the process lacks descriptors or memory, what is known is better than nothing.
+        // While the process lacks descriptors or memory, an outdated entry is better than no
+        // answer.
         let is_short = |error: &io::Error| status_of(error) == StatusCode::SERVICE_UNAVAILABLE;
         if place.as_ref().err().is_some_and(is_short) {
             let stale = self.cache.borrow().stale(path).map(Rc::clone);
@@ -209,7 +210,7 @@ impl Site {
         if self.options.precompressed {
             for (place, coding) in all[1..].iter_mut().zip(Coding::ALL) {
                 let sibling = self.folder.open_file(&format!("{path}{}", coding.suffix())).await;
-                // A sibling that cannot be opened is none: the file itself can be.
+                // A sibling that cannot be opened counts as missing: the file itself can be opened.
                 *place = sibling.and_then(Opened::new).unwrap_or(None);
             }
         }
@@ -254,7 +255,8 @@ impl Site {
         response.ok_or_else(|| io::Error::other("the file was exchanged too often"))
     }
 
-    /// Reads small files. What is not kept afterwards is not compressed: it would be for each request anew.
+    /// Reads small files. A file that is not kept afterwards is not compressed: each request would
+    /// compress it anew.
     async fn load(&self, located: &mut Located, is_kept: bool) -> io::Result<Resource> {
         let mut contents = [const { None }; 3];
         let names = ["", Coding::ALL[0].suffix(), Coding::ALL[1].suffix()];
@@ -287,7 +289,8 @@ impl Site {
             }
             *opened = now;
         }
-        // It is too large, or is being written to: what is there when it is sent is sent.
+        // The file is too large, or is being written to: the response sends the bytes that it has
+        // at that time.
         let source = Source::Disk(OnDisk::new(&self.folder, path, opened));
         Ok(Content::new(source, &opened.stamp))
     }
@@ -325,7 +328,8 @@ impl Content {
     }
 }
 
-/// The time since some start. It goes by milliseconds, for which it costs a tenth of [`Instant`](std::time::Instant).
+/// Returns the time since some start. It counts milliseconds, which costs a tenth of
+/// [`Instant`](std::time::Instant).
 fn clock() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
@@ -333,7 +337,8 @@ fn clock() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// To the same path with `/` at its end. Slashes at its start become one: two would name another host.
+/// Redirects to the same path with `/` at its end. Slashes at its start become one: two would name
+/// another host.
 fn to_folder(head: &request::Parts) -> Response<Body> {
     let mut response = plain(StatusCode::PERMANENT_REDIRECT, &head.method);
     let query = head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -352,7 +357,8 @@ fn status_of(error: &io::Error) -> StatusCode {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        // What leads out of the folder, is no file that can be opened, or has too long a name is just not there.
+        // A path that leads out of the folder, is no file that can be opened, or has too long a
+        // name counts as missing.
         Some(
             Errno::NOENT
             | Errno::NOTDIR

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::folder::Folder;
 
-/// Tells one version of a file from another.
+/// The mark that distinguishes one version of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stamp {
     device: u64,
@@ -34,19 +34,21 @@ impl Stamp {
         self.length
     }
 
-    /// A strong validator, of size, time of change and inode, as those of other servers are.
+    /// Returns a strong validator, made of size, time of change and inode, like those of other
+    /// servers.
     pub(super) fn tag(&self) -> String {
         let (seconds, nanoseconds) = self.modified;
         format!("{:x}-{seconds:x}.{nanoseconds:x}-{:x}", self.length, self.inode)
     }
 
-    /// None before 1970.
+    /// Returns the time of change; `None` before 1970.
     pub(super) fn modified(&self) -> Option<SystemTime> {
         let after = u64::try_from(self.modified.0).ok().map(Duration::from_secs)?;
         SystemTime::UNIX_EPOCH.checked_add(after)
     }
 
-    /// Whether it may change once more without another stamp: the clock of some file systems ticks seconds only.
+    /// Whether the file may change once more without another stamp: the clock of some file systems
+    /// ticks seconds only.
     pub(super) fn is_young(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -62,7 +64,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// None where it is no regular file.
+    /// Returns `None` if it is no regular file.
     pub(super) fn new(file: File) -> io::Result<Option<Opened>> {
         let data = file.metadata()?;
         let opened = || Opened { file: Arc::new(file), stamp: Stamp::of(&data) };
@@ -76,8 +78,9 @@ impl Opened {
     }
 }
 
-/// A file too large to be kept in memory. Its descriptor is shared by those who read it at a time and kept by nobody
-/// else, so that a file which is deleted gives its place on the disk back.
+/// A file that is too large to be kept in memory. The requests that read it at a time share its
+/// descriptor, and it is closed after the last of them, so that a deleted file gives its place on
+/// the disk back.
 #[derive(Debug)]
 pub(super) struct OnDisk {
     folder: Arc<Folder>,
@@ -103,7 +106,7 @@ impl OnDisk {
         }
     }
 
-    /// The file; none where another has taken its place, or none has.
+    /// Returns the file; `None` if another file, or none, is now in its place.
     pub(super) async fn open(&self) -> Option<Arc<File>> {
         if let Some(file) = self.open.borrow().upgrade() {
             return Some(file);

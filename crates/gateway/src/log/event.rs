@@ -1,4 +1,4 @@
-//! What a server says of itself, in a form for people and for programs.
+//! Events of a server, in a form for people and for programs.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 /// How much an event matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// All goes as it should.
+    /// All is well.
     Info,
-    /// Somebody has changed something.
+    /// A change by an operator or another process.
     Notice,
-    /// Something went wrong, and the server deals with it.
+    /// An error that the server deals with.
     Warning,
-    /// Something went wrong, and the server does less than it was asked to.
+    /// An error that makes the server do less than it was asked to.
     Error,
 }
 
 impl Level {
-    /// Its name.
+    /// Returns the level's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Level {
     }
 }
 
-/// Something that has happened to a server. It goes on all the same.
+/// An event in the life of a server. The server goes on after it.
 #[derive(Clone, Debug)]
 pub struct Event {
     level: Level,
@@ -40,31 +40,31 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event of a kind, told in words.
+    /// Creates an event of a kind, with a message in words.
     pub fn new(level: Level, name: &'static str, message: impl Into<String>) -> Event {
         Event { level, name, message: message.into(), fields: Vec::new() }
     }
 
-    /// The same with something that programs may want to know.
+    /// Adds a field for programs.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Event {
         self.fields.push((key, value.into()));
         self
     }
 
-    /// How much it matters.
+    /// Returns the event's level.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// What kind it is of, as `upstream-down`.
+    /// Returns the event's kind, as `upstream-down`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What programs may want to know beside its kind.
+    /// Returns the fields for programs, in addition to the kind.
     #[must_use]
     pub fn fields(&self) -> &[(&'static str, Value)] {
         &self.fields

@@ -1,4 +1,4 @@
-//! The server's own log: what happens to it, a line each.
+//! The server's own log: the events of the server, a line each.
 
 use std::io::{self, Write, stderr};
 use std::sync::{PoisonError, RwLock};
@@ -11,7 +11,7 @@ use super::event::{Event, Level};
 use super::writer::{LogFailure, Writer, is_stderr};
 use crate::config::{self, MessageFormat};
 
-/// Where events are written down, from any thread and without waiting for a disk.
+/// The log of events, which any thread can write to without waiting for a disk.
 pub struct Journal(RwLock<Option<Open>>);
 
 struct Open {
@@ -19,16 +19,16 @@ struct Open {
     form: Form,
 }
 
-/// How a line looks.
+/// The form of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
-    /// For people who see it at once, and need not be told that all is well.
+    /// For people who read it at once, and need no message that all is well.
     Terminal,
     Text,
     Json,
 }
 
-/// The last resort.
+/// Reports on standard error, as the last resort.
 fn complain(failure: &LogFailure) {
     let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
 }
@@ -50,7 +50,7 @@ fn line(form: Form, at: SystemTime, event: &Event) -> Vec<u8> {
         return out;
     }
     for part in event.to_string().lines() {
-        // What others have said has no business on a terminal but as text.
+        // Text from other machines must not reach a terminal as anything but text.
         let part = part.replace(char::is_control, "\u{fffd}");
         let _ = match form {
             Form::Terminal => writeln!(out, "superpoll: {part}"),
@@ -81,18 +81,19 @@ impl Journal {
         Open::new(config).map(|open| Journal(RwLock::new(Some(open))))
     }
 
-    /// From now on writes to the log that a configuration names, begun anew if it was moved away.
+    /// Writes to the log that a configuration names from now on; the file is begun anew if it was
+    /// moved away.
     ///
     /// # Errors
     ///
-    /// It cannot be opened or created; then the one that there is goes on.
+    /// It cannot be opened or created; the current log then goes on.
     pub fn change(&self, config: &config::Log) -> io::Result<()> {
         let open = Open::new(config)?;
         drop(self.0.write().unwrap_or_else(PoisonError::into_inner).replace(open));
         Ok(())
     }
 
-    /// Writes an event down.
+    /// Writes an event to the log.
     pub fn write(&self, event: &Event) {
         let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Open { writer, form }) = &*open else { return };
@@ -101,7 +102,7 @@ impl Journal {
         }
     }
 
-    /// Waits until all is written; what comes later is lost.
+    /// Waits until all lines are written; later lines are lost.
     pub fn close(&self) {
         drop(self.0.write().unwrap_or_else(PoisonError::into_inner).take());
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::config::LogFormat;
 
-/// A request and what became of it.
+/// A request and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) at: SystemTime,
@@ -27,12 +27,12 @@ pub(crate) struct Record {
     /// Whether all of the body was sent.
     pub(crate) is_whole: bool,
     pub(crate) took: Duration,
-    /// The first line as it came, of a request that was refused before it was understood. Method, target and version
-    /// mean nothing then.
+    /// The first line as it came, for a request that was refused before it was understood. Method,
+    /// target and version mean nothing then.
     pub(crate) raw: Option<Bytes>,
 }
 
-/// What JSON says of it.
+/// The fields of the line in JSON.
 #[derive(Serialize)]
 struct Object<'a> {
     time: String,
@@ -49,12 +49,13 @@ struct Object<'a> {
     user_agent: Option<String>,
 }
 
-/// Text of a client, with nothing in it that ends a field or a line, or that a terminal obeys.
+/// Appends text from a client, without any byte that ends a field or a line, or that a terminal
+/// obeys.
 fn quote(out: &mut Vec<u8>, bytes: &[u8]) {
     for &byte in bytes {
         match byte {
             b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
-                // A vector takes everything.
+                // Writing to a vector cannot fail.
                 let _ = write!(out, "\\x{byte:02X}");
             }
             _ => out.push(byte),
@@ -66,7 +67,7 @@ fn text(value: &Option<HeaderValue>) -> Option<String> {
     value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
-/// The date as the Common Log Format has it, `22/Nov/2026:04:20:11 +0000`.
+/// Returns the date in the Common Log Format, `22/Nov/2026:04:20:11 +0000`.
 fn date(at: SystemTime) -> String {
     let date = httpdate::fmt_http_date(at);
     let mut parts = date.split(' ').skip(1);
@@ -112,7 +113,8 @@ pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
     }
 }
 
-/// What may be the method, the target and the version of a line that is no request.
+/// Returns the parts that may be the method, the target and the version, for a line that is no
+/// request.
 fn parts(line: &str) -> (&str, &str, &str) {
     let (method, rest) = line.split_once(' ').unwrap_or(("", line));
     let (target, protocol) = rest.rsplit_once(' ').unwrap_or((rest, ""));
@@ -120,7 +122,7 @@ fn parts(line: &str) -> (&str, &str, &str) {
 }
 
 fn combined(out: &mut Vec<u8>, record: &Record) {
-    // A vector takes everything.
+    // Writing to a vector cannot fail.
     let _ = match record.client {
         Some(client) => write!(out, "{}", client.ip()),
         None => write!(out, "unix:"),

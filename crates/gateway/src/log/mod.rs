@@ -1,9 +1,10 @@
-//! What is written down: a line for each request, and what happens to the server.
+//! The logs: a line for each request, and the events of the server.
 //!
-//! An engine never waits for a disk. It hands lines over to one thread that writes, those of requests many at a time;
-//! if that cannot keep up, lines are left out rather than requests delayed, and if it cannot write, because the disk is
-//! full or the file system gone, it says so once in a while and goes on trying. A log that was moved away is begun anew
-//! when the configuration is read again, as `logrotate` expects. What may happen often is told seldom.
+//! An engine never waits for a disk. It hands lines over to one thread that writes, lines of
+//! requests many at a time. If the thread cannot keep up, lines are left out rather than requests
+//! delayed. If it cannot write, because the disk is full or the file system gone, it reports that
+//! once in a while and goes on trying. A log that was moved away is begun anew when the
+//! configuration is read again, as `logrotate` expects. Frequent events are logged seldom.
 
 mod event;
 mod journal;
@@ -29,13 +30,13 @@ pub(crate) use seldom::{Seldom, others};
 pub(crate) use writer::LogFailure;
 use writer::Writer;
 
-/// How much an engine collects at most.
+/// The most bytes that an engine collects.
 const FULL: usize = 32 * 1024;
 
-/// For how long an engine collects at most.
+/// The longest time for which an engine collects.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Who is told of what happens, on the thread where it does.
+/// Receives each event, on the thread where it happens.
 pub(crate) type Report = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// An access log that is open.
@@ -59,7 +60,7 @@ impl Log {
 pub(crate) struct Pad {
     log: Arc<Log>,
     lines: RefCell<Vec<u8>>,
-    /// Whether a task will hand over what there is.
+    /// Whether a task will hand over the collected lines.
     is_due: Cell<bool>,
 }
 
@@ -68,11 +69,11 @@ impl Pad {
         Rc::new(Pad { log, lines: RefCell::default(), is_due: Cell::new(false) })
     }
 
-    /// Writes a request down.
+    /// Writes a request to the log.
     pub(crate) fn write(self: &Rc<Pad>, record: &Record) {
         let mut lines = self.lines.borrow_mut();
         line::write(&mut lines, self.log.format, record);
-        // What ends with its engine has no later.
+        // Without an engine there is no task that could hand the lines over later.
         if lines.len() >= FULL || (!self.is_due.get() && Handle::current().is_err()) {
             self.log.writer.hand_over(std::mem::take(&mut *lines));
         } else if !self.is_due.replace(true) {

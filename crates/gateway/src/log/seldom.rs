@@ -1,14 +1,15 @@
-//! One line in a while of what may happen often, so that a flood does not fill the disk.
+//! One line in a while about a frequent event, so that a flood does not fill the disk.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Lets one through in each period, whichever engine it is on, and counts the others.
+/// Lets one event through in each period, whichever engine it is on, and counts the events that it
+/// holds back.
 #[derive(Debug)]
 pub(crate) struct Seldom {
     period: Duration,
-    /// When the next one may, in ms since the first look of the process.
+    /// The earliest time of the next event, in ms since the first check of the process.
     next: AtomicU64,
     left_out: AtomicU64,
 }
@@ -24,7 +25,7 @@ impl Seldom {
         Seldom { period, next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// How many were not let through since the last one that was, if this one is.
+    /// Returns how many events were held back since the last one that passed, if this one passes.
     pub(crate) fn admit(&self) -> Option<u64> {
         self.admit_at(now())
     }
@@ -46,7 +47,7 @@ impl Seldom {
     }
 }
 
-/// What to add to a line that stands for others as well.
+/// Returns the addition to a line that stands for further events as well.
 pub(crate) fn others(left_out: u64) -> String {
     match left_out {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! A thread that writes, for those who must not wait for a disk.
+//! A thread that writes, for threads that must not wait for a disk.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 /// How many pieces may wait to be written.
 const WAITING: usize = 64;
 
-/// How often a failure is told.
+/// The time between two reports of a failure.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// What went wrong with a log that goes on.
+/// A failure of a log that goes on.
 #[derive(Debug)]
 pub(crate) struct LogFailure {
     what: &'static str,
@@ -36,7 +36,7 @@ impl fmt::Display for LogFailure {
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 enum Sink {
     File(File),
     Stderr,
@@ -67,7 +67,7 @@ fn lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// A log that is open. Dropping it waits until all is written.
+/// A log that is open. Dropping it waits until all lines are written.
 pub(super) struct Writer {
     /// None while it is being closed.
     sender: Option<SyncSender<Vec<u8>>>,
@@ -76,7 +76,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Opens a log, which is `what`, and begins to write to it. `report` is told of failures, on the thread that writes.
+    /// Opens a log, which messages call `what`, and begins to write to it. `report` receives
+    /// failures, on the thread that writes.
     pub(super) fn open(
         path: &Path,
         what: &'static str,
@@ -107,7 +108,7 @@ impl Writer {
         Ok(Writer { sender: Some(sender), thread: Some(thread), lost })
     }
 
-    /// Has lines written, or lost where too much waits already.
+    /// Hands lines over to be written; they are lost if too many wait already.
     pub(super) fn hand_over(&self, bytes: Vec<u8>) {
         let Some(sender) = &self.sender else { return };
         if let Err(TrySendError::Full(bytes) | TrySendError::Disconnected(bytes)) =
@@ -122,7 +123,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // It panics only with what it was told to report to.
+            // The thread panics only if `report` panics.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,8 @@
 //! The system calls that relays make, by name.
 //!
-//! The runtime counts what its poller calls; what is done to the sockets themselves is counted here, where it is
-//! called. Each thread counts for itself, so that counting is an addition and no synchronization.
+//! The runtime counts the calls of its poller; this module counts the calls on the sockets
+//! themselves, where they are made. Each thread counts for itself, so that counting is an addition
+//! and needs no synchronization.
 
 use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident $call:ident,)*) => {
-        /// System calls that the relays of this process have made on their sockets, by name. The waits and the
-        /// registrations are the runtime's: [`Stats::poller`](superpoll_rt::Stats::poller).
+        /// System calls that the relays of this process have made on their sockets, by name. The
+        /// waits and the registrations are the runtime's:
+        /// [`Stats::poller`](superpoll_rt::Stats::poller).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Calls { $($(#[$doc])* pub $name: u64,)* }
@@ -22,7 +24,7 @@ macro_rules! calls {
             }
         }
 
-        /// One of them.
+        /// One of the calls.
         #[derive(Clone, Copy, Debug)]
         pub(super) enum Call { $($call,)* }
 
@@ -38,7 +40,7 @@ macro_rules! calls {
 }
 
 calls! {
-    /// `accept4(2)`, those that found nobody included.
+    /// `accept4(2)`, including calls that found no client.
     accept4 Accept,
     /// `socket(2)`.
     socket Socket,
@@ -69,7 +71,7 @@ calls! {
 }
 
 impl Calls {
-    /// All of them.
+    /// Returns the sum of all calls.
     pub fn total(&self) -> u64 {
         self.by_name().map(|(_, count)| count).sum()
     }
@@ -83,13 +85,13 @@ thread_local! {
     static HERE: OnceCell<Arc<Thread>> = const { OnceCell::new() };
 }
 
-/// Counts one.
+/// Counts one call.
 #[inline]
 pub(super) fn count(call: Call) {
-    // While the thread ends there is nothing left to count with.
+    // While the thread ends there is no counter left.
     let _ = HERE.try_with(|here| {
         let count = &here.get_or_init(enter)[call as usize];
-        // Nobody else writes.
+        // Only this thread writes.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     });
 }
@@ -101,7 +103,7 @@ fn enter() -> Arc<Thread> {
     thread
 }
 
-/// What all relays of this process have called so far.
+/// Returns the calls of all relays of this process so far.
 pub fn calls() -> Calls {
     sum(&THREADS.lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -1,10 +1,11 @@
-//! One direction of a relayed pair: reads first, writes at once what was read, and holds memory only while the
-//! target is slower than the source.
+//! One direction of a relayed pair: reads first, writes the bytes at once, and holds memory only
+//! while the target is slower than the source.
 //!
-//! A direction that reads full buffers in a row is a bulk transfer and goes over to `splice(2)` through a pipe.
-//! The pipe is filled only when it is empty, and emptied whole before it is filled again: `EAGAIN` can then only
-//! mean that the source is empty, or that the target is full, and nobody has to be asked which. It is lent for
-//! as long as there are bytes to move.
+//! A direction that reads full buffers in a row is a bulk transfer and changes to `splice(2)`
+//! through a pipe. The pipe is filled only when it is empty, and is emptied completely before it is
+//! filled again. So `EAGAIN` from a fill means that the source is empty, and from an emptying that
+//! the target is full, without a further call. The pipe is lent for as long as there are bytes to
+//! move.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -13,25 +14,27 @@ use super::calls::{Call, count};
 use super::pool::{BUFFER, Buffer, Held, PIPE, Pipe};
 use super::stream::End;
 
-/// After so many full buffers in a row, 128 KiB, a transfer is taken for bulk: the pipe and the smaller messages
-/// of most protocols would not pay for the change.
+/// After this many full buffers in a row, 128 KiB, a transfer counts as bulk: the pipe and the
+/// smaller messages of most protocols would not pay for the change.
 const FULL_READS: u8 = 8;
 
-/// After so many fills in a row of less than a buffer each, it is bulk no more: one copy costs less than two splices.
+/// After this many fills in a row of less than a buffer each, it counts as bulk no more: one copy
+/// costs less than two splices.
 const SMALL_FILLS: u8 = 4;
 
-/// How often a direction moves something, and about how much, before the other one and other tasks have their turn.
+/// How often a direction moves bytes, and about how many, before the other direction and other
+/// tasks have their turn.
 const ROUNDS: u32 = 16;
 const SHARE: u64 = 2 * PIPE as u64;
 
-/// Which end an error is of.
+/// The end that an error belongs to.
 #[derive(Debug)]
 pub(super) enum Broken {
     Source(io::Error),
     Target(io::Error),
 }
 
-/// What was moved.
+/// The bytes that were moved.
 #[derive(Default, Debug)]
 pub(super) struct Moved {
     pub read: u64,
@@ -41,15 +44,15 @@ pub(super) struct Moved {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
-    /// With so many full reads in a row.
+    /// After this many full reads in a row.
     Copy(u8),
-    /// With so many small fills in a row.
+    /// After this many small fills in a row.
     Splice(u8),
     /// One of the ends cannot be spliced.
     OnlyCopy,
 }
 
-/// How far the target's `TCP_NODELAY` is.
+/// The state of the target's `TCP_NODELAY`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Delay {
     /// Nothing was written: the first write waits for nothing anyway.
@@ -67,12 +70,12 @@ pub(super) struct Flow {
     way: Way,
     delay: Delay,
     ended: bool,
-    /// Found while there was still something to write.
+    /// An error that was found while there were still bytes to write.
     failed: Option<io::Error>,
 }
 
 impl Flow {
-    /// A direction; `inherits` says that its target has `TCP_NODELAY` already.
+    /// Creates a direction; `inherits` says that its target has `TCP_NODELAY` already.
     pub fn new(inherits: bool) -> Flow {
         let delay = if inherits { Delay::Off } else { Delay::First };
         Flow {
@@ -86,7 +89,8 @@ impl Flow {
         }
     }
 
-    /// Moves bytes until there is nothing to move; ready when the source has ended and all was written.
+    /// Moves bytes until there are none to move; ready when the source has ended and all was
+    /// written.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,7 +126,7 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let mut buffer = Buffer::take();
-        // Asked before: what is reported after the read may have come after it.
+        // Asked before the read: an end that is reported after the read may have come after it.
         let has_all = source.has_all();
         match source.poll_read(cx, &mut buffer.bytes) {
             Poll::Ready(Ok(count)) if count > 0 => {
@@ -149,7 +153,8 @@ impl Flow {
         }
     }
 
-    /// Looks for what comes right behind: the end, as a rule, which goes with the last bytes then.
+    /// Reads the bytes that come right behind. Usually this is the end, which then goes with the
+    /// last bytes.
     fn read_on(
         &mut self,
         cx: &mut Context<'_>,
@@ -168,7 +173,7 @@ impl Flow {
         }
     }
 
-    /// Takes what was read before there was a target, and whether that was all.
+    /// Takes the bytes that were read before there was a target, and whether they end the stream.
     pub fn begin_with(&mut self, buffer: Box<Buffer>, ended: bool) {
         self.ended = ended;
         match buffer.used().is_empty() {
@@ -177,12 +182,12 @@ impl Flow {
         }
     }
 
-    /// Whether the end of the source was met.
+    /// Whether the source has ended.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether there is something to write.
+    /// Whether there are bytes to write.
     pub fn holds(&self) -> bool {
         self.held.is_some()
     }
@@ -194,7 +199,7 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let Some(held) = &mut self.held else { return Poll::Ready(Ok(())) };
-        // The last bytes go with the end, which waits for nothing.
+        // The last bytes go with the end, which waits for no further bytes.
         if self.delay == Delay::Second && !self.ended {
             target.set_nodelay();
             self.delay = Delay::Off;
@@ -229,7 +234,7 @@ impl Flow {
         let pipe = match self.pipe.take().map_or_else(Pipe::take, Ok) {
             Ok(pipe) => pipe,
             Err(_) => {
-                // Out of descriptors, perhaps: there is another way.
+                // There may be no descriptor left: copying needs none.
                 self.way = Way::Copy(0);
                 return Poll::Ready(Ok(()));
             }
@@ -271,7 +276,7 @@ impl Flow {
     ) -> Poll<Result<(), Broken>> {
         let Some(pipe) = &self.pipe else { return Poll::Ready(Ok(())) };
         if self.way == Way::OnlyCopy {
-            // The target has refused what is in the pipe.
+            // The target has refused the bytes in the pipe.
             let mut buffer = Buffer::take();
             count(Call::Read);
             let count = superpoll::call::read(&pipe.reader, &mut buffer.bytes);
@@ -307,7 +312,8 @@ fn is_refused(error: &io::Error) -> bool {
 }
 
 impl Drop for Flow {
-    /// What has moved nothing for long has a pipe only while its target is full, and then it is not empty.
+    /// A direction that has moved no bytes for long has a pipe only while its target is full, and
+    /// then the pipe is not empty.
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             held.give_back();

@@ -1,10 +1,10 @@
-//! How many may come in at a time, and when nobody may any more.
+//! The gate: how many clients may come in at a time, and when no more may.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What the accepting tasks of all engines pass through.
+/// The gate that the accepting tasks of all engines pass through.
 #[derive(Debug)]
 pub(super) struct Gate {
     most: usize,
@@ -28,7 +28,7 @@ impl Gate {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets nobody in any more.
+    /// Stops: no more clients may come in.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.wake();
@@ -43,7 +43,7 @@ impl Gate {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Has a task woken when this is stopped, or when there is a place again.
+    /// Remembers a task, to be woken when the gate is stopped, or when there is a place again.
     pub fn remember(&self, cx: &Context<'_>) {
         let mut waiting = self.waiting();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -57,13 +57,13 @@ impl Gate {
         entered.is_ok().then(|| Place(self.clone()))
     }
 
-    /// A place for somebody who was let in by the kernel before this was stopped.
+    /// Returns a place for a client that the kernel let in before the gate was stopped.
     pub fn enter_late(self: &Arc<Gate>) -> Place {
         self.inside.fetch_add(1, Ordering::SeqCst);
         Place(self.clone())
     }
 
-    /// Waits for a place; `None` if this is stopped.
+    /// Waits for a place; `None` if the gate is stopped.
     pub fn poll_enter(self: &Arc<Gate>, cx: &Context<'_>) -> Poll<Option<Place>> {
         if self.is_stopped() {
             return Poll::Ready(None);
@@ -72,7 +72,7 @@ impl Gate {
             return Poll::Ready(Some(place));
         }
         self.remember(cx);
-        // What happened before it was remembered woke nobody.
+        // A change that came before the task was remembered has not woken it.
         match self.is_stopped() {
             true => Poll::Ready(None),
             false => self.enter().map_or(Poll::Pending, |place| Poll::Ready(Some(place))),

@@ -1,29 +1,30 @@
-//! Whether it is worth a try to read what nobody has been told of.
+//! Whether it is worth a try to read from a socket that is not reported as readable.
 //!
-//! To watch a descriptor costs more than to read it in vain, and a pair is often over before anything about it had
-//! to be watched. So a pair that has moved something looks again in the next turn, before it has its descriptors
-//! watched; but only where that has turned out well lately, which depends on the protocol and on how busy the
-//! engine is. Each situation has a score of its own, and one that does badly is tried again now and then.
+//! Watching a descriptor costs more than a read that finds nothing, and a pair is often over before
+//! any of its descriptors had to be watched. So a pair that has moved bytes tries again in the next
+//! turn, before its descriptors are watched; but only where such tries have succeeded lately. That
+//! depends on the protocol and on how busy the engine is. Each situation has a score of its own,
+//! and a situation with a low score is tried again now and then.
 
 use std::cell::Cell;
 
 /// Below this share of hits, of 256, a try costs more than it saves.
 const WORTH: u8 = 80;
 
-/// How much the latest outcome counts: one part in so many.
+/// The weight of the latest outcome: one part in this many.
 const WEIGHT: u8 = 8;
 
-/// A situation that does badly is tried once in so many times.
+/// A situation with a low score is tried once in this many times.
 const PROBE: u8 = 64;
 
-/// Whose bytes are read.
+/// The side whose bytes are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Client,
     Upstream,
 }
 
-/// What has happened before.
+/// The event before a try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum After {
     /// In the turn before, bytes went to the upstream.
@@ -56,7 +57,7 @@ impl Guesses {
         &self.0[after as usize][side as usize]
     }
 
-    /// Whether to try.
+    /// Whether a try is worth it.
     pub fn is_worth(&self, after: After, side: Side) -> bool {
         let score = self.of(after, side);
         let asked = score.asked.get().wrapping_add(1) % PROBE;
@@ -64,7 +65,7 @@ impl Guesses {
         score.hits.get() >= WORTH || asked == 0
     }
 
-    /// How a try went.
+    /// Records whether a try found something.
     pub fn learn(&self, after: After, side: Side, hit: bool) {
         let score = self.of(after, side);
         let hits = score.hits.get();
@@ -92,7 +93,7 @@ mod tests {
         assert!((0..100).all(|_| turn(true)));
         let tried = (0..6400).filter(|_| turn(false)).count();
         assert!((100..130).contains(&tried), "{tried} of 6400");
-        // Found by the probes.
+        // The probes found the change.
         let found = (0..3200).filter(|_| turn(true)).count();
         assert!(found > 1000, "{found} of 3200");
         assert!((0..100).all(|_| turn(true)));

@@ -1,12 +1,14 @@
 //! The TCP relay: passes bytes between clients and an upstream, TCP or Unix on either side.
 //!
-//! A pair is one task for both directions. Each direction tries to read before it waits, writes at once what it
-//! has read, and owns memory only while its target is slower than its source; a bulk transfer is spliced within
-//! the kernel. Half-closed connections stay so, and what breaks on one side is reset on the other.
+//! A pair is one task for both directions. Each direction tries to read before it waits, writes at
+//! once the bytes that it has read, and owns memory only while its target is slower than its
+//! source; a bulk transfer is spliced within the kernel. Half-closed connections stay half-closed,
+//! and a side that breaks makes the relay reset the other side.
 //!
-//! What a connection costs is the number of system calls, and none is made that tells what another one tells as
-//! well: the first write to the upstream tells whether it is connected, accepted sockets inherit `TCP_NODELAY`,
-//! upstream sockets get it before their second write, and no socket is asked for an address.
+//! The cost of a connection is the number of its system calls, and the relay makes no call whose
+//! answer another call gives as well: the first write to the upstream tells whether it is
+//! connected, accepted sockets inherit `TCP_NODELAY`, upstream sockets get it before their second
+//! write, and no socket is asked for an address.
 //!
 //! ```
 //! use superpoll_gateway::relay::{Options, Relay};
@@ -63,11 +65,11 @@ use shared::{Local, Member, Shared, Target};
 pub(crate) use shared::{Rules, Settings};
 use stream::Stream;
 
-/// How long a listener pauses when accepting has failed: there is no descriptor to be had, not even to shed with,
-/// or no memory.
+/// How long a listener pauses when accepting has failed because there is no memory or no
+/// descriptor, not even for a client that is closed at once.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Why a relay did not start.
+/// The reason for which a relay did not start.
 #[derive(Debug)]
 pub struct Error {
     what: String,
@@ -80,7 +82,7 @@ impl Error {
         move |error| Error { what, error }
     }
 
-    /// What the system said.
+    /// Returns the kind of the system's error.
     pub fn kind(&self) -> io::ErrorKind {
         self.error.kind()
     }
@@ -107,12 +109,12 @@ impl std::error::Error for Error {
     }
 }
 
-/// A relay at work. Dropping it stops listening; pairs go on as long as the runtime does.
+/// A running relay. Dropping it stops listening; pairs go on as long as the runtime does.
 pub struct Relay {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
     listening: Address,
-    /// Until it is stopped.
+    /// `None` once the relay is stopped.
     bound: Mutex<Option<Arc<Bound>>>,
 }
 
@@ -124,7 +126,7 @@ fn look_up(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
 }
 
 impl Settings {
-    /// To relay to an address, whose name is looked up now.
+    /// Returns the settings for relaying to an address, whose name is looked up now.
     pub(crate) fn new(to: &Address, options: Options, rules: Rules) -> Result<Settings, Error> {
         let target = match to {
             Address::Unix(path) => Target::Unix(path.clone()),
@@ -141,12 +143,12 @@ impl Settings {
     }
 }
 
-/// The engines of a runtime, as a relay has to know them.
+/// The engines of a runtime, and the facts that a relay needs about them.
 #[derive(Clone)]
 pub(crate) struct Engines {
     handle: Handle,
-    /// Whether of several that wait for a listener one can be woken alone, and whether it takes a call to have a
-    /// descriptor watched.
+    /// Whether one waiter of several for a listener can be woken alone, and whether watching a
+    /// descriptor takes a call.
     on_epoll: bool,
 }
 
@@ -157,8 +159,9 @@ impl Engines {
 }
 
 impl Relay {
-    /// Binds to an address and relays whoever comes there, on all engines of a runtime and as long as it runs. Names
-    /// are looked up now. `report` is told what fails later, on the engine where it does, and must not block.
+    /// Binds to an address and relays the clients that connect there, on all engines of a runtime
+    /// and as long as it runs. Names are looked up now. `report` receives each later failure, on
+    /// the engine where it happens, and must not block.
     ///
     /// # Errors
     ///
@@ -173,7 +176,7 @@ impl Relay {
         Relay::start_with(runtime, &mut Inherited::default(), listen, to, options, report)
     }
 
-    /// As [`start`](Relay::start), on a socket that listens already where that has the address.
+    /// As [`start`](Relay::start), on a socket that listens already if one has the address.
     ///
     /// # Errors
     ///
@@ -201,7 +204,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// On an address that is bound. It takes nobody in before it is [opened](Relay::open).
+    /// Creates a relay on an address that is bound. It accepts no clients before it is
+    /// [opened](Relay::open).
     pub(crate) fn on(
         bound: Arc<Bound>,
         listening: Address,
@@ -221,16 +225,16 @@ impl Relay {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listener for each engine.
+    /// Returns a listener for each engine.
     pub(crate) fn listeners(&self, engines: &Engines) -> io::Result<Vec<Listener>> {
         let count = engines.handle.engines();
         let bound = self.bound();
-        // Once it was stopped there are none.
+        // Once the relay was stopped there are none.
         let bound = bound.iter().flat_map(|bound| std::iter::repeat_n(bound, count));
         bound.map(|bound| bound.listener(count > 1 && engines.on_epoll)).collect()
     }
 
-    /// Takes clients in.
+    /// Accepts clients.
     pub(crate) fn open(&self, engines: &Engines, listeners: Vec<Listener>) -> io::Result<()> {
         for (engine, listener) in listeners.into_iter().enumerate() {
             let (shared, gate) = (self.shared.clone(), self.gate.clone());
@@ -245,22 +249,23 @@ impl Relay {
         Ok(())
     }
 
-    /// Relays who comes from now on like this; pairs go on as they have begun.
+    /// Applies these settings to new connections; existing pairs keep their settings.
     pub(crate) fn change(&self, settings: Settings) {
         self.shared.change(settings);
     }
 
-    /// The address it listens on, with the port that the kernel has chosen.
+    /// Returns the address that the relay listens on, with the port that the kernel has chosen.
     pub fn listening(&self) -> &Address {
         &self.listening
     }
 
-    /// What it has done so far.
+    /// Returns the counters of the relay so far.
     pub fn counters(&self) -> Counters {
         self.shared.totals.read()
     }
 
-    /// What can be told of it, and of the runtime that it was started on, at a statistics socket.
+    /// Returns the subject for a statistics socket: the relay, and the runtime that it was started
+    /// on.
     #[must_use]
     pub fn subject(&self, runtime: &Runtime) -> Subject {
         let shared = self.shared.clone();
@@ -270,12 +275,12 @@ impl Relay {
 
     /// Stops listening; pairs go on.
     pub fn stop(&self) {
-        // A socket file is removed with it.
+        // A socket file is removed with the relay's socket.
         drop(self.bound().take());
         self.gate.stop();
     }
 
-    /// Waits until there are no pairs left, for at most so long; says how many there are.
+    /// Waits until there are no pairs left, for at most this long; returns how many there are.
     pub async fn drained(&self, patience: Duration) -> u64 {
         let end = time::sleep(patience).deadline();
         let mut nap = Duration::from_millis(1);
@@ -307,13 +312,13 @@ impl fmt::Debug for Relay {
     }
 }
 
-/// One engine's part.
+/// One engine's part of a relay.
 struct Accepting {
     listener: Listener,
     local: RefCell<Rc<Local>>,
     gate: Arc<Gate>,
     on: String,
-    /// How many the listener has shed, as told.
+    /// The number of clients that the listener has shed, as reported.
     shed: Cell<u64>,
 }
 
@@ -338,7 +343,7 @@ impl Accepting {
         drop(socket);
     }
 
-    /// With the settings of now.
+    /// Returns the state with the current settings.
     fn local(&self) -> Rc<Local> {
         let mut local = self.local.borrow_mut();
         if let Some(renewed) = local.renewed() {
@@ -347,7 +352,7 @@ impl Accepting {
         local.clone()
     }
 
-    /// The next client; `None` when it is over.
+    /// Accepts the next client; `None` when the relay is stopped.
     async fn accept(&self) -> Option<io::Result<(Plain, Option<SocketAddr>)>> {
         let mut known = false;
         poll_fn(|cx| {
@@ -374,7 +379,7 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, place: Pl
     local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
     let Settings { rules, target, .. } = local.settings();
     let has_headers = rules.header.is_some() || rules.announces.is_some();
-    // Behind a proxy, the client is not the one who connects.
+    // Behind a proxy, the peer of the connection is not the client.
     let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
     let is_simple = !has_headers && matches!(target, Target::Tcp(_));
     let Some(member) = Member::new(local.clone(), place, counted) else {
@@ -391,7 +396,7 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, place: Pl
     }
 }
 
-/// Takes the header off that tells who the client is, makes the one that tells the upstream, and relays.
+/// Reads the header that names the client, makes the header for the upstream, and relays.
 async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut member: Member) {
     let rules = member.settings().rules.clone();
     let (mut local, mut rest) = (None, Bytes::new());

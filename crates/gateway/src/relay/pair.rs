@@ -1,14 +1,17 @@
 //! A client and its upstream: both directions in one task.
 //!
-//! The upstream is taken for connected until it says otherwise (see `stream.rs`). If it is not, nothing of what
-//! the client has sent is lost, and the next address of the upstream is tried with it.
+//! The upstream is taken for connected until an operation on it fails (see `stream.rs`). If it is
+//! not connected, the bytes that the client has sent are kept, and the next address of the upstream
+//! is tried with them.
 //!
-//! The end of one direction is passed on when all before it was written, and the pair ends with the second one.
-//! If both end at the same time, closing says it. Whatever breaks on one side resets the other: a peer that
-//! was sent a clean end would take what it has got for all there is.
+//! The end of one direction is passed on once all bytes before it were written, and the pair ends
+//! with the second end. If both ends come at the same time, closing passes them on. A side that
+//! breaks makes the relay reset the other side: a peer that was sent a clean end would take the
+//! bytes that it got for the whole stream.
 //!
-//! Most pairs of most servers are idle, so that what a pair has only at times is lent to it (buffers, pipes) or
-//! made when it is needed: a timer only while there is something to wait for in vain.
+//! Most pairs of most servers are idle. So a pair borrows the parts that it needs only at times
+//! (buffers, pipes), or makes them when it needs them: it has a timer only while it waits with a
+//! limit.
 
 use std::future::Future;
 use std::io;
@@ -26,11 +29,11 @@ use super::pool::Buffer;
 use super::shared::{Member, Target};
 use super::stream::{Reading, Stream};
 
-/// A direction and how far its end is.
+/// A direction, and how far its end has come.
 struct Half {
     flow: Flow,
     ended: bool,
-    /// Its target has been told.
+    /// The end has been passed on to the target.
     told: bool,
 }
 
@@ -40,10 +43,10 @@ impl Half {
     }
 }
 
-/// What a pair waits for with a limit.
+/// The time limit of a pair that waits.
 struct Clock {
     sleep: Sleep,
-    /// When something was last moved, or begun.
+    /// When bytes were last moved, or the wait began.
     active: Instant,
 }
 
@@ -55,9 +58,9 @@ pub(super) struct Pair {
     down: Half,
     /// Whether the upstream has yet to show that it is connected.
     connecting: bool,
-    /// How many of its addresses have been tried.
+    /// The number of its addresses that have been tried.
     tried: u32,
-    /// What has happened in the turn before.
+    /// What happened in the turn before.
     last: After,
     clock: Option<Box<Clock>>,
     member: Member,
@@ -88,14 +91,15 @@ fn next(member: &Member, tried: &mut u32, sends: bool) -> Option<io::Result<Stre
     last
 }
 
-/// Reads what a client has sent already, behind what the buffer holds. Says whether that was the end.
+/// Reads the bytes that a client has sent already, behind the content of the buffer. Returns
+/// whether they end the stream.
 fn read_first(client: &Stream, buffer: &mut Buffer, member: &Member) -> io::Result<bool> {
     if !member.options().speculative {
         return Ok(false);
     }
     let room = &mut buffer.bytes[buffer.end as usize..];
     let most = room.len();
-    // Most clients speak first, and have done so.
+    // Most clients speak first, and have done so by now.
     match client.try_read(room) {
         Ok(count) => {
             if count < most {
@@ -110,8 +114,8 @@ fn read_first(client: &Stream, buffer: &mut Buffer, member: &Member) -> io::Resu
 }
 
 impl Pair {
-    /// Begins to connect a client by TCP; `None` if that is no use, which has been reported then. What goes ahead of
-    /// all that the client sends is no longer than a [`BUFFER`].
+    /// Begins to connect a client by TCP; `None` if that failed, which has been reported then.
+    /// `ahead` goes ahead of all bytes from the client, and is no longer than `BUFFER`.
     pub fn connect(client: Stream, ahead: &[u8], member: Member) -> Option<Pair> {
         let mut up = Half::new(false);
         if member.options().speculative || !ahead.is_empty() {
@@ -161,7 +165,7 @@ impl Pair {
             client,
             upstream,
             up: Half::new(false),
-            // The listener has TCP_NODELAY, and what it accepts inherits it.
+            // The listener has TCP_NODELAY, and the sockets that it accepts inherit it.
             down: Half::new(true),
             connecting: false,
             tried: 0,
@@ -171,7 +175,8 @@ impl Pair {
         }
     }
 
-    /// What is not watched is tried where that is worth it. Says whether anything is.
+    /// Plans a try for each side that is not watched, where the guesses say that it is worth it.
+    /// Returns whether there is one.
     fn plan(&self, after: After) -> bool {
         let mut any = false;
         for (side, stream, half) in
@@ -187,7 +192,7 @@ impl Pair {
         any
     }
 
-    /// Notes how a try went.
+    /// Records whether a try found something.
     fn learn(&self, side: Side, reading: Reading, read: bool, ended: bool) {
         if let Reading::Tried { twice } = reading {
             self.member.guesses().learn(self.last, side, read || ended);
@@ -197,7 +202,8 @@ impl Pair {
         }
     }
 
-    /// After a turn: has what is not watched tried again in the next one, or watched. Says whether to go on at once.
+    /// After a turn: makes each side that is not watched be tried in the next turn, or be watched.
+    /// Returns whether to go on at once.
     fn look_again(&mut self, cx: &Context<'_>, moved: &[Moved; 2], ended: bool) -> bool {
         let is_watched = |stream: &Stream| stream.reading() == Reading::Watched;
         if is_watched(&self.client) && is_watched(&self.upstream) {
@@ -221,7 +227,7 @@ impl Pair {
         true
     }
 
-    /// How many of its directions have ended.
+    /// Returns how many of the pair's directions have ended.
     fn ends(&self) -> u8 {
         u8::from(self.up.ended) + u8::from(self.down.ended)
     }
@@ -250,7 +256,8 @@ impl Pair {
 
     fn broken(&mut self, broken: Broken, of_upstream: bool) -> Step {
         let (Broken::Source(error) | Broken::Target(error)) = broken;
-        // The kernel says so only of a connection that there was: one that is refused fails with `ECONNREFUSED`.
+        // The kernel reports these errors only for a connection that was established: a refused
+        // connection fails with `ECONNREFUSED`.
         let was_connected =
             matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
         if of_upstream && self.connecting && !was_connected {
@@ -262,7 +269,7 @@ impl Pair {
         Step::Over
     }
 
-    /// Moves what there is, in both directions.
+    /// Moves the bytes that are available, in both directions.
     fn relay(&mut self, cx: &mut Context<'_>, moved: &mut [Moved; 2]) -> Poll<Step> {
         if !self.up.ended {
             let reading = self.client.reading();
@@ -301,7 +308,8 @@ impl Pair {
         }
         if self.up.ended && !self.up.told {
             if self.connecting {
-                // To end a direction of a socket that is on its way would be to give it up.
+                // Ending a direction of a socket that is still connecting would give the connection
+                // up.
                 match self.upstream.poll_connected(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(error)) => return Poll::Ready(self.not_connected(error)),
@@ -318,11 +326,11 @@ impl Pair {
         Poll::Pending
     }
 
-    /// What it may wait for how long; `None`: for ever.
+    /// Returns the timeout that applies now, if any.
     fn limit(&self) -> Option<Duration> {
         let options = self.member.options();
         match self.connecting {
-            // A connection on which nobody speaks shows only when it is looked for.
+            // If neither side speaks, only a check shows that the upstream is connected.
             true => Some(
                 options
                     .idle_timeout
@@ -332,7 +340,7 @@ impl Pair {
         }
     }
 
-    /// Looks whether the pair has waited too long.
+    /// Checks whether the pair has waited too long.
     fn watch_time(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if self.clock.is_none() {
             let Some(limit) = self.limit() else { return Poll::Pending };
@@ -371,7 +379,7 @@ impl Pair {
 }
 
 impl Pair {
-    /// Goes on until there is nothing to do but to wait; ready when the pair is over.
+    /// Goes on until the pair has to wait; ready when the pair is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let mut moved = <[Moved; 2]>::default();

@@ -1,4 +1,4 @@
-//! Buffers and pipes of a thread, lent to the directions that have something to move just now.
+//! Buffers and pipes of a thread, lent to the directions that have bytes to move just now.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -9,33 +9,35 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use super::calls::{Call, count};
 use crate::sys;
 
-/// What is read at a time.
+/// The most bytes that are read at a time.
 pub(super) const BUFFER: usize = 16 * 1024;
 
-/// What a pipe is to hold: the most that an unprivileged process may ask for (`fs.pipe-max-size`), so that a
-/// bulk transfer takes few calls.
+/// The capacity of a pipe: the most that an unprivileged process may ask for (`fs.pipe-max-size`),
+/// so that a bulk transfer takes few calls.
 pub(super) const PIPE: usize = 1024 * 1024;
 
-/// How many of each a thread keeps: one buffer is in use at a time unless a peer is slow, and more than a few
-/// would be memory that a burst leaves behind.
+/// The buffers and the pipes that a thread keeps. One buffer is in use at a time unless a peer is
+/// slow, and more than a few would be memory that a burst leaves behind.
 const KEPT: usize = 16;
 
-/// After so many buffers were freed, 4 MiB, and when few are lent, the allocator is asked to give them back: they lay
-/// between the small things of other pairs, and it would keep them for ever. It takes some milliseconds.
+/// After this many buffers were freed, 4 MiB, and when few are lent, the allocator is asked to give
+/// them back: they lay between the small blocks of other pairs, and it would keep them
+/// indefinitely. It takes some milliseconds.
 const FREED: u32 = 256;
 
-/// What waits for its target is copied out of its buffer if it is no longer than this: a request that waits for its
-/// upstream to be connected, as a rule.
+/// Bytes that wait for their target are copied out of their buffer if there are no more than this:
+/// usually a request that waits for its upstream to be connected.
 const SMALL: usize = BUFFER / 8;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Box<Buffer>>> = const { RefCell::new(Vec::new()) };
-    /// How many buffers are lent, and how many were freed since memory was given back.
+    /// The number of buffers that are lent, and of those that were freed since memory was given
+    /// back.
     static LENT: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     static PIPES: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory, of which the part from `start` to `end` is in use.
+/// A buffer, whose part from `start` to `end` is in use.
 pub(super) struct Buffer {
     pub start: u32,
     pub end: u32,
@@ -43,14 +45,14 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Takes one, whatever is in it.
+    /// Takes a buffer, with arbitrary content.
     pub fn take() -> Box<Buffer> {
         let _ = LENT.try_with(|counts| counts.set((counts.get().0 + 1, counts.get().1)));
         let kept = BUFFERS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
         kept.unwrap_or_else(|| Box::new(Buffer { start: 0, end: 0, bytes: [0; BUFFER] }))
     }
 
-    /// Takes one that holds these bytes, of which it takes as many as there is room for.
+    /// Takes a buffer that holds these bytes, as many as there is room for.
     pub fn holding(bytes: &[u8]) -> Box<Buffer> {
         let mut buffer = Buffer::take();
         let count = bytes.len().min(BUFFER);
@@ -59,7 +61,7 @@ impl Buffer {
         buffer
     }
 
-    /// Gives it back.
+    /// Gives the buffer back.
     pub fn give_back(self: Box<Buffer>) {
         // While the thread ends there is no pool any more, and the buffer is freed.
         let freed = BUFFERS.try_with(|kept| {
@@ -84,7 +86,7 @@ impl Buffer {
         });
     }
 
-    /// What is in use.
+    /// Returns the part that is in use.
     pub fn used(&self) -> &[u8] {
         &self.bytes[self.start as usize..self.end as usize]
     }
@@ -93,7 +95,7 @@ impl Buffer {
 /// Bytes that wait for their target.
 pub(super) enum Held {
     Whole(Box<Buffer>),
-    /// Those from this place on.
+    /// The bytes from this position on.
     Small(Box<[u8]>, u32),
 }
 
@@ -105,7 +107,7 @@ impl Held {
         }
     }
 
-    /// Takes away what was written; says whether that was all.
+    /// Removes the bytes that were written; returns whether those were all.
     pub fn advance(&mut self, count: usize) -> bool {
         match self {
             Held::Whole(buffer) => buffer.start += count as u32,
@@ -114,7 +116,7 @@ impl Held {
         self.used().is_empty()
     }
 
-    /// It is going to wait, and is not to take more memory than it needs.
+    /// Prepares for a wait: gives up memory beyond the bytes that are held.
     pub fn shrink(&mut self) {
         if matches!(self, Held::Whole(_)) && self.used().len() <= SMALL {
             let small = Held::Small(self.used().into(), 0);
@@ -122,7 +124,7 @@ impl Held {
         }
     }
 
-    /// Gives back what was lent.
+    /// Gives back the buffer that was lent.
     pub fn give_back(self) {
         if let Held::Whole(buffer) = self {
             buffer.give_back();
@@ -130,14 +132,14 @@ impl Held {
     }
 }
 
-/// A pipe; in the pool it is empty.
+/// A pipe; it is empty while it is in the pool.
 pub(super) struct Pipe {
     pub reader: OwnedFd,
     pub writer: OwnedFd,
 }
 
 impl Pipe {
-    /// Takes an empty one.
+    /// Takes an empty pipe.
     pub fn take() -> io::Result<Pipe> {
         if let Some(pipe) = PIPES.try_with(|kept| kept.borrow_mut().pop()).ok().flatten() {
             return Ok(pipe);
@@ -145,12 +147,13 @@ impl Pipe {
         count(Call::Pipe);
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         count(Call::Control);
-        // Refused where the administrator or the user's total forbids it; the default of 64 KiB works as well.
+        // Refused where the administrator or the user's total forbids it; the default of 64 KiB
+        // works as well.
         let _ = fcntl_setpipe_size(&writer, PIPE);
         Ok(Pipe { reader, writer })
     }
 
-    /// Gives it back, empty.
+    /// Gives the pipe back, empty.
     pub fn give_back(self) {
         let _ = PIPES.try_with(|kept| {
             let mut kept = kept.borrow_mut();

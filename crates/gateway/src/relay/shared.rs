@@ -1,7 +1,9 @@
-//! What all pairs of a relay have in common: its settings, its counters, and whom to tell of failures.
+//! The parts that all pairs of a relay have in common: its settings, its counters, and the receiver
+//! of its failures.
 //!
-//! Settings can be exchanged while pairs go on with those that they began with. Each engine keeps what it uses in a
-//! [`Local`] of its own and makes another one when it finds that the settings are no longer the same.
+//! Settings can be exchanged while pairs go on with those that they began with. Each engine keeps
+//! the settings that it uses in a [`Local`] of its own, and makes a new [`Local`] when it finds
+//! that the settings have changed.
 
 use std::fmt;
 use std::io;
@@ -24,14 +26,15 @@ use crate::seats::{Seat, Seats};
 pub struct Options {
     /// How long an upstream may take to accept a connection, for each of its addresses.
     pub connect_timeout: Duration,
-    /// After how long without a byte in either direction a pair is closed; `None`: never.
+    /// How long a pair may be without a byte in either direction before it is closed; `None`: no
+    /// limit.
     pub idle_timeout: Option<Duration>,
-    /// How many pairs there may be at a time. Further clients wait in the kernel's queue. `None`: as many as there
-    /// are descriptors for.
+    /// The most pairs at a time. Further clients wait in the kernel's queue. `None`: the number
+    /// that the process's descriptors allow.
     pub max_connections: Option<usize>,
-    /// Whether an operation is tried before its descriptor is watched, which is what a relay should do. If not,
-    /// each direction of each socket is watched first, as an event loop does that knows nothing but its poller:
-    /// for comparison.
+    /// Whether an operation is tried before its descriptor is watched, which is the right setting
+    /// for a relay. If not, each direction of each socket is watched first, as in an event loop
+    /// that knows only its poller. That setting is for comparison.
     pub speculative: bool,
 }
 
@@ -46,12 +49,14 @@ impl Default for Options {
     }
 }
 
-/// How often the same kind of failure is told of at most. The others are counted.
+/// The shortest time between two reports of the same kind of failure. Failures in between are
+/// counted.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// What went wrong while a relay runs. It goes on all the same.
+/// A failure while a relay runs. The relay goes on.
 ///
-/// Of each kind and reason one is told of in a second; `left_out` says how many there were since the last one.
+/// Of each kind and reason, one failure per second is reported; `left_out` counts the failures
+/// since the last report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -59,25 +64,25 @@ pub enum Failure {
     Connect {
         /// The upstream.
         to: Address,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         error: io::Error,
-        /// How many like this one went untold.
+        /// The number of failures like this one that were not reported.
         left_out: u64,
     },
     /// There was no descriptor left for a client, which was closed.
     Shed {
         /// Where the relay listens.
         on: String,
-        /// How many like this one went untold.
+        /// The number of failures like this one that were not reported.
         left_out: u64,
     },
     /// Accepting has failed. It is tried again.
     Accept {
         /// Where the relay listens.
         on: String,
-        /// What the kernel said.
+        /// The error from the kernel.
         error: io::Error,
-        /// How many like this one went untold.
+        /// The number of failures like this one that were not reported.
         left_out: u64,
     },
 }
@@ -118,15 +123,15 @@ impl std::error::Error for Failure {
     }
 }
 
-/// A kind of failure: which, and why.
+/// A kind of failure, and its reason.
 type Kind = (u8, Option<i32>);
 
-/// Whom failures have been told of lately.
+/// The failures that were reported lately.
 #[derive(Debug, Default)]
 struct Told(Mutex<Vec<(Kind, Instant, u64)>>);
 
 impl Told {
-    /// How many went untold since the last one, if it is time to tell of this one.
+    /// Returns the number of failures since the last report, if this failure is to report.
     fn admit(&self, kind: Kind, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match told.iter_mut().find(|(other, ..)| *other == kind) {
@@ -146,7 +151,7 @@ impl Told {
     }
 }
 
-/// What a relay has done so far.
+/// The counters of a relay since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Counters {
@@ -158,21 +163,22 @@ pub struct Counters {
     pub bytes_up: u64,
     /// Bytes from upstreams, as written to clients.
     pub bytes_down: u64,
-    /// Of both, those that were spliced.
+    /// Of the bytes in both directions, the number that was spliced.
     pub bytes_spliced: u64,
     /// Clients closed because the upstream could not be reached.
     pub connect_failures: u64,
-    /// Pairs of which one side broke, and the other was reset.
+    /// Pairs with one side that broke; the other side was reset.
     pub broken: u64,
     /// Pairs closed because they were idle for too long.
     pub timed_out: u64,
     /// Clients closed for lack of descriptors.
     pub shed: u64,
-    /// Clients closed because there were too many, of all or of the same one.
+    /// Clients closed because there were too many connections, of all clients or of the same
+    /// client.
     pub refused: u64,
 }
 
-/// The same, while they change.
+/// The counters while they change.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pub accepted: AtomicU64,
@@ -188,7 +194,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds what a pair has moved.
+    /// Adds the bytes that a pair has moved.
     pub fn moved(&self, up: &Moved, down: &Moved) {
         for (total, moved) in [
             (&self.bytes_up, up.written),
@@ -218,19 +224,20 @@ impl Totals {
     }
 }
 
-/// Where clients are relayed to, looked up.
+/// The address that clients are relayed to, looked up.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Tcp(Vec<SocketAddr>),
     Unix(PathBuf),
 }
 
-/// What a server has its relays do beside relaying.
+/// The duties of a relay in addition to relaying.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// How many connections there may be, of all clients and of one. Who is one too many is closed.
+    /// The limits on connections, of all clients and of one client. A connection above a limit is
+    /// closed.
     pub seats: Option<Arc<Seats>>,
-    /// Connections begin with a header of the PROXY protocol, which may take so long to come.
+    /// Connections begin with a header of the PROXY protocol, which has this long to arrive.
     pub header: Option<Duration>,
     /// The upstream is sent such a header.
     pub announces: Option<ProxyVersion>,
@@ -244,9 +251,9 @@ pub(crate) struct Settings {
     pub(super) target: Target,
 }
 
-/// What pairs share.
+/// The state that pairs share.
 pub(super) struct Shared {
-    /// For who comes from now on; the number tells whether they are still the same.
+    /// The settings for new connections; the number tells whether the settings are still the same.
     settings: Mutex<(u64, Arc<Settings>)>,
     version: AtomicU64,
     pub totals: Totals,
@@ -261,7 +268,7 @@ impl Shared {
         Shared { settings, version: AtomicU64::new(0), totals, report, told }
     }
 
-    /// Has who comes from now on relayed like this.
+    /// Applies these settings to new connections; existing pairs keep their settings.
     pub fn change(&self, settings: Settings) {
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (current.0 + 1, Arc::new(settings));
@@ -272,12 +279,12 @@ impl Shared {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Where clients are relayed to now.
+    /// Returns the address that clients are relayed to now.
     pub fn to(&self) -> Address {
         self.current().1.to.clone()
     }
 
-    /// Tells of an upstream that could not be reached.
+    /// Reports an upstream that could not be reached.
     #[cold]
     fn not_connected(&self, to: &Address, error: io::Error) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
@@ -286,7 +293,7 @@ impl Shared {
         }
     }
 
-    /// Tells of clients that were closed for lack of descriptors.
+    /// Reports clients that were closed for lack of descriptors.
     #[cold]
     pub fn shed(&self, on: &str, clients: u64) {
         self.totals.shed.fetch_add(clients, Ordering::Relaxed);
@@ -297,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Tells of a listener.
+    /// Reports a listener that failed to accept.
     #[cold]
     pub fn not_accepted(&self, on: &str, error: io::Error) {
         if let Some(left_out) = self.told.admit((2, error.raw_os_error()), Instant::now()) {
@@ -306,7 +313,7 @@ impl Shared {
     }
 }
 
-/// What the pairs of an engine share that have begun with the same settings.
+/// The state that an engine's pairs share if they began with the same settings.
 pub(super) struct Local {
     pub shared: Arc<Shared>,
     version: u64,
@@ -316,13 +323,13 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// `watching_costs` says that it takes a system call to have a descriptor watched.
+    /// `watching_costs` says that a system call is needed to watch a descriptor.
     pub fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
         let (version, settings) = shared.current();
         Local { shared, version, settings, guesses: Guesses::new(), watching_costs }
     }
 
-    /// The same with other settings, if these are not the current ones.
+    /// Returns a new [`Local`] with the current settings, if this one's settings are outdated.
     pub fn renewed(&self) -> Option<Local> {
         let is_current = self.version == self.shared.version.load(Ordering::Acquire);
         (!is_current).then(|| Local::new(self.shared.clone(), self.watching_costs))
@@ -333,7 +340,7 @@ impl Local {
     }
 }
 
-/// One of the pairs that there are now.
+/// One of the pairs that exist now.
 pub(super) struct Member {
     local: Rc<Local>,
     seat: Option<Seat>,
@@ -341,7 +348,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// `None` if there are too many of this client, as far as it is known, or of all.
+    /// Returns `None` if there are too many connections of this client, as far as it is known, or
+    /// of all clients.
     pub fn new(local: Rc<Local>, place: Place, client: Option<IpAddr>) -> Option<Member> {
         let seat = match &local.settings.rules.seats {
             Some(seats) => Some(seats.take(client).ok()?),
@@ -351,7 +359,7 @@ impl Member {
         Some(Member { local, seat, _place: place })
     }
 
-    /// Counts it as one of a client's. Says whether the client may have as many.
+    /// Counts the pair as a connection of a client. Returns whether the client may have this many.
     pub fn count(&mut self, client: Option<IpAddr>) -> bool {
         self.seat.as_mut().is_none_or(|seat| seat.count(client).is_ok())
     }
@@ -368,18 +376,18 @@ impl Member {
         &self.local.settings.options
     }
 
-    /// Tells of an upstream that could not be reached.
+    /// Reports an upstream that could not be reached.
     #[cold]
     pub fn not_connected(&self, error: io::Error) {
         self.local.shared.not_connected(&self.local.settings.to, error);
     }
 
-    /// What its engine has learnt.
+    /// The guesses that the engine has learnt.
     pub fn guesses(&self) -> &Guesses {
         &self.local.guesses
     }
 
-    /// Whether it looks again before it has a descriptor watched.
+    /// Whether the relay looks at a descriptor again before it watches the descriptor.
     pub fn looks_again(&self) -> bool {
         self.local.watching_costs && self.options().speculative
     }

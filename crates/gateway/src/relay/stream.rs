@@ -1,11 +1,12 @@
 //! One end of a relayed pair, TCP or Unix.
 //!
-//! Connecting by TCP does not wait to be told of its success. A socket on its way is written to as if it were
-//! connected: it says `WouldBlock` until it is, and the reason if it never will be. That spares the second
-//! `connect(2)` or `getsockopt(2)` and, where the peer is near, a wait.
+//! Connecting by TCP does not wait for the report of success. A socket that is still connecting is
+//! written to as if it were connected: it returns `WouldBlock` until it is, and the reason if the
+//! connection fails. That spares the second `connect(2)` or `getsockopt(2)` and, where the peer is
+//! near, a wait.
 //!
-//! A relay that does not speculate waits for a direction before it uses it for the first time, which is what
-//! an event loop does that trusts in nothing but its poller.
+//! A relay that does not speculate waits for a direction before it uses that direction for the
+//! first time, as in an event loop that trusts only its poller.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -25,33 +26,33 @@ use superpoll_rt::{AsyncFd, Direction, Drains};
 use super::calls::{Call, count};
 use crate::transport::Socket;
 
-/// What a direction reads from and writes to.
+/// The end that a direction reads from or writes to.
 pub(super) trait End {
     fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>>;
     fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-    /// Moves what there is into an empty pipe.
+    /// Moves the available bytes into an empty pipe.
     fn poll_fill(
         &self,
         cx: &mut Context<'_>,
         pipe: &OwnedFd,
         length: usize,
     ) -> Poll<io::Result<usize>>;
-    /// Moves out of a pipe what there is room for.
+    /// Moves as many bytes out of a pipe as the target has room for.
     fn poll_empty(
         &self,
         cx: &mut Context<'_>,
         pipe: &OwnedFd,
         length: usize,
     ) -> Poll<io::Result<usize>>;
-    /// Writes the last bytes: the end that follows goes with them.
+    /// Writes the last bytes; the end of the stream that follows goes with them.
     fn poll_write_last(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-    /// Has small writes sent at once from now on.
+    /// Makes the kernel send small writes at once from now on.
     fn set_nodelay(&self);
-    /// Whether a read that begins now and gives less than it could has come to the end.
+    /// Whether a read that begins now and returns less than it could has reached the end.
     fn has_all(&self) -> bool;
 }
 
-/// Counts the close of what it is part of.
+/// Counts the close of the socket that it is part of.
 struct Closing;
 
 impl Drop for Closing {
@@ -67,7 +68,7 @@ macro_rules! socket {
         pub(super) struct $name($inner, Closing);
 
         impl From<$name> for OwnedFd {
-            /// Its close is somebody else's to count.
+            /// The new owner counts the close.
             fn from(socket: $name) -> OwnedFd {
                 let $name(socket, closing) = socket;
                 std::mem::forget(closing);
@@ -124,11 +125,11 @@ socket! {
 }
 
 socket! {
-    /// Of the Unix domain. A read ends where descriptors came along, whatever is behind them.
+    /// Of the Unix domain. A read ends where descriptors are attached, whatever is behind them.
     Unix(std::os::unix::net::UnixStream), false
 }
 
-/// The socket of whichever kind.
+/// The socket, of either kind.
 enum Kind {
     Tcp(AsyncFd<Tcp>),
     Unix(AsyncFd<Unix>),
@@ -137,11 +138,12 @@ enum Kind {
 /// How a stream is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reading {
-    /// It is watched, or is going to be as soon as it has nothing to give.
+    /// The stream is watched, or will be as soon as a read finds nothing.
     Watched,
     /// Not in this turn.
     Later,
-    /// It is tried, and not watched for that; a second time where there may be something behind what it gives.
+    /// The read is tried without watching the stream; it is tried twice if there may be more bytes
+    /// behind the first.
     Tried { twice: bool },
 }
 
@@ -152,7 +154,7 @@ pub(super) struct Stream {
 }
 
 impl From<std::net::TcpStream> for Stream {
-    /// Takes one that does not block.
+    /// Takes a stream that does not block.
     fn from(socket: std::net::TcpStream) -> Stream {
         let kind = Kind::Tcp(AsyncFd::telling_all(Tcp(socket, Closing)));
         Stream { kind, reading: Cell::new(Reading::Watched) }
@@ -160,7 +162,7 @@ impl From<std::net::TcpStream> for Stream {
 }
 
 impl From<std::os::unix::net::UnixStream> for Stream {
-    /// Takes one that does not block.
+    /// Takes a stream that does not block.
     fn from(socket: std::os::unix::net::UnixStream) -> Stream {
         let kind = Kind::Unix(AsyncFd::nonblocking(Unix(socket, Closing)));
         Stream { kind, reading: Cell::new(Reading::Watched) }
@@ -168,7 +170,7 @@ impl From<std::os::unix::net::UnixStream> for Stream {
 }
 
 impl From<Socket> for Stream {
-    /// Takes one that does not block.
+    /// Takes a stream that does not block.
     fn from(socket: Socket) -> Stream {
         match socket {
             Socket::Tcp(socket) => socket.into(),
@@ -177,7 +179,7 @@ impl From<Socket> for Stream {
     }
 }
 
-/// Calls a function with the descriptor of whatever kind.
+/// Calls a function with the descriptor, of either kind.
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr) => {
         match &$self.kind {
@@ -188,15 +190,15 @@ macro_rules! either {
 }
 
 impl Stream {
-    /// Begins to connect by TCP. If there is something to send at once, the peer is not told before that the
-    /// connection is there, which spares a packet.
+    /// Begins to connect by TCP. If there are bytes to send at once, the kernel does not
+    /// acknowledge the connection on its own before them, which spares a packet.
     pub fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
         let kind = Type::STREAM.nonblocking().cloexec();
         count(Call::Socket);
         let socket = socket2::Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
         if sends {
             count(Call::SetOption);
-            // It works without, too.
+            // The connection works without it, too.
             let _ = socket.set_tcp_quickack(false);
         }
         count(Call::Connect);
@@ -208,43 +210,46 @@ impl Stream {
                 if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
-        // The peer speaks after it has accepted at the earliest: the first read need not be tried.
+        // The peer sends nothing before it has accepted the connection, so the first read need not
+        // be tried.
         stream.doubt(Direction::Read);
         Ok(stream)
     }
 
-    /// Has the next operation of a direction wait until it is reported.
+    /// Makes the next operation of a direction wait until it is reported.
     pub fn doubt(&self, direction: Direction) {
         let refuse = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
         let _ = either!(self, stream => stream.try_perform(direction, |_| refuse()));
     }
 
-    /// How it is read.
+    /// Returns how the stream is read.
     pub fn reading(&self) -> Reading {
         self.reading.get()
     }
 
-    /// How it is read from now on. What was not watched is, and tells what it has got meanwhile.
+    /// Sets how the stream is read from now on. When the stream begins to be watched, it reports
+    /// bytes that have arrived meanwhile.
     pub fn set_reading(&self, reading: Reading) {
         if self.reading.replace(reading) != Reading::Watched && reading == Reading::Watched {
             self.doubt(Direction::Read);
         }
     }
 
-    /// Reads what there is now.
+    /// Reads the bytes that are available now.
     pub fn try_read(&self, room: &mut [u8]) -> io::Result<usize> {
         either!(self, stream => stream.try_perform(Direction::Read, |mut socket| socket.read(room)))
     }
 
-    /// A read has given less than it could, and nobody has been told of this stream yet: the next one need not be
-    /// tried. Whoever begins to watch it is told of all there is.
+    /// Notes that a read has returned less than it could while the stream is not watched yet: the
+    /// next read need not be tried. When the stream begins to be watched, it reports all bytes that
+    /// are there.
     pub fn is_drained(&self) {
         if matches!(self.kind, Kind::Tcp(_)) {
             self.doubt(Direction::Read);
         }
     }
 
-    /// Waits until it is connected, or tells why it never will be.
+    /// Waits until the stream is connected, or returns the reason for which the connection failed.
     pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.kind {
             Kind::Unix(_) => Poll::Ready(Ok(())),
@@ -266,7 +271,7 @@ impl Stream {
         }
     }
 
-    /// Whether it is connected now.
+    /// Whether the stream is connected now.
     pub fn is_connected(&self) -> bool {
         match &self.kind {
             Kind::Unix(_) => true,
@@ -277,13 +282,13 @@ impl Stream {
         }
     }
 
-    /// Ends the writing direction. One that is gone has none, which its next read tells.
+    /// Ends the writing direction. A connection that is gone has none; its next read reports that.
     pub fn end_writing(&self) {
         count(Call::Shutdown);
         let _ = either!(self, stream => stream.get_ref().0.shutdown(Shutdown::Write));
     }
 
-    /// Closes two, with one call where that can be.
+    /// Closes two streams, with one call if possible.
     pub fn close_both(self, other: Stream) {
         let at_once = match (self.kind, other.kind) {
             (Kind::Tcp(one), Kind::Tcp(other)) => one.close_both(other),
@@ -297,8 +302,8 @@ impl Stream {
         }
     }
 
-    /// Has closing reset the connection, so that the peer does not take a broken stream for a whole one. In the
-    /// Unix domain there is no such thing.
+    /// Makes closing reset the connection, so that the peer does not take a broken stream for a
+    /// whole one. The Unix domain has no reset.
     pub fn reset_on_close(&self) {
         if let Kind::Tcp(stream) = &self.kind {
             count(Call::SetOption);
@@ -351,7 +356,7 @@ impl End for Stream {
     ) -> Poll<io::Result<usize>> {
         self.set_reading(Reading::Watched);
         let from = |stream: BorrowedFd<'_>| match splice(stream, pipe, length) {
-            // It would stay there: what is behind an urgent byte has to be copied.
+            // The byte would stay there: bytes behind an urgent byte have to be copied.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && call::is_at_mark(stream) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
@@ -388,7 +393,7 @@ impl End for Stream {
     fn set_nodelay(&self) {
         if let Kind::Tcp(stream) = &self.kind {
             count(Call::SetOption);
-            // A connection that is gone tells so when it is written to.
+            // A connection that is gone fails at the next write.
             let _ = stream.get_ref().0.set_nodelay(true);
         }
     }

@@ -20,13 +20,14 @@ use crate::log::{Event, Level, Report, Seldom, others};
 use crate::seats::{Full, Seats};
 use crate::transport::Plain;
 
-/// How often it is told that connections are refused.
+/// The time between two reports that connections are refused.
 const REFUSALS: Duration = Duration::from_secs(10);
 
-/// How long a listener pauses when there is no descriptor to be had, not even to shed with.
+/// How long a listener pauses when there is no descriptor, not even for a client that is closed at
+/// once.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// When it is told that connections are refused.
+/// Limits the reports that connections are refused.
 pub(super) fn refusals() -> Seldom {
     Seldom::new(REFUSALS)
 }
@@ -34,7 +35,7 @@ pub(super) fn refusals() -> Seldom {
 /// A listener on one engine.
 pub(super) struct Accepting {
     pub on: Address,
-    /// The address that clients connect to, where there is only one.
+    /// The address that clients connect to, if there is only one.
     pub local: Option<SocketAddr>,
     pub worker: Rc<Worker>,
     pub home: Rc<Home>,
@@ -95,7 +96,7 @@ impl Accepting {
     fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
         let counters = &self.worker.counters;
         counters.accepted.add(1);
-        // With the PROXY protocol the client is not the one who connects.
+        // With the PROXY protocol the peer of the connection is not the client.
         let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
         let seat = match self.seats.take(counted) {
             Ok(seat) => seat,

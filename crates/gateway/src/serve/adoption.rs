@@ -1,13 +1,15 @@
-//! Going on with the connections of another server, and leaving them to another one.
+//! Taking over the connections of another server, and leaving connections to a next server.
 //!
-//! What is left with the babysitter, and why that is enough, is told in `succession`. Here is who does it: the thread
-//! that starts a server takes what there is and deals it out to the engines, each of which parks its part as if it had
-//! served those connections itself. The babysitter is told that all is settled when the last engine has left its part
-//! with it again.
+//! The state that is left with the babysitter, and the reason for which it is enough, are described
+//! in `succession`. This module has the tasks. The thread that starts a server takes the
+//! connections from the babysitter and deals them out to the engines. Each engine parks its part as
+//! if it had served those connections itself. The babysitter is told that all is settled when the
+//! last engine has left its part with the babysitter again.
 //!
-//! A server that is to yield takes no connection any more, gives those that are at work a moment to come to rest, and
-//! closes its channels to publishers; then each engine leaves what is parked, all at once, so that nothing is sent to
-//! anybody from then on. Only when the babysitter has heard that this was all are the descriptors closed here.
+//! A server that is to yield accepts no more connections, gives busy connections a moment to come
+//! to rest, and closes its channels to publishers. Then each engine leaves its parked connections,
+//! all at once, so that it sends nothing to any client from then on. Only when the babysitter has
+//! heard that this was all does the server close the descriptors.
 
 use std::fmt;
 use std::net::TcpStream;
@@ -34,22 +36,22 @@ use crate::succession::ledger::Ledger;
 use crate::succession::state::{Activity, Left};
 use crate::transport::Socket;
 
-/// For how long connections that are at work may come to rest before the others are left.
+/// How long busy connections may take to come to rest before the idle ones are left.
 const REST: Duration = Duration::from_millis(50);
 
-/// How long engines may take to leave what they have.
+/// How long engines may take to leave their connections.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// How long it takes until it is looked again.
+/// The time between two checks.
 const NAP: Duration = Duration::from_millis(1);
 
-/// How many connections an engine goes on with before others have their turn.
+/// The most connections that an engine takes over before other tasks have their turn.
 const TOGETHER: usize = 32;
 
-/// How often it is looked whether a line has room that waits for something else than room.
+/// The time between two checks of a line that waits for something other than room.
 const BEHIND: Duration = Duration::from_millis(10);
 
-/// What became of the connections of a server that another one has taken over from.
+/// The result for the connections of a server that another server has taken over from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandedOver {
     /// Connections that the other server goes on with.
@@ -58,11 +60,11 @@ pub struct HandedOver {
     pub here: u64,
 }
 
-/// What is dealt out to an engine.
+/// The connections that are dealt out to an engine.
 type Hand = Vec<(OwnedFd, Left)>;
 
 impl Server {
-    /// What an engine parks connections in.
+    /// Returns the parking lot of an engine.
     pub(super) fn lot(&self, config: &Config) -> Result<Prepared, Error> {
         let cannot = |error: &dyn fmt::Display| {
             failed(format!("making what watches idle connections: {error}"))
@@ -73,7 +75,7 @@ impl Server {
             (None, Some(tuning)) => Topology::Thread(tuning),
             (Some(succession), Some(tuning)) => match succession.line() {
                 Ok(Some(line)) => Topology::Process(line, tuning),
-                // It is lost already, which was told.
+                // The babysitter is lost already, which was reported.
                 Ok(None) => Topology::Nested,
                 Err(error) => return Err(cannot(&error)),
             },
@@ -81,10 +83,11 @@ impl Server {
         Lot::prepare(topology).map_err(|error| cannot(&error))
     }
 
-    /// Leaves the listeners with the babysitter, so that nobody is refused whatever becomes of this server.
+    /// Leaves the listeners with the babysitter, so that no client is refused however this server
+    /// ends.
     pub(super) fn hold(&self, fronts: &[Front]) {
         let Some(succession) = &self.succession else { return };
-        // A key for each place in the configuration.
+        // A key for each position in the configuration.
         for key in fronts.len()..self.fronts.len() {
             succession.release(key as u64);
         }
@@ -96,7 +99,8 @@ impl Server {
         }
     }
 
-    /// Deals connections that another server has left out to the engines; others were `lost` on the way.
+    /// Deals out connections that another server has left to the engines; `lost` more were lost on
+    /// the way.
     pub(super) fn adopt(&self, connections: Hand, lost: usize) {
         let Some(succession) = &self.succession else { return };
         let engines = self.engines.len();
@@ -119,7 +123,8 @@ impl Server {
                     return;
                 }
                 succession.settled();
-                // Before it knows, it may hand them over as the other server had left them.
+                // Before the babysitter has these records, it may hand the connections over as the
+                // other server had left them.
                 while !succession.has_room() {
                     time::sleep(BEHIND).await;
                 }
@@ -146,17 +151,17 @@ impl Server {
                 };
                 spawn(adopts).detach();
             };
-            // An engine that has ended serves nobody.
+            // An engine that has ended serves no client.
             let _ = self.handle.call_on(engine, adopt);
         }
     }
 
-    /// Waits until another server wants to go on with the connections of this one; for ever, if there is no babysitter
-    /// between the two.
+    /// Waits until another server wants to go on with the connections of this one; indefinitely, if
+    /// there is no babysitter between the two.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost.
+    /// Cancelling loses nothing.
     pub async fn asked_to_yield(&self) {
         if let Some(succession) = &self.succession
             && let Some(ear) = succession.ear()
@@ -191,14 +196,15 @@ impl Server {
         std::future::pending().await
     }
 
-    /// Leaves the listeners, the channels and all idle connections to the server that wants to go on with them, and
-    /// tells how many connections go on there and how many are left here. Those are at work, or cannot go on elsewhere;
-    /// [`stop`](Server::stop) and [`drained`](Server::drained) are for them.
+    /// Leaves the listeners, the channels and all idle connections to the server that wants to go
+    /// on with them. Returns how many connections go on there and how many are left here. The
+    /// latter are busy, or cannot go on elsewhere; [`stop`](Server::stop) and
+    /// [`drained`](Server::drained) are for them.
     pub async fn hand_over(&mut self) -> HandedOver {
         let Some(succession) = self.succession.clone() else {
             return HandedOver { elsewhere: 0, here: self.connections() };
         };
-        // What it has not gone on with yet could go on nowhere.
+        // Connections that this server has not taken over yet could not go on anywhere.
         let end = Instant::now() + LEAVING;
         while self.adopting.load(Ordering::Acquire) && Instant::now() < end {
             time::sleep(NAP).await;
@@ -230,7 +236,7 @@ impl Server {
         let busy = self.on_engines(move |local| {
             counted.fetch_add(local.worker.lot.abandon(), Ordering::AcqRel);
         });
-        // Only then are they counted there alone.
+        // Only then does the other server alone count them.
         let end = Instant::now() + LEAVING;
         while busy.load(Ordering::Acquire) > 0 && Instant::now() < end {
             time::sleep(NAP).await;
@@ -239,7 +245,7 @@ impl Server {
         HandedOver { elsewhere, here: self.connections() }
     }
 
-    /// Has each engine do something; the number of those that have not done it yet.
+    /// Runs a function on each engine; returns the number of engines that have not run it yet.
     fn on_engines(&self, act: impl Fn(&Local) + Clone + Send + 'static) -> Arc<AtomicUsize> {
         let busy = Arc::new(AtomicUsize::new(self.engines.len()));
         for engine in 0..self.engines.len() {
@@ -251,7 +257,7 @@ impl Server {
                 done.fetch_sub(1, Ordering::AcqRel);
             };
             if self.handle.call_on(engine, call).is_err() {
-                // It has ended, and has nothing.
+                // The engine has ended, and has no connections.
                 busy.fetch_sub(1, Ordering::AcqRel);
             }
         }
@@ -260,7 +266,8 @@ impl Server {
 }
 
 impl Local {
-    /// Goes on with connections, between which new ones have their turn; tells how many could not.
+    /// Takes over connections, with turns for new ones in between; returns how many could not go
+    /// on.
     async fn adopt(&self, hand: Hand, seats: &Arc<Seats>, succession: &Succession) -> usize {
         let all = hand.len();
         let (mut adopted, mut hand) = (0, hand.into_iter());
@@ -277,7 +284,8 @@ impl Local {
         all - adopted
     }
 
-    /// Goes on with one, if what was written to it since it was left can be explained.
+    /// Takes over one connection, if the bytes that were written to it since it was left can be
+    /// explained.
     fn adopt_one(&self, stream: TcpStream, left: Left, seats: &Arc<Seats>) -> Option<()> {
         let sent = left.sent_since(&stream)?;
         let address = stream.local_addr().ok()?;
@@ -290,7 +298,7 @@ impl Local {
         let mut parked = Parked { socket: Socket::Tcp(stream), peer, token: 0, resume: None };
         let limit = Duration::from_secs(left.seconds.into());
         match left.activity {
-            // Something was being said when the other server ended.
+            // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
             Activity::Idle { requests } => {
                 parked.token = requests.into();

@@ -1,6 +1,7 @@
 //! Requests of a connection, and their responses until the last byte.
 //!
-//! What the requests of a connection have in common is counted and noted here; the connection's task looks at it.
+//! The state that the requests of a connection share is counted and noted here; the connection's
+//! task looks at it.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -26,25 +27,26 @@ use crate::park::Form;
 use crate::tally::Tally;
 use crate::upload::Upload;
 
-/// How a request is written down whose client did not wait for the answer, as nginx does and analysers know.
+/// The logged status of a request whose client did not wait for the answer, as in nginx; analysers
+/// know it.
 const CLIENT_GONE: u16 = 499;
 
-/// How much of the first line of a request that was refused is written down.
+/// The most bytes of the first line of a refused request that are logged.
 const LONGEST_LINE: usize = 1024;
 
-/// What the requests of a connection have in common.
+/// The state that the requests of a connection share.
 pub(super) struct Line {
     pub home: Rc<Home>,
     pub peer: Rc<Peer>,
     pub tally: Rc<Tally>,
     pub plan: Rc<RefCell<Option<Plan>>>,
-    /// Whether there is a socket without state of ours below.
+    /// Whether the socket below has no further state in this process.
     pub can_park: bool,
-    /// Whether it speaks HTTP/1, which has one request at a time.
+    /// Whether the connection speaks HTTP/1, which has one request at a time.
     can_take_over: bool,
     /// Requests under way.
     pub running: Cell<u32>,
-    /// Requests since it was last parked.
+    /// Requests since the connection was last parked.
     pub requests: Cell<u32>,
     /// Requests before.
     pub earlier: Cell<u32>,
@@ -53,9 +55,9 @@ pub(super) struct Line {
     is_here: Cell<bool>,
     /// hyper has had no turn yet since the last request's body was given up.
     settles: Cell<bool>,
-    /// The answer to the first request, where it is known already.
+    /// The answer to the first request, if it is known already.
     pub first: RefCell<Option<Response<Body>>>,
-    /// What is to be written down of the request under way, where there is one at a time.
+    /// The log entry of the request under way, on a connection with one request at a time.
     pub entry: RefCell<Option<Box<Entry>>>,
 }
 
@@ -79,7 +81,7 @@ impl Line {
         }
     }
 
-    /// What is to be counted and said of every response.
+    /// Counts a response and adds the fields that every response has.
     fn finish(
         &self,
         running: Running,
@@ -104,16 +106,19 @@ impl Line {
         response.map(|body| Answer { body, running, bytes: 0, entry })
     }
 
-    /// Whether some of the body of the request under way will not be read, so that no other request can follow.
+    /// Whether some of the body of the request under way will not be read, so that no other request
+    /// can follow.
     ///
-    /// When the service has dropped the body, hyper throws away the bytes that it has read already, and reads no more.
+    /// When the service has dropped the body, hyper throws away the bytes that it has read already,
+    /// and reads no more.
     fn is_cut(&self) -> bool {
         let tally = &self.tally;
         let is_left = tally.uploads.get() == 0 && !self.is_here.get();
         tally.unused.get() && tally.has_upload.get() && (is_left || tally.given_up.get())
     }
 
-    /// Writes down a request that was refused before it was understood: what has come of its first line.
+    /// Logs a request that was refused before it was understood: the part of its first line that
+    /// has come.
     pub fn refused(&self, status: u16, read: &Bytes) {
         let Some(pad) = self.home.worker.pad() else { return };
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -137,8 +142,9 @@ impl Line {
         });
     }
 
-    /// Forgets what was left of the last request's body when hyper has thrown it away, which it does with the turn after
-    /// nobody has the body any more. Where it cannot, it ends the connection behind the response.
+    /// Forgets the rest of the last request's body when hyper has thrown it away, which it does
+    /// with the turn after the body was dropped. If hyper cannot, it ends the connection behind the
+    /// response.
     pub fn settle_upload(&self, cx: &Context<'_>) {
         let tally = &self.tally;
         let is_over = self.running.get() == 0 && tally.uploads.get() == 0;
@@ -155,14 +161,14 @@ impl Line {
         }
     }
 
-    /// Whether there is no request, nor anything of one that hyper has read since the one before.
+    /// Whether there is no request, and no byte of a next request that hyper has read.
     pub fn is_idle(&self) -> bool {
         let tally = &self.tally;
         let is_written = !tally.unflushed.get() && !tally.stuck.get();
         self.running.get() == 0 && !tally.unused.get() && is_written && tally.waits.get()
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
     }
@@ -186,7 +192,7 @@ impl Drop for Running {
         self.0.running.set(self.0.running.get() - 1);
         let running = &self.0.home.worker.counters.running;
         running.set(running.get() - 1);
-        // What comes from here on is another request, and hyper's to read.
+        // Later bytes belong to another request, and hyper reads them.
         self.0.tally.ends_with_client.set(false);
     }
 }
@@ -199,7 +205,7 @@ pub(super) struct Answer {
     entry: Option<Box<Entry>>,
 }
 
-/// What is to be written down when it is over.
+/// The log entry to be written when the response is over.
 pub(super) struct Entry {
     pad: Rc<Pad>,
     record: Record,
@@ -239,7 +245,7 @@ impl Drop for Entry {
 }
 
 impl Answer {
-    /// Has so many bytes at most read of a file at a time.
+    /// Limits each read of a file to this many bytes.
     pub fn limit_reads(&mut self, most: usize) {
         self.body.limit_reads(most);
     }
@@ -281,7 +287,7 @@ impl http_body::Body for Answer {
     }
 }
 
-/// What its response depends on, of a request.
+/// Returns the parts of a request that its response depends on.
 fn form(request: &Request<Incoming>) -> Form {
     let is_1_0 = request.version() == Version::HTTP_10;
     let says = |token: &str| {
@@ -292,9 +298,9 @@ fn form(request: &Request<Incoming>) -> Form {
     Form { is_1_0, closes: if is_1_0 { !says("keep-alive") } else { says("close") } }
 }
 
-/// Whether the bytes that came with a request's head contain all of its body. The length of the head is computed for the
-/// usual spelling, with one space behind each colon. For a pipelined request the answer may be a wrong "no", which costs
-/// the client a connection and no data.
+/// Whether the bytes that came with a request's head contain all of its body. The length of the
+/// head is computed for the usual spelling, with one space behind each colon. For a pipelined
+/// request the answer may be a wrong "no", which costs the client a connection and no data.
 fn has_come(request: &Request<Incoming>, arrived: usize) -> bool {
     // A body in chunks does not say how long it is.
     let Some(body) = request.body().size_hint().exact() else { return false };
@@ -308,13 +314,13 @@ fn has_come(request: &Request<Incoming>, arrived: usize) -> bool {
     rest as u64 >= body
 }
 
-/// The response of a request. What is known at once costs no future of its own.
+/// The response of a request. A response that is known at once costs no future of its own.
 pub(super) enum Serving {
     Now(Option<Response<Answer>>),
     Later { response: LocalFuture<Response<Body>>, rest: Option<Rest> },
 }
 
-/// What is there of a request when its response is.
+/// The state of a request that is left once its response has come.
 pub(super) struct Rest {
     running: Running,
     version: Version,
@@ -346,7 +352,7 @@ pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving 
     let running = Running::new(line);
     let worker = &line.home.worker;
     let (version, is_empty) = (request.version(), request.body().is_end_stream());
-    // Of one request at a time it is known what is still to be read of it.
+    // On a connection with one request at a time, the unread rest of the request is known.
     let is_alone = version < Version::HTTP_2;
     if line.can_park {
         line.form.set(form(&request));

@@ -1,16 +1,18 @@
 //! The limits of time of a connection.
 //!
-//! A connection has one timer, which ticks a few times within the shortest of its limits and compares the counters with
-//! those of the last tick. So a request costs no timer, and a limit is kept to a quarter of the shortest one.
+//! A connection has one timer, which ticks a few times within the shortest of its limits and
+//! compares the counters with those of the last tick. So a request costs no timer, and a limit is
+//! kept to a quarter of the shortest one.
 //!
-//! A slow client differs from a client that does not read. A socket reports room only when a good part of its queue is
-//! empty, which may take longer than any limit. So the clock looks at the length of the queue while there is no room.
+//! A slow client differs from a client that does not read. A socket reports room only when a good
+//! part of its queue is empty, which may take longer than any limit. So the clock looks at the
+//! length of the queue while there is no room.
 
 use std::time::{Duration, Instant};
 
 use super::answer::Line;
 
-/// Why a connection leaves hyper.
+/// The reason for which a connection leaves hyper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// It is over, or broken.
@@ -27,16 +29,17 @@ pub(super) enum End {
     Stalled,
 }
 
-/// What a connection's timer has seen.
+/// The observations of a connection's timer.
 pub(super) struct Clock {
     moved: u32,
-    /// What was written when the connection was last seen not to be stuck, or to write, and when that was.
+    /// The count of writes when the connection was last seen to write, or not to be stuck, and the
+    /// time of that.
     written: u32,
     unstuck: Instant,
-    /// What the kernel had still to send when it was last looked.
+    /// The bytes that the kernel had still to send at the last check.
     queued: Option<u64>,
     requests: u32,
-    /// When something was last seen to have happened, give or take a tick.
+    /// The time of the last event, give or take a tick.
     pub since: Instant,
     /// When the head that is being read was first seen.
     head: Option<Instant>,
@@ -49,7 +52,7 @@ impl Clock {
         Clock { moved, written, unstuck: now, queued: None, requests, since: now, head: None }
     }
 
-    /// Looks what has happened since the last time.
+    /// Checks for events since the last tick.
     pub fn tick(&mut self, line: &Line, now: Instant) -> Option<End> {
         let timeouts = line.home.worker.timeouts.get();
         let tally = &line.tally;
@@ -74,12 +77,12 @@ impl Clock {
         {
             self.unstuck = now;
         }
-        // A client that goes on sending and does not read is no better than one that does neither.
+        // A client that goes on sending but does not read is no better than one that does neither.
         if now.saturating_duration_since(self.unstuck) >= timeouts.body {
             return Some(End::Stalled);
         }
         if line.running.get() > 0 || tally.stuck.get() {
-            // Who waits for an answer in vain may have gone.
+            // A client that has been waiting for an answer may have gone.
             tally.doubted.set(!quiet.is_zero());
             self.head = None;
             return None;
@@ -98,7 +101,7 @@ impl Clock {
     }
 }
 
-/// For how long nothing may happen now.
+/// Returns for how long the connection may be idle now.
 pub(super) fn limit_of_idleness(line: &Line) -> Duration {
     let timeouts = line.home.worker.timeouts.get();
     if line.requests.get() == 0 { timeouts.header } else { timeouts.idle }

@@ -1,11 +1,13 @@
-//! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken over.
+//! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken
+//! over.
 //!
-//! hyper does the protocol. What hyper leaves to others is done here and in two modules next to this one: the limits of
-//! time are in `clock`, and the requests with their responses in `answer`.
+//! hyper implements the protocol. This module and two modules next to it do the parts that hyper
+//! leaves out: `clock` has the limits of time, and `answer` has the requests with their responses.
 //!
-//! A connection on which nothing happens for a while is taken from hyper and parked, see [`park`](crate::park). Whether
-//! hyper has nothing of it is known from what it did with the transport, see [`Watched`]; should the beginning of
-//! another request be among what it gives back, the connection goes on with that instead.
+//! A connection on which nothing happens for a while is taken from hyper and parked, see
+//! [`park`](crate::park). [`Watched`] shows, by hyper's use of the transport, whether hyper holds
+//! bytes of the connection. If hyper gives back the beginning of another request, the connection
+//! goes on with that instead.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -31,26 +33,26 @@ use crate::exchange::{Peer, Plan};
 use crate::park::{Form, Parked, Resume, Resumes, Waiting};
 use crate::transport::{Plain, Transport};
 
-/// For how long an encrypted connection may take to say that it ends.
+/// How long an encrypted connection may take to send its end.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The longest target that hyper takes; it refuses a longer one by 414.
+/// The longest target that hyper accepts; it refuses a longer one by 414.
 const LONGEST_TARGET: usize = 65_534;
 
-/// What is told to who takes too long to say what they want.
+/// Sent to a client whose request head does not arrive in time.
 const TOO_SLOW: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// What a connection had before it was given a task.
+/// The state of a connection before it was given a task.
 #[derive(Default)]
 pub(super) struct Past {
-    /// What was read and not used.
+    /// Bytes that were read and not used.
     pub before: Bytes,
     /// Requests so far.
     pub requests: u32,
-    /// The client has said something, which is to be answered even if the server is about to end.
+    /// The client has sent bytes, which are answered even if the server is about to end.
     pub speaks: bool,
-    /// The answer to the first request that comes, and what is to be written down with it.
+    /// The answer to the first request that comes, and its log entry.
     pub first: Option<(Response<Body>, Option<Box<Entry>>)>,
 }
 
@@ -69,7 +71,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         line.tally.unused.set(!before.is_empty());
         let service = {
             let line = line.clone();
-            // hyper can give back only what can be moved, as this is.
+            // hyper can give back only a service that can be moved, as this one.
             service_fn(move |request| serve_one(&line, request))
         };
         let io = Watched { transport, before, tally: line.tally.clone() };
@@ -84,7 +86,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
                 let taken = matches!(*line.plan.borrow(), Some(Plan::TakeOver(_)));
                 if let Err(error) = &outcome {
                     home.worker.counters.broken.add(1);
-                    // hyper has answered it.
+                    // hyper has answered the request.
                     refusal = error.is_parse().then(|| error.is_parse_too_large());
                 }
                 return Poll::Ready(if outcome.is_ok() && taken {
@@ -97,19 +99,21 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
             line.settle_upload(cx);
             let tally = &line.tally;
             let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
-            // A request that can wait was read to its end, and hyper gives back what follows it.
+            // A request that can wait was read to its end, and hyper gives back the bytes that
+            // follow it.
             if waits && !tally.unflushed.get() && !tally.stuck.get() {
                 return Poll::Ready(End::Waits);
             }
-            // A request of which something has come is answered before the end, and its response says that it is the
-            // last one. hyper's own way to end gracefully would throw the beginning of a head away.
+            // A request that has come in part is answered before the end, and its response says
+            // that it is the last one. hyper's own graceful end would throw the beginning of a head
+            // away.
             let is_awaited = speaks && line.requests() == requests;
             if home.worker.is_draining() && !is_awaited && line.is_idle() {
                 return Poll::Ready(End::Idle);
             }
             if home.worker.is_resting() {
                 let now = Instant::now();
-                // The first look notes what has moved since the last.
+                // The first look notes the bytes that have moved since the last.
                 let end = clock.tick(&line, now).or_else(|| clock.tick(&line, now));
                 if let Some(end) = end {
                     return Poll::Ready(end);
@@ -166,7 +170,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
                 transport = Transport::Plain(plain);
                 before = ahead.into();
             }
-            // What is encrypted is not parked: the server is about to end.
+            // An encrypted connection is not parked: the server is about to end.
             (End::Idle, below) if read.is_empty() => return close(below, &line, &working).await,
             (End::Idle, below) => {
                 transport = below;
@@ -183,7 +187,7 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
     }
 }
 
-/// The status by which hyper has refused a head.
+/// Returns the status with which hyper has refused a head.
 fn status_of_refusal(is_too_large: bool, read: &[u8]) -> u16 {
     let target = read.split(|&byte| byte == b' ').nth(1);
     match (is_too_large, target) {
@@ -193,7 +197,7 @@ fn status_of_refusal(is_too_large: bool, read: &[u8]) -> u16 {
     }
 }
 
-/// One after the other, without a copy where one of them is empty.
+/// Joins two pieces, without a copy if one of them is empty.
 fn joined(first: Bytes, second: Bytes) -> Bytes {
     if first.is_empty() {
         return second;
@@ -208,7 +212,7 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
 }
 
 async fn too_slow(mut transport: Transport, home: &Home, working: &Working) {
-    // It may not be read either, so this is one try.
+    // The client may not be reading either, so this is one try.
     let write = poll_fn(|cx| match Pin::new(&mut transport).poll_write(cx, TOO_SLOW) {
         Poll::Pending => Poll::Ready(Ok(0)),
         outcome => outcome,
@@ -227,7 +231,8 @@ async fn close(mut transport: Transport, line: &Line, working: &Working) {
     }
 }
 
-/// Heads of requests that have the same effect on their response as the ones that waited for it.
+/// Returns the head of a request that has the same effect on its response as the request that
+/// waited for it.
 fn stand_in(form: Form) -> &'static [u8] {
     match form {
         Form { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",

@@ -1,9 +1,10 @@
 //! A connection on which HTTP/2 is spoken.
 //!
-//! Its state (windows, header compression, streams) is hyper's and cannot be parked; and it is one connection where
-//! HTTP/1 has six. Requests are tasks of their own, so this one looks after the connection: it ends it when it was
-//! idle or stuck for too long, and lets it finish what it has when the server is about to end. What the responses hold
-//! on their way, and how single streams end that do not move, is in `streams`.
+//! Its state (windows, header compression, streams) is hyper's and cannot be parked; and it is one
+//! connection where HTTP/1 has six. Requests are tasks of their own, so this task looks after the
+//! connection. It ends the connection when that was idle or stuck for too long, and lets it finish
+//! its requests when the server is about to end. `streams` limits the bytes that responses hold on
+//! their way, and ends single streams that do not move.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -60,7 +61,8 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
             line.tally.unflushed.set(false);
             let (limit, is_stuck) = (home.worker.timeouts.get().body, line.tally.stuck.get());
             if streams.end_stalled(now, limit, is_stuck) {
-                // The rest of a response that its client does not take: there is no other way to have done with it.
+                // The rest of a response that its client does not take: there is no other way to
+                // end it.
                 if line.running.get() == 0 {
                     home.worker.counters.timed_out.add(1);
                     return Poll::Ready(false);
@@ -72,7 +74,8 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
                 }
             }
             match clock.tick(&line, now) {
-                // Who does not take the end of an idle connection does not get a second one.
+                // A client that does not take the end of an idle connection does not get a second
+                // one.
                 Some(End::Closed) if !ends => {
                     ends = true;
                     connection.as_mut().graceful_shutdown();

@@ -1,4 +1,4 @@
-//! What the connections of one listener on one engine have in common.
+//! The state that the connections of one listener on one engine share.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::transport::{Plain, Transport};
 /// The most requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
 
-/// The protocol that is agreed upon by ALPN for HTTP/2 (RFC 9113, section 3.2).
+/// The protocol name of HTTP/2 in ALPN (RFC 9113, section 3.2).
 const H2: &[u8] = b"h2";
 
 /// One listener on one engine.
@@ -39,7 +39,8 @@ impl Home {
     pub fn new(worker: Rc<Worker>, tls: Option<TlsAcceptor>, proxy_protocol: bool) -> Home {
         let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);
         let mut http1 = http1::Builder::new();
-        // Limits of time are the connection's own, see there. hyper wants room for 8 KiB at least.
+        // Each connection has its own limits of time, see there. hyper needs room for 8 KiB at
+        // least.
         http1
             .header_read_timeout(None)
             .half_close(true)
@@ -49,7 +50,7 @@ impl Home {
         Home { worker, http1, header_bytes, tls, proxy_protocol }
     }
 
-    /// HTTP/2 for a connection of these streams.
+    /// Returns HTTP/2 for a connection of these streams.
     pub fn http2(&self, streams: &Rc<Streams>) -> http2::Builder<Spawner> {
         let mut http2 = http2::Builder::new(Spawner(streams.clone()));
         http2
@@ -65,7 +66,7 @@ impl Home {
         self.tls.is_some()
     }
 
-    /// Whether another connects in the name of clients.
+    /// Whether a proxy connects in the name of clients.
     pub fn is_behind_proxy(&self) -> bool {
         self.proxy_protocol
     }
@@ -115,7 +116,7 @@ impl Home {
     /// Parks a connection between two requests.
     pub fn park(self: Rc<Home>, parked: Parked, limit: Duration) {
         let worker = self.worker.clone();
-        // What cannot be parked is closed, as idle connections may be at any time.
+        // A connection that cannot be parked is closed, as idle connections may be at any time.
         let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
         let activity = || Some(Activity::Idle { requests });
         drop(worker.lot.park(parked, self, Until::Readable, Some(limit), activity));

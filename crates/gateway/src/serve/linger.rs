@@ -1,10 +1,11 @@
 //! Closing a connection so that the last response arrives.
 //!
-//! A request may be answered before its body has come: it is too large, or nothing is served there. If the connection
-//! were closed then, with bytes unread or still on their way, the kernel would reset it, and the client's kernel would
-//! throw away the response, which most clients read only after their request. So the sending side alone is ended, and
-//! what the client goes on to send is read and thrown away, until it ends its side too, which it does when it has read
-//! the response. nginx does the same (`lingering_close`), with the same limits of time.
+//! A request may be answered before its body has come: it is too large, or its path is not served.
+//! If the connection were closed then, with bytes unread or still on their way, the kernel would
+//! reset it. The client's kernel would then throw away the response, which most clients read only
+//! after their request. So the server ends only its sending side, and reads and throws away the
+//! bytes that the client goes on to send, until the client ends its side too, which it does when it
+//! has read the response. nginx does the same (`lingering_close`), with the same limits of time.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -19,20 +20,21 @@ use super::worker::Working;
 use crate::tally::SHARE;
 use crate::transport::Transport;
 
-/// The most that is thrown away, in bytes.
+/// The most bytes that are thrown away.
 const MOST: u64 = 1 << 30;
 
 /// The longest time in all.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The longest time in which nothing comes, and the longest in all once the server is about to end.
+/// The longest time without a byte, and the longest in all once the server is about to end.
 const PAUSE: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(2);
 
-/// How much is read at a time; it is not kept.
+/// The most bytes that are read at a time; they are not kept.
 const ROOM: usize = 16 << 10;
 
-/// Ends the sending side, and throws away what comes until the client has ended its side or a limit is reached.
+/// Ends the sending side, and throws bytes away until the client has ended its side or a limit is
+/// reached.
 pub(super) async fn linger(mut transport: Transport, home: &Home, working: &Working) {
     let begun = Instant::now();
     let (mut moved, mut ending) = (begun, None);
@@ -47,7 +49,8 @@ pub(super) async fn linger(mut transport: Transport, home: &Home, working: &Work
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
             }
         }
-        // What has come goes before the time, which may be over because the process was stopped.
+        // Bytes that have come take precedence over the time, which may be over because the process
+        // was stopped.
         let before = left;
         loop {
             if before - left >= SHARE as u64 {
@@ -76,7 +79,7 @@ pub(super) async fn linger(mut transport: Transport, home: &Home, working: &Work
     .await;
 }
 
-/// Reads, into memory that is not the task's; nothing is the end, or a failure.
+/// Reads, into memory that is not the task's; no bytes mean the end, or a failure.
 fn drop_some(cx: &mut Context<'_>, transport: &mut Transport) -> Poll<usize> {
     let mut room = [0; ROOM];
     Pin::new(transport).poll_read(cx, &mut room).map(|outcome| outcome.unwrap_or(0))

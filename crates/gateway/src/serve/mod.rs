@@ -1,13 +1,14 @@
 //! The web server: listeners, connections and routes on the engines of a runtime.
 //!
-//! Every engine accepts and serves on its own: it has its routes, its parking lot and its counters, and nothing that a
-//! request needs is shared with another engine. What a configuration names is opened and checked on the thread that
-//! starts the server or changes it, so that either all of it takes effect or nothing does; the engines are then handed
-//! what they need.
+//! Every engine accepts and serves on its own: it has its routes, its parking lot and its counters,
+//! and shares nothing that a request needs with another engine. The thread that starts the server
+//! or changes it opens and checks everything that a configuration names, so that either all of it
+//! takes effect or nothing does. The engines then get the parts that they need.
 //!
-//! A listener is a socket bound once and a task on each engine. A new configuration keeps the sockets of addresses that
-//! it has as well, and so no connection is refused meanwhile; connections go on whatever happens to their listener, and
-//! ask for the routes anew with each request.
+//! A listener is a socket bound once and a task on each engine. A new configuration keeps the
+//! sockets of addresses that it has as well, so that no connection is refused meanwhile.
+//! Connections go on whatever happens to their listener, and ask for the routes anew with each
+//! request.
 
 mod accepting;
 mod adoption;
@@ -58,7 +59,7 @@ use opening::{Part, Prepared, Relayed};
 use router::Blueprint;
 use worker::Worker;
 
-/// Why a server did not start, or did not take on another configuration.
+/// The reason for which a server did not start, or did not take on another configuration.
 #[derive(Debug)]
 pub struct Error {
     what: String,
@@ -96,11 +97,11 @@ struct Front {
 enum Kind {
     Http(Arc<Bound>),
     Relay(Arc<Bound>, Arc<Relay>),
-    /// Nobody listens there any more.
+    /// No task listens there any more.
     Closed,
 }
 
-/// A server at work. Dropping it stops listening; connections go on as long as the runtime does.
+/// A running server. Dropping it stops listening; connections go on as long as the runtime does.
 pub struct Server {
     number: u64,
     handle: Handle,
@@ -109,7 +110,8 @@ pub struct Server {
     fronts: Vec<Front>,
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
-    /// What it leaves with a babysitter process, and whether another server goes on with it.
+    /// The connection to the babysitter process, if there is one: the state that is left there, and
+    /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
     /// Engines still have connections of another server to go on with.
     adopting: Arc<AtomicBool>,
@@ -117,22 +119,22 @@ pub struct Server {
     seats: Arc<Seats>,
     engines: Vec<Arc<Engine>>,
     overview: Arc<Overview>,
-    /// What was passed on and is not used yet.
+    /// The sockets that were passed on and are not used yet.
     inherited: RefCell<Inherited>,
     report: Report,
 }
 
-/// What an engine keeps of one server.
+/// The parts of one server that an engine keeps.
 struct Local {
     worker: Rc<Worker>,
-    /// Set to true, the tasks that accept end.
+    /// If it is set to true, the tasks that accept end.
     closed: RefCell<Rc<Cell<bool>>>,
     /// The listeners that speak HTTP.
     homes: RefCell<Vec<(Address, Rc<Home>)>>,
 }
 
 impl Local {
-    /// The listener, without TLS, that a connection to an address belongs to.
+    /// Returns the listener, without TLS, that a connection to an address belongs to.
     fn home(&self, to: SocketAddr) -> Option<Rc<Home>> {
         let homes = self.homes.borrow();
         let mut plain = homes.iter().filter(|(_, home)| !home.is_encrypted());
@@ -149,12 +151,14 @@ fn local(server: u64) -> Option<Rc<Local>> {
 }
 
 impl Server {
-    /// Starts to serve what a configuration says, on all engines of a runtime and as long as it runs. `report` is told
-    /// what happens later, on the thread where it does, and must not block; a [`Journal`](crate::Journal) writes it down.
+    /// Starts to serve a configuration, on all engines of a runtime and as long as it runs.
+    /// `report` receives later events, on the thread where they happen, and must not block; a
+    /// [`Journal`](crate::Journal) logs them.
     ///
     /// # Errors
     ///
-    /// If something that the configuration names cannot be opened or listened on, or if the runtime has ended.
+    /// If something that the configuration names cannot be opened or listened on, or if the runtime
+    /// has ended.
     pub fn start(
         runtime: &Runtime,
         config: &Config,
@@ -163,12 +167,15 @@ impl Server {
         Server::start_with(runtime, config, Inherited::default(), report)
     }
 
-    /// As [`start`](Server::start), on sockets that listen already where the configuration has their address. If that has
-    /// a babysitter process, the server also goes on with what others have left there.
+    /// As [`start`](Server::start), on sockets that listen already where the configuration has
+    /// their address. If the configuration has a babysitter process, the server also goes on with
+    /// the connections that other servers have left there.
     ///
     /// # Errors
     ///
-    /// As [`start`](Server::start); if a socket was passed on whose address no listener has; if the babysitter refuses, as it does where another server is at work, unless this
+    /// As [`start`](Server::start); if a socket was passed on whose address no listener has; if the
+    /// babysitter refuses. It refuses while another server is at work, unless this one [takes
+    /// over](Inherited::by_upgrade) from it.
     /// one [takes over](Inherited::by_upgrade) from it.
     pub fn start_with(
         runtime: &Runtime,
@@ -208,7 +215,7 @@ impl Server {
             inherited: RefCell::new(inherited),
             report,
         };
-        // Another server may be about to end for this one, which has to be able to go on then.
+        // Another server may be about to end for this one, which then has to be able to go on.
         let prepared = server.prepare(runtime, config)?;
         server.inherited.borrow().all_used().map_err(failed)?;
         let estate = match &server.succession {
@@ -221,7 +228,7 @@ impl Server {
             None => (Vec::new(), 0),
         };
         if let Err(error) = server.take_on(config, prepared) {
-            // What it was given waits for the next one.
+            // The connections that the server was given wait for the next server.
             server.has_yielded = true;
             return Err(error);
         }
@@ -229,8 +236,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Takes on another configuration without closing a connection. If there is anything wrong with it, all stays as it
-    /// is.
+    /// Takes on another configuration without closing a connection. If the configuration has any
+    /// mistake, all stays as it is.
     ///
     /// # Errors
     ///
@@ -240,7 +247,7 @@ impl Server {
         self.take_on(config, prepared)
     }
 
-    /// Has the engines do what a configuration says.
+    /// Makes the engines apply a configuration.
     fn take_on(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
         let Prepared { groups, parts, engines, fronts, relayed, log } = prepared;
         let shared = Arc::new(config.clone());
@@ -330,7 +337,7 @@ impl Server {
         Ok(())
     }
 
-    /// Limits connections to what the configuration and the process's descriptors allow.
+    /// Limits connections to the number that the configuration and the process's descriptors allow.
     fn limit(&self, config: &Config) {
         let (descriptors, _) = superpoll::limits::descriptors();
         if let Some(excess) = descriptors::excess(config, descriptors) {
@@ -341,23 +348,24 @@ impl Server {
         self.seats.limit(NonZeroU32::new(connections), limits.connections_per_client);
     }
 
-    /// Says what a configuration asks for that the process cannot do with so many descriptors.
+    /// Returns the setting of a configuration that the process cannot satisfy with this many
+    /// descriptors, in words.
     #[must_use]
     pub fn excess(config: &Config, descriptors: u64) -> Option<String> {
         descriptors::excess(config, descriptors)
     }
 
-    /// The groups of servers that requests are forwarded to, by name.
+    /// Returns the groups of servers that requests are forwarded to, by name.
     #[must_use]
     pub fn upstreams(&self) -> &BTreeMap<String, Arc<Group>> {
         &self.groups
     }
 
-    /// Says whether what a configuration names can be opened, without listening.
+    /// Checks that everything that a configuration names can be opened, without listening.
     ///
     /// # Errors
     ///
-    /// As [`start`](Server::start) but for the listeners.
+    /// As [`start`](Server::start), except for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
         router::open(config).map_err(failed)?;
         for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
@@ -366,12 +374,13 @@ impl Server {
         Ok(())
     }
 
-    /// The addresses that it listens on, in the order of the configuration, with the ports that the kernel has chosen.
+    /// Returns the addresses that the server listens on, in the order of the configuration, with
+    /// the ports that the kernel has chosen.
     pub fn listening(&self) -> impl Iterator<Item = &Address> {
         self.fronts.iter().map(|front| &front.listening)
     }
 
-    /// The same as users write them: as URLs, where HTTP is spoken.
+    /// Returns the same addresses as users write them: as URLs, for listeners of HTTP.
     pub fn fronts(&self) -> impl Iterator<Item = String> {
         self.fronts.iter().map(|front| {
             let address = &front.listening;
@@ -384,31 +393,32 @@ impl Server {
         })
     }
 
-    /// The channels with the name of their host and their path, once for each name.
+    /// Returns the channels with the name of their host and their path, once for each name.
     pub fn channels(&self) -> impl Iterator<Item = (&str, &str, &Arc<Hub>)> {
         self.channels.iter()
     }
 
-    /// The channel that a host has at a path; the empty name is that of a host without names.
+    /// Returns the channel that a host has at a path; the empty name is that of a host without
+    /// names.
     #[must_use]
     pub fn channel(&self, host: &str, path: &str) -> Option<&Arc<Hub>> {
         self.channels.find(host, path)
     }
 
-    /// What each engine counts.
+    /// Returns the counters of each engine.
     #[must_use]
     pub fn engines(&self) -> &[Arc<Engine>] {
         &self.engines
     }
 
-    /// How many connections there are, parked ones included.
+    /// Returns how many connections there are, parked ones included.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        // Those that are relayed have seats, too.
+        // Connections that are relayed have seats, too.
         u64::from(self.seats.taken())
     }
 
-    /// What can be told of it at a statistics socket.
+    /// Returns the subject for a statistics socket.
     #[must_use]
     pub fn subject(&self) -> Subject {
         let (handle, seats) = (self.handle.clone(), self.seats.clone());
@@ -416,7 +426,8 @@ impl Server {
         Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
     }
 
-    /// Stops listening, closes idle connections, and has the others closed as soon as they have answered.
+    /// Stops listening, closes idle connections, and closes busy connections as soon as they have
+    /// answered.
     pub fn stop(&mut self) {
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
@@ -424,7 +435,7 @@ impl Server {
             succession.bye();
         }
         for front in &mut self.fronts {
-            // Who comes now is refused rather than left waiting until all the others have ended.
+            // New clients are refused rather than left waiting until all connections have ended.
             if let Kind::Relay(_, relay) = std::mem::replace(&mut front.kind, Kind::Closed) {
                 relay.stop();
             }
@@ -432,19 +443,20 @@ impl Server {
         for engine in 0..self.engines.len() {
             let number = self.number;
             let stop = move || {
-                // From here on it lives as long as its connections.
+                // From here on the server's state lives as long as its connections.
                 let removed = SERVERS.with(|servers| servers.borrow_mut().remove(&number));
                 if let Some(local) = removed {
                     local.closed.borrow().set(true);
                     local.worker.drain();
                 }
             };
-            // An engine that has ended serves nobody.
+            // An engine that has ended serves no client.
             let _ = self.handle.call_on(engine, stop);
         }
     }
 
-    /// Waits until there are no connections left, for at most so long; says how many there are.
+    /// Waits until there are no connections left, for at most this long; returns how many there
+    /// are.
     pub async fn drained(&self, patience: Duration) -> u64 {
         let end = Instant::now() + patience;
         let mut nap = Duration::from_millis(1);

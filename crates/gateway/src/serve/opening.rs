@@ -1,5 +1,5 @@
-//! Opening what a configuration needs, before anything that is at work notices: either all of it can be had, or nothing
-//! happens.
+//! Opening everything that a configuration needs, before the running server notices: either all of
+//! it is available, or nothing happens.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use crate::park;
 use crate::relay::{self, Relay};
 use crate::upstream::Group;
 
-/// What a configuration needs, opened.
+/// The parts that a configuration needs, opened.
 pub(super) struct Prepared {
     pub groups: BTreeMap<String, Arc<Group>>,
     pub parts: Vec<Part>,
@@ -27,14 +27,14 @@ pub(super) struct Prepared {
     pub log: Option<Arc<Log>>,
 }
 
-/// An engine's part of it.
+/// An engine's part of them.
 pub(super) struct Part {
-    /// For one that has none.
+    /// For an engine that has no lot yet.
     pub lot: Option<park::Prepared>,
     pub openings: Vec<Opening>,
 }
 
-/// What an engine is given for a listener.
+/// The parts that an engine needs for a listener.
 pub(super) struct Opening {
     pub listener: Listener,
     pub on: Address,
@@ -42,21 +42,21 @@ pub(super) struct Opening {
     pub proxy_protocol: bool,
 }
 
-/// What is still to be done with a relay when the whole configuration has been found right.
+/// The last step for a relay, once the whole configuration has been found right.
 pub(super) enum Relayed {
-    /// It takes clients in.
+    /// The relay accepts clients.
     Open(Arc<Relay>, Vec<Listener>),
-    /// Clients are relayed in another way.
+    /// The relay changes its settings.
     Change(Arc<Relay>, relay::Settings),
 }
 
 impl Server {
-    /// Opens what a configuration needs. Nothing that is at work notices.
+    /// Opens the parts that a configuration needs. The running server does not notice.
     pub(super) fn prepare(&self, runtime: &Runtime, config: &Config) -> Result<Prepared, Error> {
         let groups = self.groups(config)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
-            // Each engine has its own from the start on.
+            // Each engine has its own lot from the start on.
             let lot = match self.fronts.is_empty() {
                 true => Some(self.lot(config)?),
                 false => None,
@@ -103,7 +103,7 @@ impl Server {
             .map_err(|error| failed(format!("opening the access log {path}: {error}")))
     }
 
-    /// The groups of servers: those that there are, where nothing has changed, and new ones.
+    /// Returns the groups of servers: existing ones, where nothing has changed, and new ones.
     fn groups(&self, config: &Config) -> Result<BTreeMap<String, Arc<Group>>, Error> {
         let groups = config.upstreams.iter().map(|(name, upstream)| {
             let known = self.groups.get(name).filter(|group| group.config() == upstream);
@@ -116,7 +116,7 @@ impl Server {
         groups.collect()
     }
 
-    /// The front of a listener, on the socket that there is or on a new one.
+    /// Returns the front of a listener, on an existing socket or on a new one.
     fn front(
         &self,
         config: &Config,
@@ -165,7 +165,7 @@ impl Server {
         Ok(Front { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
     }
 
-    /// What a configuration says of a relay.
+    /// Returns the settings of a relay in a configuration.
     fn settings(
         &self,
         config: &Config,

@@ -1,4 +1,4 @@
-//! From a request to who answers it: by host, by path.
+//! From a request to its handler: by host, by path.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +22,7 @@ use crate::status::{Overview, PAGE, guard};
 use crate::upload::Upload;
 use crate::upstream::{Forwarder, Group};
 
-/// A configuration with all that can fail done, for one engine.
+/// A configuration after every step that can fail, for one engine.
 pub(super) struct Blueprint {
     config: Arc<Config>,
     overview: Arc<Overview>,
@@ -32,11 +32,11 @@ pub(super) struct Blueprint {
     groups: BTreeMap<String, Arc<Group>>,
 }
 
-/// The answer to those that the metrics are not for.
+/// The answer to clients that the metrics are not for.
 const METRICS_ARE_LOCAL: &str = "403 Forbidden: these metrics are for programs on this machine, \
                                  without a proxy between; public = true in [metrics] opens them\n";
 
-/// Who answers below a path.
+/// The handler of the requests below a path.
 enum Handler {
     Channel(Rc<Desk>),
     Demo(Rc<Embedded>),
@@ -53,10 +53,10 @@ struct Route {
 /// The routes of a virtual host, the longest path first.
 type Routes = Rc<[Route]>;
 
-/// What one engine serves.
+/// The hosts and routes that one engine serves.
 pub(super) struct Router {
     names: HashMap<String, Routes>,
-    /// What follows the `*` of a wildcard, the longest first.
+    /// The part after the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
     default: Option<Routes>,
     /// For IP addresses and for requests that name no host.
@@ -65,14 +65,14 @@ pub(super) struct Router {
     last: RefCell<Option<(HeaderValue, Routes)>>,
     desks: Vec<Rc<Desk>>,
     overview: Arc<Overview>,
-    /// Where the figures are told, if they are.
+    /// The path of the counters, if they are served.
     metrics: Option<config::Metrics>,
-    /// Whether all may see the live page, or nobody; none: programs on this machine.
+    /// Whether all clients may see the live page, or none; `None`: programs on this machine.
     page: Option<bool>,
 }
 
 impl Blueprint {
-    /// Opens what a configuration names.
+    /// Opens everything that a configuration names.
     pub fn new(
         config: &Arc<Config>,
         overview: &Arc<Overview>,
@@ -84,7 +84,8 @@ impl Blueprint {
         Ok(Blueprint { folders: open(&config)?, config, overview, channels, groups })
     }
 
-    /// Builds the routes, on the engine that they are for. Channels that `before` has as well go on.
+    /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
+    /// on.
     pub fn build(self, lot: &Rc<Lot>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
         let mut router = Router {
@@ -108,7 +109,7 @@ impl Blueprint {
                     },
                     config::Action::Demo => match Embedded::demo() {
                         Ok(demo) => Handler::Demo(Rc::new(demo)),
-                        // It could be made when the configuration was looked at.
+                        // Making it succeeded when the configuration was checked.
                         Err(_) => continue,
                     },
                     config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),
@@ -168,7 +169,7 @@ pub(super) fn open(config: &Config) -> Result<Vec<Folder>, String> {
     Ok(folders)
 }
 
-/// A response, or what becomes one. Most are of the first kind, and cost no future.
+/// A response, or a future of one. Most are of the first kind, and cost no future.
 pub(super) enum Reply {
     Now(Response<Body>),
     Later(LocalFuture<Response<Body>>),
@@ -204,7 +205,7 @@ impl Router {
             })
     }
 
-    /// The desk of the channel that is written down under this number.
+    /// Returns the desk of the channel that is recorded under this number.
     pub fn desk(&self, space: u64) -> Option<Rc<Desk>> {
         self.desks.iter().find(|desk| desk.hub().space() == Some(space)).cloned()
     }
@@ -219,7 +220,7 @@ impl Router {
         }
     }
 
-    /// The routes of the host that a request is for, of which the last one is remembered.
+    /// Returns the routes of the host that a request is for; the last host is remembered.
     fn routes_for<B>(&self, request: &Request<B>, peer: &Peer) -> Result<Routes, StatusCode> {
         let is_origin_form = request.uri().authority().is_none();
         let field = match is_origin_form {
@@ -240,14 +241,15 @@ impl Router {
         Ok(routes)
     }
 
-    /// Answers a request. `prepare` is called where that needs the request's body or its connection.
+    /// Answers a request. `prepare` is called if that needs the request's body or its connection.
     pub fn respond(
         &self,
         request: Request<Incoming>,
         peer: &Peer,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
-        // TRACE would tell a page's script what only its server is to know, and a tunnel has no route.
+        // TRACE would show a page's script fields that only its server is to know, and a tunnel has
+        // no route.
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return StatusCode::NOT_IMPLEMENTED.into();
         }
@@ -260,7 +262,8 @@ impl Router {
         }
         let metrics = self.metrics.as_ref().filter(|metrics| metrics.path == path);
         let is_page = path.starts_with(PAGE) && self.page != Some(false);
-        // A program on this machine sees them by any name of the machine, whether or not that is a host's.
+        // A program on this machine sees them by any name of the machine, whether or not a host has
+        // that name.
         let is_local = (metrics.is_some() || is_page) && guard::is_local(&request, peer);
         let routes = match self.routes_for(&request, peer) {
             Ok(routes) => Some(routes),
@@ -324,7 +327,7 @@ impl Router {
     }
 }
 
-/// The route that a path is at or below.
+/// Returns the route that a path is at or below.
 fn find<'a>(routes: &'a [Route], path: &str) -> Option<&'a Route> {
     let fits = |route: &&Route| {
         let rest = path.strip_prefix(route.path.as_str());
@@ -335,9 +338,9 @@ fn find<'a>(routes: &'a [Route], path: &str) -> Option<&'a Route> {
     routes.iter().find(fits)
 }
 
-/// Whether a path is another route's where it is written as clients usually do: without empty and `.` components, and
-/// with nothing escaped that need not be. What is behind `route`, a folder or a server, may read it so, and would answer
-/// in the place of the other one.
+/// Whether a path belongs to another route in its usual spelling: without empty and `.` components,
+/// and without needless escapes. The target of `route`, a folder or a server, may read the path so,
+/// and would answer in the place of the other route.
 fn leads_elsewhere(routes: &[Route], route: &Route, path: &str) -> bool {
     if !path.contains('%') && !path.contains("//") && !path.contains("/.") {
         return false;
@@ -378,14 +381,14 @@ fn unescape(part: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// The answer to a request for a host that is not served.
+/// Returns the answer to a request for a host that is not served.
 fn misdirected() -> Reply {
     let text = "421 Misdirected Request: this server does not serve that host here; names in [[hosts]], or --name \
                 where there is no configuration, say what it serves\n";
     Reply::Now(reply::text(StatusCode::MISDIRECTED_REQUEST, text))
 }
 
-/// Sends a client elsewhere.
+/// Redirects a client.
 fn to(redirect: &config::Redirect) -> Response<Body> {
     let status = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
     let mut response = reply::status(status);

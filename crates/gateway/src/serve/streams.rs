@@ -1,14 +1,16 @@
-//! The responses of an HTTP/2 connection on their way: how much memory each stream holds, and for how long.
+//! The responses of an HTTP/2 connection on their way: how much memory each stream holds, and for
+//! how long.
 //!
-//! A client may open many streams and take nothing of any, by a window of zero or by not reading. hyper asks a body for
-//! its next frame before it knows whether that can be sent, and keeps what cannot be. So frames are small here
-//! ([`FRAME`]), h2 keeps little of a stream that does not move ([`BUFFER`]), and beyond a frame for each stream all
-//! streams of a connection share [`CONNECTION`] bytes. What a stream holds is counted from when its body has given it
-//! until h2 has written it to the connection.
+//! A client may open many streams and take no bytes of any, by a window of zero or by not reading.
+//! hyper asks a body for its next frame before it knows whether the frame can be sent, and keeps a
+//! frame that cannot be sent. So frames are small here ([`FRAME`]), h2 keeps little of a stream
+//! that does not move ([`BUFFER`]), and beyond a frame for each stream all streams of a connection
+//! share [`CONNECTION`] bytes. The bytes that a stream holds are counted from when its body has
+//! given them until h2 has written them to the connection.
 //!
-//! A stream of which nothing is written for as long as the `body` timeout, although the connection has room, is reset.
-//! If its body is over and only the last of it is stuck, there is nothing left to reset it by: the connection then ends
-//! as soon as its other streams have.
+//! A stream of which nothing is written for as long as the `body` timeout, although the connection
+//! has room, is reset. If its body is over and only its last bytes are stuck, there is nothing left
+//! to reset it by: the connection then ends as soon as its other streams have.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,17 +31,17 @@ use superpoll_rt::{JoinHandle, spawn};
 
 use super::answer::{Answer, Serving};
 
-/// The most bytes of a body that hyper is given at a time: those of a frame that every client takes (RFC 9113, section
-/// 4.2).
+/// The most bytes of a body that hyper is given at a time: those of a frame that every client
+/// accepts (RFC 9113, section 4.2).
 const FRAME: usize = 16 << 10;
 
-/// How much of a file is read at a time.
+/// The most bytes of a file that are read at a time.
 const READ: usize = 32 << 10;
 
-/// How much h2 keeps of a stream that it cannot send, give or take a frame.
+/// The most bytes that h2 keeps of a stream that it cannot send, give or take a frame.
 pub(super) const BUFFER: usize = 64 << 10;
 
-/// How much all streams of a connection may hold beyond a frame each.
+/// The most bytes that all streams of a connection may hold beyond a frame each.
 const CONNECTION: usize = 1 << 20;
 
 /// The streams of a connection.
@@ -57,17 +59,17 @@ pub(super) struct Streams {
 struct Stream {
     streams: Rc<Streams>,
     index: Cell<usize>,
-    /// What was given to hyper and not written yet.
+    /// Bytes that were given to hyper and not written yet.
     held: Cell<usize>,
-    /// Some of it was written since it was last looked.
+    /// Some of its bytes were written since the last check.
     has_moved: Cell<bool>,
-    /// When it was last seen to move, or to have nothing to move.
+    /// When it was last seen to move, or to hold no bytes.
     since: Cell<Instant>,
     /// Its body is over, or was dropped.
     is_over: Cell<bool>,
-    /// Whoever waits until it may be given more.
+    /// The task that waits until the stream may be given more bytes.
     waker: RefCell<Option<Waker>>,
-    /// It is among those that wait for what the streams share.
+    /// The stream is among those that wait for the shared bytes.
     is_waiting: Cell<bool>,
     task: RefCell<Option<JoinHandle<()>>>,
 }
@@ -94,7 +96,8 @@ impl Streams {
         Member(stream)
     }
 
-    /// Resets streams that have not moved for so long. Returns whether there are some that cannot be reset.
+    /// Resets streams that have not moved for this long. Returns whether there are some that cannot
+    /// be reset.
     ///
     /// While the connection itself is stuck, no stream can move.
     pub fn end_stalled(&self, now: Instant, limit: Duration, is_stuck: bool) -> bool {
@@ -113,7 +116,7 @@ impl Streams {
         is_left
     }
 
-    /// What all streams hold, in bytes.
+    /// Returns how many bytes all streams hold.
     #[cfg(test)]
     fn held(&self) -> usize {
         self.held.get()
@@ -136,9 +139,9 @@ impl Stream {
     fn remove_if_done(&self) {
         if self.is_over.get() && self.held.get() == 0 {
             let removed = self.streams.all.borrow_mut().try_remove(self.index.get());
-            // Its index is another one's from here on.
+            // Another stream may get the index from here on.
             self.index.set(usize::MAX);
-            // It is dropped when the table can be used again.
+            // The future is dropped when the table can be used again.
             drop(removed);
         }
     }
@@ -172,7 +175,8 @@ impl Stream {
             self.wake();
         }
         if self.streams.held.get() < CONNECTION {
-            // The next one is woken by what this one's task gives back, or by its own.
+            // One stream is woken at a time. The bytes that its task gives back wake the stream
+            // behind it, or else that stream's own bytes do.
             let next = self.streams.waiting.borrow_mut().pop_front();
             if let Some(next) = next {
                 next.is_waiting.set(false);
@@ -336,7 +340,7 @@ mod tests {
         let begin = Instant::now();
         for second in 0..20 {
             let now = begin + Duration::from_secs(second);
-            // Nothing can move as long as the connection does not.
+            // No stream can move as long as the connection does not.
             assert!(!streams.end_stalled(now, limit, true));
         }
         drop(done);

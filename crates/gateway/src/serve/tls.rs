@@ -13,7 +13,7 @@ use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::config::Tls;
 
-/// Why a certificate cannot be shown.
+/// The reason for which a certificate cannot be used.
 #[derive(Debug)]
 pub struct TlsError {
     path: PathBuf,

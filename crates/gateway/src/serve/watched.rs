@@ -1,21 +1,25 @@
-//! A transport that remembers what hyper has done with it, which tells whether hyper has anything in its hands.
+//! A transport that records how hyper uses it, which shows whether hyper holds bytes of the
+//! connection.
 //!
-//! hyper can be asked to give a connection back at any time, and what it holds is then lost. It holds nothing when no
-//! request is under way, no byte has come since the last one began, all that was written was flushed, and it waits
-//! for more. What it may still have is the beginning of a next request that came together with the last one, and that
-//! it does give back.
+//! hyper can be asked to give a connection back at any time, and the bytes that it holds are then
+//! lost. It holds none when no request is under way, no byte has come since the last request began,
+//! all written bytes were flushed, and it waits for more. It may still hold the beginning of a next
+//! request that came together with the last one, and hyper does give that back.
 //!
-//! While a request is answered hyper does not read, so it does not see a client that goes. With each turn it flushes,
-//! though, and that is where the transport looks for a hang-up when somebody has doubts. The end of what the client
-//! sends is none: it may well wait for its answer.
+//! While a request is answered hyper does not read, so it does not see a client that goes. It
+//! flushes with each turn, though, and then the transport checks for a hang-up when a task has
+//! asked for it. The end of the client's side is no hang-up: the client may well wait for its
+//! answer.
 //!
-//! hyper reads while there are bytes and writes while there is room, so a client at the speed of the loopback would keep
-//! the engine. The transport therefore limits the bytes of each run of a task ([`SHARE`](crate::tally::SHARE)). At the
-//! limit it reports that it is not ready, and wakes the task, which runs again behind the other tasks.
+//! hyper reads while there are bytes and writes while there is room, so a client at the speed of
+//! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
+//! task ([`SHARE`](crate::tally::SHARE)). At the limit it reports that it is not ready, and wakes
+//! the task, which runs again behind the other tasks.
 //!
-//! A request that may take indefinitely is given up with that end all the same, if its service says so
-//! ([`Exchange::end_with_client`](crate::exchange::Exchange::end_with_client)): for such a request the transport is read
-//! with each flush. What comes is kept for hyper, and nothing more is read then.
+//! A request that may take indefinitely is nevertheless given up with that end, if its service says
+//! so ([`Exchange::end_with_client`](crate::exchange::Exchange::end_with_client)): for such a
+//! request the transport is read with each flush. The bytes that it finds are kept for hyper, and
+//! nothing more is read then.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -29,7 +33,7 @@ use crate::sys;
 use crate::tally::Tally;
 use crate::transport::Transport;
 
-/// A transport, what was read of it before, and what happens on it.
+/// A transport, the bytes that were read of it before, and the events on it.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub transport: Transport,
@@ -37,7 +41,7 @@ pub(super) struct Watched {
     pub tally: std::rc::Rc<Tally>,
 }
 
-/// How much is read at most in search of the end.
+/// The most bytes that are read in search of the end.
 const PROBE: usize = 1024;
 
 impl Watched {
@@ -59,7 +63,8 @@ impl Watched {
         }
     }
 
-    /// Notes how much the kernel has still to send, if there is no room and the clock has asked for it.
+    /// Records how much the kernel has still to send, if there is no room and the clock has asked
+    /// for it.
     fn look_at_queue<T>(&self, outcome: &Poll<io::Result<T>>) {
         if outcome.is_pending() && self.tally.asks_queued.take() {
             self.tally.queued.set(self.transport.unsent());
@@ -170,7 +175,7 @@ mod tests {
     use crate::tally::SHARE;
     use crate::transport::{Plain, Socket};
 
-    /// What a test reads or writes at a time.
+    /// The most bytes that a test reads or writes at a time.
     const PIECE: usize = 4096;
 
     fn pair() -> (Watched, UnixStream) {
@@ -193,15 +198,15 @@ mod tests {
         Pin::new(watched).poll_write(cx, &[7; PIECE]).map(Result::unwrap)
     }
 
-    /// Moves bytes as long as it may, over and over. Returns the bytes of each time, and how often another task was
-    /// run in between.
+    /// Moves bytes as long as the transport allows it, over and over. Returns the bytes of each
+    /// time, and how often another task was run in between.
     fn moved(
         mut watched: Watched,
         step: fn(&mut Watched, &mut Context<'_>) -> Poll<usize>,
     ) -> impl Future<Output = (Vec<usize>, Vec<u32>)> {
         let runs: Rc<Cell<u32>> = Rc::default();
         let counted = runs.clone();
-        // It is always due, as a loud connection is.
+        // It is always due, like a loud connection.
         let other = spawn(poll_fn(move |cx| {
             counted.set(counted.get() + 1);
             cx.waker().wake_by_ref();
@@ -217,7 +222,7 @@ mod tests {
                 count += some;
             }
             times.push(count);
-            // In the end there is nothing to read, or no room.
+            // In the end there are no bytes to read, or there is no room.
             if count >= SHARE {
                 assert!(!watched.tally.waits.get() && !watched.tally.stuck.get());
                 return Poll::Pending;

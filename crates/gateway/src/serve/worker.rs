@@ -1,4 +1,5 @@
-//! What an engine of the server has: its parking lot, its routes, and who is at work on it.
+//! An engine's part of the server: its parking lot, its routes, and the tasks that are at work on
+//! it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,20 +20,22 @@ use super::router::Router;
 pub(super) struct Worker {
     pub lot: Rc<Lot>,
     pub counters: Arc<Engine>,
-    /// Exchanged as a whole when the configuration is read again; a request keeps the one that it began with.
+    /// Exchanged as a whole when the configuration is read again; a request keeps the router that
+    /// it began with.
     router: RefCell<Rc<Router>>,
-    /// Where requests are written down, if they are.
+    /// The access log, if there is one.
     pad: RefCell<Option<Rc<Pad>>>,
     pub timeouts: Cell<Timeouts>,
     pub limits: Cell<Limits>,
     draining: Cell<bool>,
-    /// Connections are to come to rest at once.
+    /// Whether connections come to rest at once.
     resting: Cell<bool>,
-    /// The tasks of connections and listeners, to be told when the server changes or is about to end.
+    /// The tasks of connections and listeners, to be woken when the server changes or is about to
+    /// end.
     tasks: RefCell<Slab<Waker>>,
 }
 
-/// A task that wants to be told.
+/// A task that is woken by changes.
 pub(super) struct Waits {
     worker: Rc<Worker>,
     index: usize,
@@ -74,13 +77,13 @@ impl Worker {
         self.pad.borrow().clone()
     }
 
-    /// From now on requests are served by what another configuration says.
+    /// Serves requests by another configuration from now on.
     pub fn change(&self, router: Router, pad: Option<Rc<Pad>>, timeouts: Timeouts, limits: Limits) {
         let _old = self.pad.replace(pad);
         self.timeouts.set(timeouts);
         self.limits.set(limits);
         let new = Rc::new(router);
-        // What the old one has ends only after the new one is in its place.
+        // The parts of the old router end only after the new one is in its place.
         let old = self.router.replace(new.clone());
         old.retire(Some(&new));
     }
@@ -96,7 +99,7 @@ impl Worker {
         self.draining.get()
     }
 
-    /// Has idle connections closed, and others as soon as they have answered.
+    /// Closes idle connections, and busy connections as soon as they have answered.
     pub fn drain(&self) {
         self.draining.set(true);
         self.router().retire(None);
@@ -104,7 +107,7 @@ impl Worker {
         self.wake();
     }
 
-    /// Has idle connections parked at once: they are about to be another server's.
+    /// Parks idle connections at once: they are about to belong to another server.
     pub fn rest(&self) {
         let timeouts = self.timeouts.get();
         self.timeouts.set(Timeouts { park: Duration::ZERO, ..timeouts });
@@ -112,7 +115,8 @@ impl Worker {
         self.wake();
     }
 
-    /// Leaves what is idle to another server; whoever is answered from here on is told to come again.
+    /// Leaves idle connections to another server; clients that are answered from here on are told
+    /// to connect again.
     pub fn leave(&self) {
         self.lot.leave();
         self.draining.set(true);
@@ -123,7 +127,7 @@ impl Worker {
         self.resting.get()
     }
 
-    /// Has all tasks look what has changed.
+    /// Makes all tasks check for changes.
     pub fn wake(&self) {
         let wakers: Vec<Waker> =
             self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
@@ -143,7 +147,7 @@ impl Worker {
 }
 
 impl Waits {
-    /// Has this task woken when there is something to be told.
+    /// Remembers a task, to be woken by the next change.
     pub fn remember(&self, waker: &Waker) {
         if let Some(known) = self.worker.tasks.borrow_mut().get_mut(self.index)
             && !known.will_wake(waker)

@@ -1,4 +1,4 @@
-//! What is said to a client, and what it may say.
+//! A client of the statistics socket: the lines that it is sent, and the lines that it may send.
 
 use std::cell::Cell;
 use std::io;
@@ -19,10 +19,10 @@ use super::look::Look;
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
 use super::{CLIENTS, Subject};
 
-/// The time from one snapshot to the next, unless the client says another, in milliseconds.
+/// The time from one snapshot to the next, unless the client asks for another, in milliseconds.
 const INTERVAL: u64 = 1000;
 
-/// How long a client may take to take a snapshot.
+/// How long a client may take to read a snapshot.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The longest line of a client.
@@ -31,10 +31,10 @@ const LINE: usize = 256;
 /// How many lines a client may send between two snapshots.
 const LINES: u32 = 32;
 
-/// What may wait to be read by a client, about.
+/// The bytes that may wait to be read by a client, about.
 const ROOM: usize = 32 << 10;
 
-/// A client's place among those that there may be.
+/// A client's place among the clients that there may be.
 struct Place(Rc<Cell<usize>>);
 
 impl Drop for Place {
@@ -43,9 +43,9 @@ impl Drop for Place {
     }
 }
 
-/// Tells a client until it goes, or says what is wrong.
+/// Sends snapshots to a client until it goes, or answers with the mistake in its line.
 pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc<Cell<usize>>) {
-    // Only a hint: with more room a slow client is told later that it is slow.
+    // Only a hint: with more room the server notices a slow client later.
     let _ = SockRef::from(&stream).set_send_buffer_size(ROOM);
     clients.set(clients.get() + 1);
     let place = Place(clients);
@@ -56,7 +56,7 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc
     } else {
         match tell(&stream, subject).await {
             Ok(error) => error,
-            // It has gone, or does not read.
+            // The client has gone, or does not read.
             Err(_) => return,
         }
     };
@@ -65,7 +65,7 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc
     }
 }
 
-/// Takes what is still on its way, so that the client sees an end and no reset.
+/// Reads the bytes that are still on their way, so that the client sees an end and no reset.
 async fn part(stream: &UnixStream) {
     let takes = async {
         let mut stream = stream;
@@ -123,7 +123,7 @@ async fn tell(stream: &UnixStream, subject: Arc<Subject>) -> io::Result<String> 
     }
 }
 
-/// The interval that a line asks for; a line is `None` if it is too long.
+/// Returns the interval that a line asks for; a line is `None` if it is too long.
 fn asked(line: Option<Vec<u8>>) -> Result<u64, String> {
     let (least, most) = (INTERVALS.start(), INTERVALS.end());
     let expected = format!("expected {{\"interval_ms\": N}} with N from {least} to {most}");
@@ -146,7 +146,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next one; `None` if it is too long. Nothing is lost if this is dropped.
+    /// Returns the next line; `None` if it is too long. No bytes are lost if this future is
+    /// dropped.
     async fn next(&mut self, mut stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {

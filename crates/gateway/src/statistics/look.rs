@@ -11,13 +11,13 @@ use super::snapshot::{Engine, Snapshot};
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What an engine says, and when.
+/// The answer of an engine, and its time.
 type Answer = JoinHandle<Option<(Stats, Instant)>>;
 
-/// One that looks again and again, from the first engine.
+/// The repeated questions to all engines, from the first engine.
 pub(super) struct Look {
     subject: Arc<Subject>,
-    /// What was asked and is not answered yet.
+    /// The questions that are not answered yet.
     asked: Vec<Option<Answer>>,
     last: Vec<Option<Engine>>,
     _watch: TurnWatch,
@@ -31,13 +31,13 @@ impl Look {
         Look { asked, last: vec![None; engines], subject, _watch }
     }
 
-    /// Asks them all.
+    /// Asks all engines.
     pub(super) async fn take(&mut self) -> Snapshot {
         let Look { subject, asked, last, .. } = self;
         let answer = || Stats::current().ok().map(|stats| (stats, Instant::now()));
         for (number, asked) in asked.iter_mut().enumerate() {
             if asked.is_none() {
-                // One that has ended has nothing to tell any more.
+                // An engine that has ended has no answer any more.
                 *asked = subject.handle.spawn_on(number, async move { answer() }).ok();
             }
         }

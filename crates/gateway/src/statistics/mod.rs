@@ -1,23 +1,27 @@
-//! The statistics socket: what the engines of a process are doing, for whoever looks, as lines of JSON.
+//! The statistics socket: the activity of the engines of a process, for monitoring programs, as
+//! lines of JSON.
 //!
-//! A Unix-domain stream socket that only the same user can open. Whoever connects is sent a [`Snapshot`] at once and
-//! one more in each interval, an object a line. It may say how long that is, at any time, with a line of its own:
+//! It is a Unix-domain stream socket that only the same user can open. A client that connects is
+//! sent a [`Snapshot`] at once and another in each interval, an object a line. The client may set
+//! the interval at any time, with a line of its own:
 //!
 //! ```text
 //! {"interval_ms": 250}
 //! ```
 //!
-//! from 50 to 60,000, and 1,000 unless it does. A line that says anything else is answered with a line that has `error`,
-//! and the end of the connection; a client that ends its direction ends both. There are eight clients at most. One that
-//! does not take a snapshot within two seconds is dropped: what it has not read stays in the kernel, so that nobody who
-//! looks can make a server grow.
+//! from 50 to 60,000; the default is 1,000. A line that says anything else is answered with a line
+//! that has `error`, and the end of the connection; a client that ends its direction ends both.
+//! There are eight clients at most. A client that does not read a snapshot within two seconds is
+//! dropped: unread bytes stay in the kernel, so that no client can make a server grow.
 //!
-//! The socket is watched by the first engine, as one more idle descriptor, and while nobody looks that is all it costs:
-//! a thread of its own would make every call of an otherwise single-threaded process dearer. Each engine is asked by a
-//! task there. One that does not answer in time is shown as it was when it did last, and is not asked again before it
-//! has answered. While somebody looks, engines time their turns [precisely](superpoll_rt::Handle::watch_turns).
+//! The first engine watches the socket, as one more idle descriptor, and while no client is
+//! connected that is its whole cost: a thread of its own would make every call of an otherwise
+//! single-threaded process more expensive. A task on the first engine asks each engine. An engine
+//! that does not answer in time is shown as it was when it last answered, and is not asked again
+//! before it has answered. While a client is connected, engines time their turns
+//! [precisely](superpoll_rt::Handle::watch_turns).
 //!
-//! `place` has where the socket is, `look` how engines are asked, `client` what is said to one.
+//! `place` has the path of the socket, `look` asks the engines, `client` talks to one client.
 
 mod client;
 mod look;
@@ -45,19 +49,19 @@ pub use snapshot::{
     Turn,
 };
 
-/// How many clients there may be at a time.
+/// The most clients at a time.
 pub const CLIENTS: usize = 8;
 
-/// How long it takes until accepting is tried again after it has failed.
+/// How long the server waits after accepting has failed before it tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The engines that statistics are about, and what else is known of their process.
+/// The engines that statistics are about, and further facts about their process.
 pub struct Subject {
     program: &'static str,
     backend: &'static str,
     handle: Handle,
     started: Instant,
-    /// What the gateway counts on each engine; none of a program that does not count by engine.
+    /// The gateway's counters on each engine; empty for a program that does not count by engine.
     counters: Vec<Arc<Counters>>,
     connections: Box<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -83,7 +87,7 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// A socket that listens and that nobody is answered at yet.
+/// A socket that listens, but on which no client is answered yet.
 #[derive(Debug)]
 pub struct Socket {
     listener: std::os::unix::net::UnixListener,
@@ -91,13 +95,14 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at a place; nowhere, if it is [`Place::Off`]. What a process has left there that has ended is replaced.
-    /// With `takes_over` so is the socket of one that is at work, when the new one is [opened](Socket::open).
+    /// Listens at a place; nowhere, if it is [`Place::Off`]. A socket that an ended process has
+    /// left there is replaced. With `takes_over`, the socket of a running process is replaced as
+    /// well, when the new one is [opened](Socket::open).
     ///
     /// # Errors
     ///
-    /// What was tried and what the system says, in one line; if the folder is another user's or open to others; if
-    /// somebody listens there.
+    /// The attempt and the system's error, in one line; if the folder belongs to another user or is
+    /// open to other users; if another process listens there.
     pub fn bind(place: &Place, takes_over: bool) -> io::Result<Option<Socket>> {
         let path = match place {
             Place::Off => return Ok(None),
@@ -111,13 +116,13 @@ impl Socket {
         bound.map(|(listener, file)| Some(Socket { listener, file }))
     }
 
-    /// Where it is.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Answers who connects, on the first engine of the subject's runtime.
+    /// Answers clients that connect, on the first engine of the subject's runtime.
     ///
     /// # Errors
     ///
@@ -131,7 +136,7 @@ impl Socket {
         let closing: Arc<Closing> = Arc::default();
         let (closes, handle) = (closing.clone(), subject.handle.clone());
         let begin = move || {
-            // Only outside of an engine it fails.
+            // It fails only outside of an engine.
             let Ok(listener) = UnixListener::from_std(listener) else { return };
             spawn(accept(listener, closes, Arc::new(subject))).detach();
         };
@@ -140,8 +145,8 @@ impl Socket {
     }
 }
 
-/// A statistics socket at work. Dropping it closes the socket and removes its file; clients go on as long as the
-/// runtime does.
+/// A statistics socket at work. Dropping it closes the socket and removes its file; clients go on
+/// as long as the runtime does.
 #[derive(Debug)]
 pub struct Statistics {
     closing: Arc<Closing>,
@@ -149,7 +154,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Where it is.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.file.path().to_path_buf()
@@ -162,7 +167,7 @@ impl Drop for Statistics {
     }
 }
 
-/// That a socket is to be closed.
+/// The signal to close a socket.
 #[derive(Debug, Default)]
 struct Closing {
     is_closed: AtomicBool,
@@ -178,14 +183,14 @@ impl Closing {
         }
     }
 
-    /// Whether it is closed; else the waker is woken when it is.
+    /// Whether the socket is closed; if not, the waker is woken when it is.
     fn poll(&self, waker: &Waker) -> bool {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
         self.is_closed.load(Ordering::Acquire)
     }
 }
 
-/// Takes clients in.
+/// Accepts clients.
 async fn accept(listener: UnixListener, closing: Arc<Closing>, subject: Arc<Subject>) {
     let clients: Rc<Cell<usize>> = Rc::default();
     loop {
@@ -200,7 +205,7 @@ async fn accept(listener: UnixListener, closing: Arc<Closing>, subject: Arc<Subj
             Some(Ok((stream, _))) => {
                 spawn(client::serve(stream, subject.clone(), clients.clone())).detach();
             }
-            // No descriptor, not even to shed with.
+            // There is no descriptor, not even for a client that is closed at once.
             Some(Err(_)) => time::sleep(PAUSE).await,
         }
     }

@@ -1,9 +1,10 @@
-//! Where the statistics socket of a process is, and whose the folder is that it is in.
+//! The path of a process's statistics socket, and the owner of its folder.
 //!
-//! Unless a place is named, a process has its socket in a folder of its user's alone, by its number:
-//! `$XDG_RUNTIME_DIR/superpoll-PID.sock`, and where there is no such folder `superpoll-UID/superpoll-PID.sock` in the
-//! folder for temporary files. There anybody may have made a folder of that name first, or a link: what is not a folder
-//! of this user, closed to all others, is not used.
+//! Unless a place is named, a process has its socket in a folder of its user's alone, by its
+//! number: `$XDG_RUNTIME_DIR/superpoll-PID.sock`, and where there is no such folder
+//! `superpoll-UID/superpoll-PID.sock` in the folder for temporary files. Any user may have made a
+//! folder of that name there first, or a link. So a path is not used unless it is a folder of this
+//! user, closed to all other users.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
@@ -26,10 +27,11 @@ const MODE: u32 = 0o600;
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// So many files of others are looked at when a folder is cleaned, or its sockets are listed.
+/// The most files of other processes that are checked when a folder is cleaned, or its sockets are
+/// listed.
 const MOST: usize = 1024;
 
-/// Where a process tells its statistics.
+/// The place of a process's statistics socket.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Place {
     /// In a folder of the user's, by the number of the process.
@@ -59,18 +61,18 @@ impl<'de> Deserialize<'de> for Place {
     }
 }
 
-/// The folder of the session, where there is one.
+/// Returns the folder of the session, where there is one.
 fn of_session() -> Option<PathBuf> {
-    // A relative one is to be ignored, says the XDG Base Directory Specification.
+    // The XDG Base Directory Specification requires relative paths to be ignored.
     std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The folder among those for temporary files.
+/// Returns the folder among those for temporary files.
 fn temporary() -> PathBuf {
     std::env::temp_dir().join(format!("superpoll-{}", geteuid().as_raw()))
 }
 
-/// Says what speaks against a folder.
+/// Returns the reason for which a folder is not used, if there is one.
 fn examine(found: &Metadata) -> Result<(), &'static str> {
     if found.file_type().is_symlink() {
         Err("it is a symbolic link")
@@ -90,7 +92,7 @@ fn is_private(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|found| examine(&found).is_ok())
 }
 
-/// The folder for the sockets of this user, made if need be.
+/// Returns the folder for the sockets of this user, made if need be.
 fn folder() -> io::Result<PathBuf> {
     if let Some(folder) = of_session().filter(|folder| is_private(folder)) {
         return Ok(folder);
@@ -116,11 +118,11 @@ fn name(process: u32) -> String {
     format!("superpoll-{process}.sock")
 }
 
-/// The path of this process's socket, in a folder that was made and cleaned for it.
+/// Returns the path of this process's socket, in a folder that was made and cleaned for it.
 pub(super) fn own() -> io::Result<PathBuf> {
     let folder = folder()?;
     for Found { process, path } in sockets(&folder) {
-        // Who has just begun to listen would refuse as well.
+        // A process that has just begun to listen would refuse as well.
         if !Path::new(&format!("/proc/{process}")).exists() && is_left(&path) {
             let _ = fs::remove_file(path);
         }
@@ -133,7 +135,7 @@ pub(super) fn own() -> io::Result<PathBuf> {
 pub struct Found {
     /// The process that it is named after.
     pub process: u32,
-    /// Where it is.
+    /// The path of the socket.
     pub path: PathBuf,
 }
 
@@ -151,8 +153,8 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     of_session().into_iter().chain([temporary()]).filter(|folder| is_private(folder))
 }
 
-/// The sockets in the usual places that somebody of this user listens on, by the number of the process. Those that are
-/// elsewhere have to be known.
+/// Returns the sockets in the usual places at which a process of this user listens, by the number
+/// of the process. Callers have to know the sockets in other places.
 #[must_use]
 pub fn found() -> Vec<Found> {
     let all = folders().flat_map(|folder| sockets(&folder));
@@ -161,7 +163,7 @@ pub fn found() -> Vec<Found> {
     alive
 }
 
-/// The socket of a process in the usual places, if it has one there.
+/// Returns the socket of a process in the usual places, if it has one there.
 #[must_use]
 pub fn of_process(process: u32) -> Option<PathBuf> {
     folders().map(|folder| folder.join(name(process))).find(|path| path.exists())
@@ -170,11 +172,11 @@ pub fn of_process(process: u32) -> Option<PathBuf> {
 /// The file of a socket, removed on drop by the process that made it, if it still is that file.
 #[derive(Debug)]
 pub(super) struct File {
-    /// Where the socket is to be.
+    /// The path at which the socket belongs.
     path: PathBuf,
-    /// Where it is until then.
+    /// The temporary path of the socket, until it is in place.
     aside: Option<PathBuf>,
-    /// The file, whatever its name.
+    /// The identity of the file, whatever its name.
     identity: (u64, u64),
     owner: u32,
 }
@@ -204,7 +206,8 @@ impl Drop for File {
     fn drop(&mut self) {
         let path = self.aside.as_deref().unwrap_or(&self.path);
         let is_it = |found: Metadata| (found.dev(), found.ino()) == self.identity;
-        // A child of this process has no part in it, and another server may have taken the place.
+        // A child of this process must not remove the file, and another server may have taken its
+        // place.
         if std::process::id() == self.owner && fs::symlink_metadata(path).is_ok_and(is_it) {
             let _ = fs::remove_file(path);
         }
@@ -213,14 +216,15 @@ impl Drop for File {
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    // Before it has a name: the file is made with these permissions, and is never open to others.
+    // Before the socket has a name: the file is made with these permissions, and is never open to
+    // other users.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(MODE))?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(BACKLOG)?;
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Listens at a path, or beside it until the time has come to take it over.
+/// Listens at a path, or next to it until the time has come to replace the socket there.
 pub(super) fn listen(path: &Path, takes_over: bool) -> io::Result<(UnixListener, File)> {
     let is_socket = |found: Metadata| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type());
     if takes_over && fs::symlink_metadata(path).is_ok_and(is_socket) {
@@ -234,7 +238,7 @@ pub(super) fn listen(path: &Path, takes_over: bool) -> io::Result<(UnixListener,
     Ok((listener, File::new(path, None)?))
 }
 
-/// Listens, in the place of a socket that nobody listens on any more.
+/// Listens at a path, in the place of a stale socket at which no process listens any more.
 fn bind_anew(path: &Path) -> io::Result<UnixListener> {
     match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left(path) => {
@@ -313,7 +317,7 @@ mod tests {
             listener.accept().is_ok()
         };
         let (old, old_file) = listen(&path, false).unwrap();
-        // One that gives up leaves nothing.
+        // A takeover that is given up leaves no file.
         drop(listen(&path, true).unwrap());
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
         let (new, mut new_file) = listen(&path, true).unwrap();

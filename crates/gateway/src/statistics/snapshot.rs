@@ -1,4 +1,4 @@
-//! What is told: the form of the lines.
+//! The snapshot: the form of the lines that clients are sent.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,13 +9,14 @@ use superpoll_rt::{SlowTurn, Stats};
 
 use crate::metrics;
 
-/// The version of the form. A field that is added does not change it; one that changes its meaning, or goes, does.
+/// The version of the form. A field that is added does not change the version; a field that changes
+/// its meaning, or goes, does.
 pub const SCHEMA: u32 = 1;
 
 /// The intervals that may be asked for, in milliseconds.
 pub const INTERVALS: RangeInclusive<u64> = 50..=60_000;
 
-/// What a client may ask for.
+/// A request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -23,12 +24,12 @@ pub struct Request {
     pub interval_ms: u64,
 }
 
-/// Why a client is told no more.
+/// The reason for which a client is sent no more snapshots.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// The version of the form.
     pub schema: u32,
-    /// What was wrong and what is expected, in one line.
+    /// The mistake and the expected form, in one line.
     pub error: String,
 }
 
@@ -37,11 +38,11 @@ pub struct Failure {
 pub struct Snapshot {
     /// The version of the form: [`SCHEMA`].
     pub schema: u32,
-    /// What the process does: `serve` or `proxy`.
+    /// The task of the process: `serve` or `proxy`.
     pub program: String,
-    /// Its version.
+    /// The program's version.
     pub version: String,
-    /// Its number.
+    /// The number of the process.
     pub process: u32,
     /// The time since its start, in nanoseconds.
     pub uptime_ns: u64,
@@ -58,17 +59,17 @@ pub struct Snapshot {
 /// An engine: a thread's poller, tasks and timers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Engine {
-    /// Its number, from zero.
+    /// The engine's number, from zero.
     pub number: usize,
-    /// Whether it has answered in time. If not, the rest is from when it last did.
+    /// Whether the engine has answered in time. If not, the other fields are from its last answer.
     pub answers: bool,
-    /// When it answered, in nanoseconds since the start of the process.
+    /// When the engine answered, in nanoseconds since the start of the process.
     pub at_ns: u64,
     /// Waits of the poller.
     pub waits: u64,
     /// Events that the poller delivered.
     pub events: u64,
-    /// Events that nobody wanted.
+    /// Events for which no task waited.
     pub unwanted: u64,
     /// Turns of the loop.
     pub turns: u64,
@@ -100,13 +101,14 @@ pub struct Engine {
     pub hot: Set,
     /// The epoll set.
     pub cold: Set,
-    /// What a babysitter watches.
+    /// The set that a babysitter watches.
     pub away: Set,
     /// System calls of the poller by name, those that were made.
     pub poller_calls: BTreeMap<String, u64>,
     /// System calls on sockets by name, those that were made.
     pub socket_calls: BTreeMap<String, u64>,
-    /// What watching costs, for each kind of descriptor; nothing where the back-end does not place by cost.
+    /// The costs of watching, for each kind of descriptor; empty where the back-end does not place
+    /// by cost.
     pub costs: Vec<Costs>,
     /// The longest turn of the loop, in nanoseconds.
     pub longest_turn_ns: u64,
@@ -114,74 +116,75 @@ pub struct Engine {
     pub slowest: Vec<Turn>,
     /// The slowest turns of the last ten to twenty seconds, the slowest first.
     pub slowest_lately: Vec<Turn>,
-    /// What the gateway counts on this engine; nothing of a program that does not count by engine.
+    /// The gateway's counters on this engine; none for a program that does not count by engine.
     pub connections: Option<Connections>,
 }
 
-/// A set of descriptors. Its active/total ratio over a while is what was added to `active` by what was added to
-/// `watched`.
+/// A set of descriptors. Its active/total ratio over a period is the increase of `active` divided
+/// by the increase of `watched`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Set {
-    /// Descriptors in it now.
+    /// Descriptors in the set now.
     pub len: usize,
-    /// Sum over all passes of the descriptors that were in it.
+    /// Sum over all passes of the descriptors that were in the set.
     pub watched: u64,
-    /// Sum over all passes of those that were ready.
+    /// Sum over all passes of the descriptors that were ready.
     pub active: u64,
 }
 
-/// What watching a kind of descriptor costs, in nanoseconds.
+/// The costs of watching a kind of descriptor, in nanoseconds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Costs {
     /// `pipe`, `unix` or `tcp`.
     pub kind: String,
-    /// Whether it was measured in this process, or is assumed.
+    /// Whether the costs were measured in this process, or are assumed.
     pub measured: bool,
     /// A slot in a pass over the poll array, as calibrated (*s*).
     pub slot: f64,
-    /// By how much more one that is ready costs.
+    /// The additional cost of a slot that is ready.
     pub ready: f64,
     /// An event through epoll (*e*).
     pub event: f64,
-    /// What the writer pays to wake a descriptor that epoll watches.
+    /// The cost to the writer of waking a descriptor that epoll watches.
     pub wake: f64,
-    /// The active/total ratio from which on the poll array is cheaper for the loop; nothing if it never is.
+    /// The active/total ratio from which on the poll array is cheaper for the loop; none if it
+    /// never is.
     pub break_even: Option<f64>,
-    /// The same if what writers pay counts as well.
+    /// The same ratio if the cost to writers counts as well.
     pub break_even_with_writers: Option<f64>,
-    /// What the policy goes by now, if it goes by such numbers.
+    /// The thresholds that the policy applies now, if it uses thresholds.
     pub thresholds: Option<Thresholds>,
 }
 
-/// What moving goes by now for a kind of descriptor, in nanoseconds.
+/// The thresholds for moving a kind of descriptor, as they are now, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Thresholds {
-    /// A slot in a pass, corrected for how dear scans are now.
+    /// A slot in a pass, corrected for how expensive scans are now.
     pub slot: f64,
-    /// What an event saves in the poll array.
+    /// The saving for an event in the poll array.
     pub gain: f64,
-    /// A move there and back (*D*).
+    /// A move to the poll array and back (*D*).
     pub round_trip: f64,
     /// The evidence that a move to the poll array takes (*theta*), as learned.
     pub rise: f64,
-    /// The patience with one that has gone quiet there, as learned.
+    /// The patience with a descriptor that has gone quiet there, as learned.
     pub fall: f64,
-    /// The active/total ratio from which on a descriptor earns its slot now; nothing if it never does.
+    /// The active/total ratio from which on a descriptor earns its slot now; none if it never does.
     pub break_even: Option<f64>,
 }
 
 /// A slow turn of the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Turn {
-    /// How long it took, in nanoseconds.
+    /// How long the turn took, in nanoseconds.
     pub took_ns: u64,
-    /// The step of the clock that it was measured with, in nanoseconds; zero: to the nanosecond.
+    /// The step of the clock that measured the turn, in nanoseconds; zero: to the nanosecond.
     pub step_ns: u64,
-    /// How long before the snapshot it began, in nanoseconds.
+    /// How long before the snapshot the turn began, in nanoseconds.
     pub ago_ns: u64,
     /// How many times a task was run.
     pub tasks: u64,
-    /// Events that the wait before it had brought.
+    /// Events from the wait before the turn.
     pub events: u64,
     /// Timers that ended.
     pub timers: u64,
@@ -194,11 +197,11 @@ pub struct Connections {
     pub accepted: u64,
     /// Closed at once so far, for lack of descriptors or because of a limit.
     pub refused: u64,
-    /// Those that have a task now.
+    /// Connections that have a task now.
     pub active: u64,
-    /// Those that are parked now.
+    /// Connections that are parked now.
     pub parked: u64,
-    /// Of those, the ones that a babysitter watches.
+    /// Parked connections that a babysitter watches.
     pub away: u64,
     /// Requests under way now.
     pub running: u64,
@@ -219,7 +222,7 @@ fn called(calls: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, 
 }
 
 impl Snapshot {
-    /// An empty one of this process.
+    /// Returns an empty snapshot of this process.
     pub(super) fn new(program: &str, backend: &str, uptime: std::time::Duration) -> Snapshot {
         Snapshot {
             schema: SCHEMA,
@@ -282,7 +285,7 @@ impl Set {
         Set { len: set.len, watched: set.watched, active: set.active }
     }
 
-    /// The active/total ratio since an earlier moment; nothing if there was no pass.
+    /// Returns the active/total ratio since an earlier moment; `None` if there was no pass.
     #[must_use]
     pub fn ratio_since(&self, earlier: &Set) -> Option<f64> {
         let watched = self.watched.checked_sub(earlier.watched)?;
@@ -378,7 +381,7 @@ mod tests {
         let engine = Engine::new(2, std::time::Duration::from_secs(1), &stats, None);
         let text = serde_json::to_string(&engine).unwrap();
         let read: Engine = serde_json::from_str(&text).unwrap();
-        // The last digit of a fraction may be another.
+        // The last digit of a fraction may differ.
         let rounded = |engine: &Engine| format!("{engine:.6?}");
         assert_eq!(rounded(&read), rounded(&engine));
         assert_eq!((engine.number, engine.at_ns), (2, 1_000_000_000));

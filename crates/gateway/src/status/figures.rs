@@ -1,5 +1,5 @@
-//! The figures in the two text formats that Prometheus reads: the older one (version 0.0.4), which all collectors and
-//! `promtool` know, and OpenMetrics for those that prefer it.
+//! The counters in the two text formats that Prometheus reads: the older format (version 0.0.4),
+//! which all collectors and `promtool` know, and OpenMetrics for collectors that prefer it.
 
 use std::fmt::{self, Write};
 
@@ -20,7 +20,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A figure of an engine that only grows.
+/// A counter of an engine, which only grows.
 type Counter = (&'static str, &'static str, fn(&EngineState) -> u64);
 
 const COUNTERS: &[Counter] = &[
@@ -53,7 +53,7 @@ const COUNTERS: &[Counter] = &[
     }),
 ];
 
-/// A figure of an engine that goes up and down.
+/// A gauge of an engine, which goes up and down.
 type Gauge = (&'static str, &'static str, fn(&EngineState) -> f64);
 
 const GAUGES: &[Gauge] = &[
@@ -74,7 +74,7 @@ const GAUGES: &[Gauge] = &[
 /// A figure of a set.
 type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
 
-/// One look, as the registry takes it.
+/// The status at one moment, as the registry takes it.
 #[derive(Debug)]
 struct Figures(Snapshot);
 
@@ -161,13 +161,13 @@ impl Collector for Figures {
     }
 }
 
-/// Whether a client would rather have OpenMetrics.
+/// Whether a client prefers OpenMetrics.
 pub(super) fn wants_open_metrics(headers: &HeaderMap) -> bool {
     let open = accept::weight_of(headers, "application/openmetrics-text").unwrap_or(0);
     open > 0 && accept::weight_of(headers, "text/plain").is_none_or(|plain| plain <= open)
 }
 
-/// Figures of OpenMetrics in the older format, in which a counter is called as its samples are.
+/// Turns OpenMetrics into the older format, in which a counter has the name of its samples.
 fn as_text(open: &str) -> String {
     let mut text = String::with_capacity(open.len() + open.len() / 8);
     let mut help = "";
@@ -179,7 +179,7 @@ fn as_text(open: &str) -> String {
                 let (name, kind) = rest.split_once(' ').unwrap_or((rest, "untyped"));
                 let end = if kind == "counter" { "_total" } else { "" };
                 let help = help.strip_prefix(name).unwrap_or("").trim_start();
-                // A string takes everything.
+                // Writing to a string cannot fail.
                 let _ = writeln!(text, "# HELP {name}{end} {help}\n# TYPE {name}{end} {kind}");
             }
             Some(_) => {}
@@ -190,7 +190,7 @@ fn as_text(open: &str) -> String {
     text
 }
 
-/// The figures of one look.
+/// Returns the counters of one moment.
 pub(super) fn response(snapshot: Snapshot, is_open: bool) -> Response<Body> {
     let mut registry = Registry::with_prefix("superpoll");
     registry.register_collector(Box::new(Figures(snapshot)));

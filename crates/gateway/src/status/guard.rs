@@ -1,18 +1,22 @@
-//! Which requests may see the live page and the metrics, unless the configuration opens them to all.
+//! The requests that may see the live page and the metrics, unless the configuration opens them to
+//! all.
 //!
-//! They are for programs on this machine. That the socket's peer is here is not enough: a reverse proxy or a tunnel on
-//! this machine connects from here for clients anywhere, and a browser here asks for the page of any site whose name
-//! has been made to resolve to the loopback address (DNS rebinding). So all of this must hold:
+//! They are for programs on this machine. That the socket's peer is here is not enough. A reverse
+//! proxy or a tunnel on this machine connects from here for clients anywhere, and a browser here
+//! asks for the page of any site whose name has been made to resolve to the loopback address (DNS
+//! rebinding). So all of these conditions must hold:
 //!
-//! - the peer has a loopback address. A listener of the PROXY protocol has a proxy in front by definition, and one in
-//!   the Unix domain nearly always; both are left out.
-//! - the `Host` field, and the target where it has a host, name this machine: `localhost`, a name below it, or a
-//!   loopback address. A page of another site has the name of that site there, which no script can change.
-//! - no field is there that proxies add. Of HTTP/1.0 there are no such fields, and proxies speak it (nginx does by
-//!   default) while browsers and Prometheus do not, so that its requests are left out.
+//! - the peer has a loopback address. A listener of the PROXY protocol has a proxy in front by
+//!   definition, and one in the Unix domain nearly always; both are left out.
+//! - the `Host` field, and the target where it has a host, name this machine: `localhost`, a name
+//!   below it, or a loopback address. A page of another site has the name of that site there, which
+//!   no script can change.
+//! - no field is there that proxies add. Of HTTP/1.0 there are no such fields, and proxies speak it
+//!   (nginx does by default) while browsers and Prometheus do not, so that its requests are left
+//!   out.
 //!
-//! A relay on this machine that adds no field, such as a tunnel of ssh, cannot be told from a program here; behind one,
-//! `page = false` is the way.
+//! A relay on this machine that adds no field, such as a tunnel of ssh, cannot be told from a
+//! program here; behind one, `page = false` is the way.
 
 use http::{HeaderMap, Request, Version};
 
@@ -32,7 +36,7 @@ fn is_direct(peer: &Peer) -> bool {
     !peer.is_proxied && address.is_some_and(|address| address.is_loopback())
 }
 
-/// Whether all that names a host names this machine.
+/// Whether everything in the request that names a host names this machine.
 fn names_this_machine<B>(request: &Request<B>) -> bool {
     let is_here = |bytes: &[u8]| Authority::parse(bytes).is_some_and(|host| host.is_loopback());
     let Ok(field) = authority::field(request.headers(), request.version()) else { return false };
@@ -41,9 +45,9 @@ fn names_this_machine<B>(request: &Request<B>) -> bool {
     (target.is_some() || field.is_some()) && target != Some(false) && field != Some(false)
 }
 
-/// Fields that proxies, tunnels and content delivery networks add. A name that ends with `*` stands for all that begin
-/// like it. Fields that programs on this machine send for their own sake, as for tracing (`traceparent`,
-/// `x-request-id`), are none of them.
+/// Fields that proxies, tunnels and content delivery networks add. A name that ends with `*` stands
+/// for all names that begin like it. Fields that programs on this machine send for their own
+/// purposes, as for tracing (`traceparent`, `x-request-id`), are not included.
 const ADDED: [&str; 43] = [
     "cdn-*",
     "cf-*",
@@ -90,7 +94,7 @@ const ADDED: [&str; 43] = [
     "x-vercel-*",
 ];
 
-/// Whether a proxy has passed a request on and says so.
+/// Whether the fields show that a proxy has passed the request on.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let is_known = |name: &str| {
         ADDED.iter().any(|added| match added.strip_suffix('*') {
@@ -185,7 +189,7 @@ mod tests {
             let fields = [("host", "localhost"), (name, "")];
             assert!(!is_local(&asked("/", &fields), &here), "{name}");
         }
-        // What browsers, curl and Prometheus send of themselves.
+        // Fields that browsers, curl and Prometheus send of themselves.
         for name in [
             "accept",
             "accept-encoding",

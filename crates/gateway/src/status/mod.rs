@@ -1,7 +1,7 @@
-//! What the server is doing, for operators: as figures for Prometheus, and as a page.
+//! The activity of the server, for operators: as counters for Prometheus, and as a page.
 //!
-//! Each engine is asked for its own counters by a task there, so that nobody else reads what it writes; a look costs
-//! every engine one task and nobody a lock.
+//! A task on each engine reads that engine's counters, so that no other thread reads the values
+//! that the engine writes; a look costs every engine one task and no thread a lock.
 
 mod figures;
 pub(crate) mod guard;
@@ -25,7 +25,7 @@ use crate::upload::Upload;
 /// Where the page is.
 pub(crate) const PAGE: &str = "/_superpoll/";
 
-/// What there is to look at.
+/// The sources of the status.
 pub(crate) struct Overview {
     handle: Handle,
     backend: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Overview {
     ending: AtomicBool,
 }
 
-/// What all that watches descriptors on one engine has done.
+/// The work of everything that watches descriptors on one engine.
 #[derive(Debug, Serialize)]
 struct EngineState {
     accepted: u64,
@@ -80,7 +80,8 @@ struct SetState {
     active: u64,
 }
 
-/// What watching a kind of descriptor costs, in nanoseconds, and where poll and epoll cost the same.
+/// The costs of watching a kind of descriptor, in nanoseconds, and the ratio at which poll and
+/// epoll cost the same.
 #[derive(Debug, Serialize)]
 struct Price {
     kind: &'static str,
@@ -96,7 +97,7 @@ struct Price {
     break_even_with_writers: f32,
 }
 
-/// One look.
+/// The status at one moment.
 #[derive(Debug, Serialize)]
 struct Snapshot {
     version: &'static str,
@@ -105,7 +106,7 @@ struct Snapshot {
     uptime_seconds: f64,
     connections: u32,
     engines: Vec<EngineState>,
-    /// None where the back-end knows of no costs.
+    /// `None` if the back-end does not know costs.
     prices: Option<Vec<Price>>,
     measured: bool,
 }
@@ -187,7 +188,7 @@ impl Overview {
         Overview { handle, backend, engines, seats, started, since, ending }
     }
 
-    /// Has pages told that the server is about to end.
+    /// Tells pages that the server is about to end.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }
@@ -205,7 +206,7 @@ impl Overview {
         let mut engines = Vec::new();
         let mut costs = None;
         for (engine, asked) in self.engines.iter().zip(asked) {
-            // An engine that has ended has nothing to tell.
+            // An engine that has ended gives no answer.
             let Ok(task) = asked else { continue };
             let Ok(Ok(stats)) = task.await else { continue };
             engines.push(EngineState::new(engine, &stats));
@@ -224,13 +225,13 @@ impl Overview {
         }
     }
 
-    /// Answers a request for the figures.
+    /// Answers a request for the counters.
     pub(crate) fn figures(self: &Arc<Self>, headers: &HeaderMap) -> LocalFuture<Response<Body>> {
         let (overview, is_open) = (self.clone(), figures::wants_open_metrics(headers));
         Box::pin(async move { figures::response(overview.look().await, is_open) })
     }
 
-    /// Answers what is asked below [`PAGE`].
+    /// Answers a request below [`PAGE`].
     pub(crate) async fn page(
         self: Arc<Self>,
         request: Request<Upload>,

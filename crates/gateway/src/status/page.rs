@@ -1,8 +1,9 @@
-//! The live page: what the engines are doing, once a second, by a WebSocket of its own.
+//! The live page: the activity of the engines, once a second, by a WebSocket of its own.
 //!
-//! The page is one document without any other asset. It shows what goes on inside, so that only programs on this
-//! machine see it, unless the configuration says otherwise (see [`guard`](super::guard)). The figures are the counters as they are; rates and
-//! ratios are made of two looks by the page.
+//! The page is one document without any other asset. It shows the inside of the server, so that
+//! only programs on this machine see it, unless the configuration says otherwise (see
+//! [`guard`](super::guard)). The figures are the plain counters; the page computes rates and ratios
+//! from two snapshots.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,20 +26,20 @@ use crate::reply;
 use crate::transport::Transport;
 use crate::upload::Upload;
 
-/// How often a page is told.
+/// The time between two messages to a page.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The largest message that a page may send: it has nothing to say.
+/// The largest message that a page may send: it has no messages of its own.
 const LARGEST: usize = 1024;
 
 const DOCUMENT: &str = include_str!("../../page/index.html");
 
-/// What the document may do: nothing but what is in it, and talk to this server.
+/// The permissions of the document: it may use only its own content, and talk to this server.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// Answers what is asked below the page's path.
+/// Answers a request below the page's path.
 pub(super) async fn respond(
     overview: Arc<Overview>,
     request: Request<Upload>,
@@ -78,7 +79,7 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
     let peer: Rc<Peer> = exchange.peer().clone();
     exchange.take_over(move |transport, before| {
         Box::pin(async move {
-            // Its seat is taken as long as it goes on.
+            // The peer holds its seat as long as the page goes on.
             let _peer = peer;
             // A page that is closed is no failure.
             let _ = tell(overview, transport, before).await;
@@ -117,7 +118,7 @@ async fn tell(
             };
             match future::or(reads, rests).await {
                 None => break,
-                // Pings are answered by the library; there is nothing else to be said.
+                // The library answers pings; a page sends nothing else.
                 Some(Some(Ok(_))) => {}
                 Some(Some(Err(error))) => return Err(error),
                 Some(None) => return Ok(()),

@@ -1,36 +1,39 @@
-//! What is written down as it happens, for a successor to read: the messages of channels.
+//! The ledger: messages of channels that are recorded as they are published, for a successor to
+//! read.
 
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Message;
 
-/// The space in which the channels themselves are written down; their messages are in spaces of their own.
+/// The space of the records of channels; the records of their messages are in spaces of their own.
 pub(crate) const CHANNELS: u64 = 0;
 
-/// Who keeps what a successor is to know. Called under a channel's lock, in the order of its messages.
+/// The keeper of records for a successor. It is called under a channel's lock, in the order of the
+/// channel's messages.
 pub(crate) trait Ledger: Send + Sync {
-    /// Keeps a record, in the place of the one of the same name.
+    /// Keeps a record, in the place of the record of the same name.
     fn keep(&self, space: u64, id: u64, bytes: &[u8]);
 
     /// Forgets the records of a space below an id.
     fn trim(&self, space: u64, below: u64);
 
-    /// Sends what is kept here for the want of room, and says whether nothing is left: what was kept by then is there
-    /// for a successor whatever becomes of this server.
+    /// Sends the records that are still kept here because the line had no room. Returns whether
+    /// none is left: a successor then has every record that was kept so far, however this server
+    /// ends.
     fn has_room(&self) -> bool;
 }
 
-/// A channel as it is written down.
+/// The record of a channel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ChannelRecord {
-    /// The names of its host and its path, for each name.
+    /// The names of the channel's host and its path, for each name.
     pub names: Vec<(String, String)>,
     pub epoch: u64,
 }
 
 impl ChannelRecord {
     pub fn encode(&self) -> Vec<u8> {
-        // Nothing in it can be refused.
+        // No field can be refused.
         postcard::to_stdvec(self).unwrap_or_default()
     }
 
@@ -39,12 +42,12 @@ impl ChannelRecord {
     }
 }
 
-/// A message as it is written down: whether it is text, and what it says.
+/// Encodes a message: whether it is text, and its data.
 pub(crate) fn encode_message(message: &Message) -> Vec<u8> {
     [&[u8::from(message.is_text)], &message.data[..]].concat()
 }
 
-/// What [`encode_message`] has written.
+/// Decodes the output of [`encode_message`].
 pub(crate) fn decode_message(id: u64, bytes: &[u8]) -> Option<Message> {
     let (kind, data) = bytes.split_first()?;
     let is_text = *kind == 1 && std::str::from_utf8(data).is_ok();
@@ -62,7 +65,7 @@ mod tests {
             assert_eq!(decode_message(7, &encode_message(&message)), Some(message));
         }
         assert_eq!(decode_message(1, b""), None);
-        // What says it is text and is not would break its readers.
+        // A message that is marked as text without being text would break its readers.
         assert!(decode_message(1, b"\x01\xff").is_some_and(|message| !message.is_text));
         let names = vec![("a".to_owned(), "/x".to_owned())];
         let record = ChannelRecord { names, epoch: u64::MAX };

@@ -1,25 +1,30 @@
 //! One server after another, with the same connections.
 //!
-//! A server that works with a babysitter process (`superpoll-sit`) leaves with it what the next one needs to go on,
-//! while it is at work and not in its last hour, so that it does not matter how it ends. Three things are left:
+//! A server with a babysitter process (`superpoll-sit`) leaves the state that the next server needs
+//! with the babysitter. It does so while it is at work and not when it ends, so that the way in
+//! which it ends does not matter. The server leaves three things:
 //!
-//! * its listeners, so that nobody is refused meanwhile;
-//! * each parked connection, from the moment on at which it has been idle for a while, with what it is doing: between
-//!   two requests, waiting for the answer to a long-poll, or subscribing by WebSocket, and up to which message it was
-//!   served;
-//! * each message of a channel, before anybody is told of it.
+//! * its listeners, so that no client is refused meanwhile;
+//! * each parked connection, once it has been idle for a while, with its activity: between two
+//!   requests, waiting for the answer to a long-poll, or subscribing by WebSocket, and the last
+//!   message that it was sent;
+//! * each message of a channel, before any subscriber gets it.
 //!
-//! What a connection was left with is a little older than the moment at which the server ended: messages may have been
-//! sent to it since. Nothing is written down with each of these. The kernel knows how many bytes were ever written to a
-//! TCP connection, and still knows when the process that wrote them is gone; the difference to what that was when the
-//! connection was left is a number of whole messages and the beginning of one at most, and the messages are known. That
-//! is how the next server knows what each subscriber has, to the byte: none is lost, none comes twice. A connection for
-//! which the numbers do not fit was in the middle of something else, and is closed. So is one from which anything was read
-//! since: by a server that had gone on with it, for a moment, and was killed before it had left it again.
+//! The state of a connection is a little older than the moment at which the server ended: messages
+//! may have been sent to the connection since. The server records nothing for each of these
+//! messages. The kernel knows how many bytes were ever written to a TCP connection, and still knows
+//! it when the process that wrote them is gone. The kernel's count, minus the count stored when the
+//! connection was left, is a number of whole messages and the beginning of at most one more, and
+//! the messages are known. So the next server knows to the byte which part of the messages each
+//! subscriber has: none is lost, none comes twice. A connection for which the numbers do not fit
+//! was in the middle of something else, and is closed. A connection from which anything was read
+//! since is closed as well: a server had gone on with it for a moment, and was killed before it had
+//! left the connection again.
 //!
-//! Connections of which there is more than a descriptor and a few numbers end with their server: encrypted ones, whose
-//! keys are in its memory, those of HTTP/2, those of the Unix domain, of which the kernel does not count the bytes, and
-//! those in the middle of a request. An upgrade waits for these.
+//! Connections that need more state than a descriptor and a few numbers end with their server:
+//! encrypted connections, whose keys are in the server's memory; connections of HTTP/2; connections
+//! of the Unix domain, whose bytes the kernel does not count; and connections in the middle of a
+//! request. An upgrade waits for these.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -41,15 +46,15 @@ use state::Left;
 pub(crate) mod ledger;
 pub(crate) mod state;
 
-/// What is told about the babysitter, once.
+/// Receives the error by which the babysitter was lost, once.
 type Told = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
 
 /// A server's side of its succession.
 pub(crate) struct Succession {
-    /// None: the babysitter is lost, and the server goes on alone.
+    /// `None`: the babysitter is lost, and the server goes on alone.
     control: Mutex<Option<Control>>,
     next_space: AtomicU64,
-    /// Who sends what the babysitter's line had no room for.
+    /// Wakes the task that sends records for which the babysitter's line had no room.
     sender: Mutex<Option<Waker>>,
     told: Told,
 }
@@ -59,26 +64,27 @@ pub(crate) struct Succession {
 pub(crate) struct Channel {
     pub space: u64,
     pub epoch: u64,
-    /// The name of its host and its path, for each name.
+    /// The name of the channel's host and its path, for each name.
     pub names: Vec<(String, String)>,
     /// The last of its messages, in order and without gaps.
     pub messages: Vec<Message>,
 }
 
-/// What another server has left, as what it is.
+/// The state that another server has left, decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
     pub connections: Vec<(OwnedFd, Left)>,
     pub channels: Vec<Channel>,
-    /// Descriptors that are of no use any more, or that there was no room for.
+    /// Descriptors that are of no more use, or for which there was no room.
     pub lost: usize,
 }
 
-/// What the babysitter keeps with a listener, and with one whose file the server has made.
+/// The state that the babysitter keeps with a listener, and with a listener whose file the server
+/// has made.
 const LISTENER: &[u8] = b"listener";
 const WITH_FILE: &[u8] = b"listener with its file";
 
-/// A number that no two servers have.
+/// Returns a number that no two servers share.
 fn session() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The only randomness of the standard library.
@@ -86,7 +92,7 @@ fn session() -> u64 {
 }
 
 impl Succession {
-    /// That of a server with this configuration, if it has a babysitter process.
+    /// Returns the succession of a server with this configuration, if it has a babysitter process.
     pub fn of(
         config: &Config,
         report: &Report,
@@ -120,7 +126,8 @@ impl Succession {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the babysitter; if it is lost, or turns out to be, nothing.
+    /// Calls the babysitter. If the babysitter is lost, or this call finds that it is, returns
+    /// `None`.
     fn with<R>(
         &self,
         act: impl FnOnce(&mut Control) -> Result<R, superpoll_sit::Error>,
@@ -137,7 +144,8 @@ impl Succession {
                 Some(done)
             }
             Err(error) => {
-                // This server goes on with what it has, and nobody else is to.
+                // This server goes on with the state that it has, and no other server may take it
+                // over.
                 control.take().into_iter().for_each(Control::give_up);
                 drop(control);
                 (self.told)(&error);
@@ -146,15 +154,17 @@ impl Succession {
         }
     }
 
-    /// The listeners that are left there, and whether their server has made their files. They are there before anybody
-    /// has yielded, so that it can be found out whether this server can go on.
+    /// Returns the listeners that are left with the babysitter, and whether their server has made
+    /// their files. They are there before any server has yielded, so that this server can find out
+    /// whether it can go on.
     pub fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_sit::Error> {
         let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
         let shown = shown.into_iter().map(|shown| (shown.descriptor, shown.state == WITH_FILE));
         Ok(shown.collect())
     }
 
-    /// Takes what others have left. One that is at work is told to yield, if `upgrades`.
+    /// Takes the state that other servers have left. If `upgrades`, a server that is at work is
+    /// told to yield.
     pub fn inherit(&self, upgrades: bool) -> Result<Estate, superpoll_sit::Error> {
         let adopted = match &mut *self.control() {
             Some(control) => control.adopt(upgrades)?,
@@ -166,27 +176,28 @@ impl Succession {
         Ok(estate)
     }
 
-    /// A number for the records of a channel.
+    /// Returns a number for the records of a channel.
     pub fn new_space(&self) -> u64 {
         self.next_space.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes a channel down, but for its messages.
+    /// Keeps the record of a channel, without its messages.
     pub fn keep_channel(&self, space: u64, record: &ChannelRecord) {
         self.keep(CHANNELS, space, &record.encode());
     }
 
-    /// Has a channel forgotten that there is no more.
+    /// Removes the records of a channel that no longer exists.
     pub fn forget_channel(&self, space: u64) {
-        // A record of nothing takes its place.
+        // An empty record takes its place.
         self.keep(CHANNELS, space, &[]);
         self.trim(space, u64::MAX);
     }
 
-    /// Waits until something has to be sent that the babysitter's line had no room for.
+    /// Waits until there are records to send for which the babysitter's line had no room.
     pub async fn is_behind(&self) {
         poll_fn(|cx| {
-            // Before it is looked: what comes in between wakes.
+            // The waker is stored before the check, so that a record that comes in between wakes
+            // the task.
             *self.sender() = Some(cx.waker().clone());
             match self.control().as_ref().is_some_and(Control::is_behind) {
                 true => Poll::Ready(()),
@@ -196,7 +207,7 @@ impl Succession {
         .await;
     }
 
-    /// A line for an engine.
+    /// Returns a line for an engine.
     pub fn line(&self) -> Result<Option<Line>, superpoll_sit::Error> {
         self.control().as_ref().map(Control::line).transpose()
     }
@@ -207,12 +218,13 @@ impl Succession {
         self.with(|control| control.hold(key, listener, state));
     }
 
-    /// Takes one back.
+    /// Takes a listener back.
     pub fn release(&self, key: u64) {
         self.with(|control| control.release(key));
     }
 
-    /// Where it is heard that another server wants to go on: a duplicate of the line, to be watched.
+    /// Returns a duplicate of the line, to be watched: it becomes readable when another server
+    /// wants to go on.
     pub fn ear(&self) -> Option<OwnedFd> {
         use std::os::fd::AsFd;
         self.control().as_ref()?.as_fd().try_clone_to_owned().ok()
@@ -223,20 +235,20 @@ impl Succession {
         self.with(|control| control.is_to_yield()).unwrap_or(false)
     }
 
-    /// All that was idle has been left.
+    /// Reports that all idle connections have been left.
     pub fn yielded(&self) {
         self.with(Control::yielded);
     }
 
-    /// What was inherited is in good hands.
+    /// Reports that this server has taken over all that it inherited.
     pub fn settled(&self) {
         self.with(Control::settled);
     }
 
-    /// Ends it: there is to be no successor.
+    /// Ends the succession: there will be no successor.
     pub fn bye(&self) {
         if let Some(control) = self.control().take() {
-            // If the babysitter has gone there is nothing to be left.
+            // If the babysitter has gone, there is nothing to end.
             let _ = control.bye();
         }
     }
@@ -271,7 +283,7 @@ impl Estate {
         let mut estate = Estate { lost: adopted.without_room, ..Estate::default() };
         for orphan in adopted.orphans {
             if orphan.state == LISTENER || orphan.state == WITH_FILE {
-                // It was shown before.
+                // A listener was shown before.
             } else if let Some(left) = Left::decode(&orphan.state) {
                 estate.connections.push((orphan.descriptor, left));
             } else {
@@ -290,7 +302,7 @@ impl Estate {
             let mut channels = estate.channels.iter_mut();
             let Some(channel) = channels.find(|channel| channel.space == space) else { continue };
             let Some(message) = decode_message(id, &bytes) else { continue };
-            // After a gap only what follows it is of use.
+            // After a gap only the messages that follow it are of use.
             if channel.messages.last().is_some_and(|before| before.id + 1 != id) {
                 channel.messages.clear();
             }

@@ -1,4 +1,4 @@
-//! What a successor is told of a connection: the few bytes that a babysitter keeps with it.
+//! The state of a connection for a successor: the few bytes that a babysitter keeps with it.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use crate::exchange::Peer;
 use crate::park::Form;
 use crate::sys;
 
-/// What a connection is doing.
+/// The activity of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Activity {
     /// Nothing, between two requests of HTTP/1.
@@ -23,11 +23,11 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it has read.
         last: u64,
-        /// What the response depends on.
+        /// The parts of the request that the response depends on.
         form: Form,
         /// The requests so far.
         requests: u32,
-        /// What was read of requests that follow.
+        /// Bytes that were read of requests that follow.
         before: Vec<u8>,
     },
     /// It is a WebSocket that subscribes.
@@ -36,52 +36,54 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it was sent.
         last: u64,
-        /// It was pinged, and has not been heard of since.
+        /// The client was pinged, and has sent nothing since.
         pinged: bool,
     },
 }
 
-/// A connection, as it was when it was left.
+/// A connection, as it was when the server left it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Left {
-    /// The client's address, as the PROXY protocol or the socket told it.
+    /// The client's address, from the PROXY protocol or the socket.
     pub client: Option<SocketAddr>,
-    /// The address that it has connected to.
+    /// The address that the client has connected to.
     pub local: Option<SocketAddr>,
-    /// For how many seconds it may stay as it is; zero: for ever.
+    /// The seconds for which the connection may stay as it is; zero: indefinitely.
     pub seconds: u32,
-    /// What had been written to it, as [`written`](crate::sys::written) counts.
+    /// The bytes that had been written to the connection, as [`written`](crate::sys::written)
+    /// counts.
     pub written: u64,
-    /// What had been read from it, as [`read`](crate::sys::read) counts.
+    /// The bytes that had been read from the connection, as [`read`](crate::sys::read) counts.
     pub read: u64,
     pub activity: Activity,
 }
 
-/// What a state begins with. States of before this was there begin with 0 or 1, and are understood by no server of now;
-/// nor is this by one of before.
+/// The first byte of a state. Earlier states had no such byte and begin with 0 or 1; current
+/// servers do not accept them, nor do earlier servers accept this format.
 const FORMAT: u8 = 2;
 
 impl Left {
-    /// A connection as it is now; none if the kernel does not say what was read and written.
+    /// Returns the state of a connection as it is now; `None` if the kernel does not say how many
+    /// bytes were read and written.
     pub fn new(peer: &Peer, seconds: u32, stream: impl AsFd, activity: Activity) -> Option<Left> {
         let (written, read) = (sys::written(&stream).ok()?, sys::read(&stream).ok()?);
         Some(Left { client: peer.client, local: peer.local, seconds, written, read, activity })
     }
 
-    /// How many bytes have been written to it since it was left; none if they are not all that has happened to it: of
-    /// what was read nobody knows what became of it.
+    /// Returns how many bytes have been written to the connection since it was left. `None` if
+    /// anything was read since: the fate of the bytes read is unknown.
     pub fn sent_since(&self, stream: impl AsFd) -> Option<u64> {
         let written = sys::written(&stream).ok()?.checked_sub(self.written)?;
         (sys::read(&stream).ok()? == self.read).then_some(written)
     }
 
-    /// As the babysitter keeps it.
+    /// Encodes the state for the babysitter.
     pub fn encode(&self) -> Vec<u8> {
-        // Nothing in it can be refused.
+        // No field can be refused.
         postcard::to_extend(self, vec![FORMAT]).unwrap_or_default()
     }
 
-    /// What [`encode`](Left::encode) has written.
+    /// Decodes the output of [`encode`](Left::encode).
     pub fn decode(bytes: &[u8]) -> Option<Left> {
         postcard::from_bytes(bytes.strip_prefix(&[FORMAT])?).ok()
     }
@@ -113,7 +115,7 @@ mod tests {
         }
         assert_eq!(Left::decode(b""), None);
         assert_eq!(Left::decode(b"listener 1.2.3.4:80"), None);
-        // As a server of before has left one, with or without addresses.
+        // The format of earlier servers, with or without addresses.
         assert_eq!(Left::decode(&[0, 0, 60, 9, 0, 3]), None);
         assert_eq!(Left::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
     }
@@ -127,7 +129,8 @@ mod tests {
             Peer { client: None, local: None, is_encrypted: false, is_proxied: false, seat: None };
         let left = Left::new(&peer, 1, &server, Activity::Idle { requests: 1 }).unwrap();
         client.write_all(b"question").unwrap();
-        // The peer of a server that was killed has not read what it sent: that is no matter.
+        // The peer of a server that was killed has not read the bytes that the server sent, which
+        // does not matter.
         server.write_all(b"ans").unwrap();
         assert_eq!(left.sent_since(&server), Some(3));
         server.read_exact(&mut [0]).unwrap();

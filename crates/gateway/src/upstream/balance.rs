@@ -1,11 +1,14 @@
-//! Which server of a group gets the next request. Pure code.
+//! The choice of the server of a group that gets the next request. Pure code.
 //!
-//! - By turns: smooth weighted round-robin, as nginx does it. Each server's credit grows by its weight with each
-//!   choice; the one with the most is chosen and pays what all were given. Servers of weights 5, 1 and 1 come as
-//!   `a a b a c a a`, not five times the same in a row.
-//! - The fewest connections: the least of requests under way for the weight. Those that are alike come by turns.
-//! - By hash: rendezvous hashing with weights. Each server has a score that follows from it and the client alone, and
-//!   the highest is chosen; so when a server goes, only its own clients move, each to its second choice.
+//! - By turns: smooth weighted round-robin, as in nginx. Each server's credit grows by its weight
+//!   with each choice; the server with the most credit is chosen and pays the sum of all the
+//!   increases. Servers of weights 5, 1 and 1 come as `a a b a c a a`, not five times the same in
+//!   a row.
+//! - The fewest connections: the least number of requests under way for the weight. Equal servers
+//!   take turns.
+//! - By hash: rendezvous hashing with weights. Each server has a score that follows from the server
+//!   and the client alone, and the highest score is chosen; so when a server goes, only its own
+//!   clients move, each to its second choice.
 
 /// A server that can be chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +37,7 @@ pub(super) fn by_turns(
     best
 }
 
-/// Chooses who has the least to do for its weight. `active` says how much a server has.
+/// Chooses the server with the least load for its weight. `active` returns a server's load.
 pub(super) fn by_load(
     credit: &mut [i64],
     candidates: impl Iterator<Item = Candidate> + Clone,
@@ -52,14 +55,15 @@ pub(super) fn by_load(
     by_turns(credit, alike)
 }
 
-/// Chooses by who asks. `key` tells the servers apart, and is the same for a server in all processes.
+/// Chooses by the client. `key` distinguishes the servers, and is the same for a server in all
+/// processes.
 pub(super) fn by_hash(
     client: u64,
     candidates: impl Iterator<Item = Candidate>,
     key: impl Fn(usize) -> u64,
 ) -> Option<usize> {
     let score = |of: &Candidate| {
-        // The upper 53 bits make a number between 0 and 1, neither of which it is.
+        // The upper 53 bits make a number between 0 and 1, both excluded.
         let mixed = mix(client ^ key(of.index)) >> 11;
         let share = (mixed as f64 + 0.5) / (1_u64 << 53) as f64;
         -f64::from(of.weight) / share.ln()
@@ -68,7 +72,8 @@ pub(super) fn by_hash(
     scores.max_by(|(score, _), (other, _)| score.total_cmp(other)).map(|(_, index)| index)
 }
 
-/// Spreads what differs in one bit over all of them: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+/// Spreads a difference in one bit over all bits: the finalizer of SplitMix64 (Steele, Lea and
+/// Flood, 2014).
 pub(super) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,7 +81,7 @@ pub(super) fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A number for some bytes.
+/// Returns a number for some bytes.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     let words = bytes.chunks(8);
     words.fold(bytes.len() as u64, |state, word| {

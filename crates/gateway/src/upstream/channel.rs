@@ -1,15 +1,16 @@
 //! A connection to a server on which HTTP/1.1 is spoken, without a task of its own.
 //!
-//! hyper gives a client connection in two parts: a handle that requests are sent with, and a future that has to be
-//! polled for anything to happen. The usual way is a task for the future; then each request and each part of its
-//! response goes from task to task, with wake-ups and another turn of the executor. Here whoever waits for something
-//! of the connection polls its future in the same breath: the request while it waits for the head, then the
-//! response's body. In the pool nobody polls it; what has happened meanwhile shows when it is taken out.
+//! hyper gives a client connection in two parts: a handle that requests are sent with, and a future
+//! that has to be polled for anything to happen. The usual way is a task for the future. Then each
+//! request and each part of its response goes from task to task, with wake-ups and another turn of
+//! the executor. Here the task that waits for something from the connection polls the connection's
+//! future as well: the request's task while it waits for the head, then the task of the response's
+//! body. No task polls it in the pool; events meanwhile show when it is taken out.
 //!
-//! The two parts still talk through channels of hyper's, and wake each other. These wake-ups never need to leave this
-//! module, as both parts are polled until neither has anything to tell the other. So hyper is given a waker that sets
-//! a flag, and the task itself is woken only by the socket: the stream below hyper is polled with the waker of the
-//! task that polls the channel now.
+//! The two parts still talk through channels of hyper's, and wake each other. These wake-ups never
+//! need to leave this module, as both parts are polled until neither has news for the other. So
+//! hyper is given a waker that sets a flag, and only the socket wakes the task itself: the stream
+//! below hyper is polled with the waker of the task that polls the channel now.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -32,7 +33,7 @@ use superpoll_rt::time::{Sleep, sleep};
 use super::outgoing::{Outgoing, Report};
 use crate::transport::Upstream;
 
-/// How often the parts of a connection may wake each other before other tasks get their turn.
+/// How often the parts of a connection may wake each other before other tasks have their turn.
 const ROUNDS: usize = 16;
 
 /// The most that hyper reads ahead of a response's body.
@@ -54,7 +55,7 @@ impl Wake for Flag {
     }
 }
 
-/// The stream below hyper, polled in the name of whoever polls the channel.
+/// The stream below hyper, polled with the waker of the task that polls the channel.
 struct Below {
     stream: Upstream,
     task: Rc<RefCell<Waker>>,
@@ -110,18 +111,18 @@ impl Write for Below {
     }
 }
 
-/// Why there is no response.
+/// The reason for which there is no response.
 pub(super) enum Lost {
     /// The connection was over before anything of the request was sent.
     Unsent,
-    /// It broke, or what came is not HTTP.
+    /// The connection broke, or the bytes on it are not HTTP.
     Broken(hyper::Error),
-    /// Nothing came for too long.
+    /// No bytes came for too long.
     TimedOut,
 }
 
 impl Lost {
-    /// What an error of hyper's means; a request that was not sent goes back to where it was taken from.
+    /// Classifies an error of hyper; a request that was not sent goes back to its place.
     pub fn of(
         mut error: TrySendError<Request<Outgoing>>,
         slot: &mut Option<Request<Outgoing>>,
@@ -131,7 +132,7 @@ impl Lost {
     }
 }
 
-/// A limit to the time that the head of a response may take, from the end of the request.
+/// A limit on the time that the head of a response may take, from the end of the request.
 pub(super) struct Patience {
     limit: Duration,
     timer: Option<Sleep>,
@@ -145,10 +146,10 @@ impl Patience {
         Patience { limit, timer: None, report, frames: 0, was_over: false }
     }
 
-    /// Ready when it is at its end.
+    /// Ready when the time is over.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(report) = &self.report {
-            // The time runs from the last that was sent.
+            // The time runs from the last frame that was sent.
             let (frames, is_over) = (report.frames.get(), report.is_over.get());
             if (frames, is_over) != (self.frames, self.was_over) {
                 (self.frames, self.was_over) = (frames, is_over);
@@ -168,7 +169,8 @@ pub(super) struct Channel {
 }
 
 struct Driver {
-    /// None when it is over and nobody can have anything of it: only then does hyper give back what it has not sent.
+    /// `None` when it is over and no part of a response is left in it: only then does hyper give
+    /// back requests that it has not sent.
     connection: Option<Connection<Below, Outgoing>>,
     task: Rc<RefCell<Waker>>,
     flag: Arc<Flag>,
@@ -177,7 +179,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Polls the connection and what it has for somebody, until neither gets any further.
+    /// Polls the connection and a caller's future on it, until neither gets any further.
     fn poll<T>(
         &mut self,
         task: &Waker,
@@ -223,8 +225,8 @@ impl Channel {
         Ok(Channel { sender, driver })
     }
 
-    /// Sends a request and waits for the head of its response. The request is taken from its place; nothing of it was
-    /// sent if it is there again.
+    /// Sends a request and waits for the head of its response. The request is taken from its place;
+    /// if it is there again, nothing of it was sent.
     pub async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
@@ -247,7 +249,7 @@ impl Channel {
         .await
     }
 
-    /// Polls what comes of a response, for a task.
+    /// Polls for a part of a response, for a task.
     pub fn poll<T>(
         &mut self,
         task: &Waker,
@@ -262,7 +264,8 @@ impl Channel {
         !self.driver.is_over && self.sender.is_ready()
     }
 
-    /// The stream and what was read of it, once the server has agreed to another protocol.
+    /// Returns the stream and the bytes that were read of it, once the server has agreed to another
+    /// protocol.
     pub fn into_stream(self) -> Option<(Upstream, Bytes)> {
         let parts = self.driver.connection?.into_parts();
         Some((parts.io.stream, parts.read_buf))

@@ -13,19 +13,19 @@ use super::channel::{Lost, Patience};
 use super::outgoing::Outgoing;
 use crate::transport::Upstream;
 
-/// How much of one response may be on its way.
+/// The most bytes of one response that may be on their way.
 const STREAM_WINDOW: u32 = 256 << 10;
 
-/// How much of all responses may be.
+/// The most bytes of all responses that may be on their way.
 const WINDOW: u32 = 1 << 20;
 
-/// After how long without a word a server is asked whether it is there.
+/// The silence after which a server is asked whether it is there.
 const PING: Duration = Duration::from_secs(20);
 
-/// How long it may take to answer that.
+/// How long the answer to that may take.
 const PONG: Duration = Duration::from_secs(10);
 
-/// A handle to a connection. Clones are the same; the connection ends with the last.
+/// A handle to a connection. All clones share it; the connection ends with the last.
 #[derive(Clone)]
 pub(super) struct Channel2(SendRequest<Outgoing>);
 
@@ -40,7 +40,7 @@ impl Channel2 {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG);
         let (sender, connection) = builder.handshake(stream).await?;
-        // How it ends is told to those who have requests on it.
+        // Each request on the connection learns how it has ended.
         superpoll_rt::spawn(async { drop(connection.await) }).detach();
         Ok(Channel2(sender))
     }

@@ -1,5 +1,5 @@
-//! How a connection to a server begins: its name is looked up, its addresses are tried in turn, then come the header
-//! of the PROXY protocol and TLS.
+//! Opening a connection to a server: its name is looked up, its addresses are tried in turn, then
+//! come the header of the PROXY protocol and TLS.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,8 +19,8 @@ use crate::Address;
 use crate::proxy_protocol;
 use crate::transport::{Plain, Upstream};
 
-/// A client's address and the one it has connected to, as connections tell servers of it. Where they are told, a
-/// connection is for requests of that client only.
+/// A client's address and the address that it has connected to, as connections tell servers. A
+/// connection that tells them is for requests of that client only.
 pub(super) type Told = Option<(SocketAddr, SocketAddr)>;
 
 /// A new connection, and whether HTTP/2 is spoken on it.
@@ -91,13 +91,13 @@ async fn connect(address: &Address, limit: Duration) -> io::Result<Plain> {
     connect_any(within(limit, lookup_host((host, port))).await?, limit).await
 }
 
-/// Connects to the first of a server's addresses that takes the connection.
+/// Connects to the first of a server's addresses that accepts the connection.
 async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<Plain> {
     let mut last = None;
     for address in addresses {
         match within(limit, TcpStream::connect_addr(address)).await {
             Ok(stream) => {
-                // A connection that is gone tells so when it is written to.
+                // A connection that is gone fails at the next write.
                 let _ = stream.set_nodelay(true);
                 return Ok(Plain::Tcp(stream));
             }

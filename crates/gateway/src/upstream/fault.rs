@@ -1,4 +1,4 @@
-//! Why a request has failed on a server, for those who look after it.
+//! The reasons for which a request has failed on a server, for operators.
 
 use std::error::Error;
 use std::fmt;
@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-/// How many kinds there are.
+/// The number of kinds.
 pub(super) const KINDS: usize = 5;
 
-/// What went wrong.
+/// A failure of a request.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// There is no connection to be had.
+    /// No connection could be made.
     Connect(io::Error),
-    /// The connection was closed or reset before the response was there.
+    /// The connection was closed or reset before the response.
     Broken(hyper::Error),
     /// There was no response in time.
     Silent(Duration),
-    /// What came is not a response that can be passed on.
+    /// The bytes are not a response that can be passed on.
     Head(String),
-    /// The body of the response has ended before its end.
+    /// The body of the response has ended too early.
     Body(io::Error),
 }
 
 impl Fault {
-    /// Its number among the kinds, and its name.
+    /// Returns its number among the kinds, and its name.
     pub fn kind(&self) -> (usize, &'static str) {
         match self {
             Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => (0, "timeout"),
@@ -44,7 +44,7 @@ impl Fault {
     }
 }
 
-/// What an error comes from.
+/// Returns the system's error behind an error of hyper.
 fn io_error(error: &hyper::Error) -> Option<&io::Error> {
     let mut source = error.source();
     while let Some(cause) = source {
@@ -84,13 +84,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What becomes of the request.
+/// The consequence for the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// It is sent again.
+    /// The request is sent again.
     Retried,
-    /// The client is told by a status.
+    /// The client gets a status.
     Answered(StatusCode),
-    /// The client sees that its response has not come to its end.
+    /// The client sees that its response is incomplete.
     CutOff,
 }

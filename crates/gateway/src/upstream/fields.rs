@@ -1,13 +1,15 @@
 //! The fields of forwarded heads: what is left out, and what is added.
 //!
-//! Fields of the connection are not those of the message, and go no further (RFC 9110, section 7.6.1): the ones that
-//! are known, and the ones that `Connection` names. It cannot name away what a message needs to be understood.
+//! Fields of the connection are not those of the message, and go no further (RFC 9110, section
+//! 7.6.1): the fields of the connection that are known, and the fields that `Connection` names.
+//! `Connection` cannot remove a field that a message needs to be understood.
 //!
-//! A server learns who asks from `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host` and, where a path was taken
-//! off, `X-Forwarded-Prefix`. Anybody can write them, so what came with the request is replaced, and so are others
-//! that servers believe (`Forwarded`, `X-Real-IP`), unless the configuration trusts the proxy in front. `Via` is not
-//! added: it tells everybody what runs here, makes some servers withhold compression, and nothing here reads it. nginx
-//! and haproxy leave it out too.
+//! A server learns about the client from `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host`
+//! and, where a path was taken off, `X-Forwarded-Prefix`. Any client can write them, so the values
+//! that came with the request are replaced, and so are further fields that servers believe
+//! (`Forwarded`, `X-Real-IP`), unless the configuration trusts the proxy in front. `Via` is not
+//! added: it tells every server about the software here, makes some servers withhold compression,
+//! and nothing here reads it. nginx and haproxy leave it out too.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -27,17 +29,17 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
-/// More than the longest text of an IP address has.
+/// More than the longest text of an IP address needs.
 const LONGEST_ADDRESS: usize = 64;
 
-/// What a field is about.
+/// The subject of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum About {
     /// The connection.
     Connection,
-    /// Who asks.
+    /// The client.
     Asker,
-    /// What the message is.
+    /// The message itself.
     Message,
     /// The names of fields that follow the body.
     Trailer,
@@ -56,7 +58,7 @@ fn about(name: &str) -> About {
         "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-forwarded-port"
         | "x-forwarded-server" | "x-forwarded-prefix" | "x-forwarded-scheme" | "x-real-ip"
         | "forwarded"
-        // Servers take a client for encrypted, or for another one, because of these, too.
+        // Because of these, too, servers take a client for encrypted, or for another client.
         | "x-forwarded-ssl" | "x-forwarded-protocol" | "front-end-https" | "x-url-scheme"
         | "x-client-ip" | "true-client-ip" | "x-cluster-client-ip" => About::Asker,
         "host" | "content-length" => About::Message,
@@ -66,7 +68,8 @@ fn about(name: &str) -> About {
     }
 }
 
-/// Leaves out what is not to be passed on. `has_trailers` says whether fields that follow the body are.
+/// Removes the fields that must not be passed on. `has_trailers` says whether fields that follow
+/// the body are passed on.
 fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
     let mut gone: Vec<HeaderName> = Vec::new();
     let mut has_cookies = false;
@@ -90,7 +93,7 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
     if gone.contains(&CONNECTION) {
         for field in headers.get_all(CONNECTION) {
             let tokens = field.as_bytes().split(|&byte| byte == b',');
-            // Nearly all say one of these, which are no names of fields that would have to be looked for.
+            // Nearly all fields have one of these tokens, which name no field.
             let is_common = |token: &&[u8]| {
                 token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close")
             };
@@ -111,8 +114,8 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
 
 /// Joins several `cookie` fields with `; ` (RFC 9113, section 8.2.3).
 ///
-/// HTTP/2 clients send each cookie in a field of its own, so that it compresses better. Servers of HTTP/1.1 read one
-/// field, or join several with a comma, which no cookie survives.
+/// HTTP/2 clients send each cookie in a field of its own, so that it compresses better. Servers of
+/// HTTP/1.1 read one field, or join several with a comma, which no cookie survives.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut fields = headers.get_all(COOKIE).into_iter();
     let (Some(first), Some(second)) = (fields.next(), fields.next()) else { return };
@@ -121,7 +124,7 @@ fn join_cookies(headers: &mut HeaderMap) {
         whole.extend_from_slice(b"; ");
         whole.extend_from_slice(field.as_bytes());
     }
-    // Values that are fine one by one are so when joined.
+    // Values that are valid each are valid when joined.
     if let Ok(whole) = HeaderValue::from_maybe_shared(Bytes::from(whole)) {
         headers.insert(COOKIE, whole);
     }
@@ -133,7 +136,7 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     tokens.any(|said| said.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// The protocol that a request asks for instead of HTTP, if it may.
+/// Returns the protocol that a request asks for instead of HTTP, if it may.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut fields = headers.get_all(UPGRADE).into_iter();
     let field = fields.next()?;
@@ -142,7 +145,7 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     (is_one && has_token(headers, CONNECTION, "upgrade")).then(|| field.clone())
 }
 
-/// Who asks, for what.
+/// The client, and the parts of its request that servers are told about.
 pub(super) struct Asker<'a> {
     pub address: Option<IpAddr>,
     pub is_encrypted: bool,
@@ -150,14 +153,14 @@ pub(super) struct Asker<'a> {
     pub host: Option<HeaderValue>,
     /// The path that was taken off.
     pub prefix: Option<&'a HeaderValue>,
-    /// Whether what is said already is believed.
+    /// Whether the existing fields of this kind are believed.
     pub trusts: bool,
     /// Whether fields may follow the body.
     pub has_trailers: bool,
     pub upgrade: Option<HeaderValue>,
 }
 
-/// Changes a request's fields to those of the forwarded one, but for the host.
+/// Changes a request's fields to those of the forwarded request, except for the host.
 pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
     let takes_trailers = takes_trailers(headers);
     let before = match asker.trusts {
@@ -184,7 +187,8 @@ pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
         headers.insert(FORWARDED_PREFIX, prefix.clone());
     }
     if takes_trailers {
-        // TE is a field of the connection, and has to be named as one (RFC 9110, section 10.1.4).
+        // TE is a field of the connection, and `Connection` has to name it (RFC 9110, section
+        // 10.1.4).
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
@@ -199,8 +203,8 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
     headers.contains_key(TE) && has_token(headers, TE, "trailers")
 }
 
-/// Counts a request of OPTIONS down, which may be forwarded so many times (RFC 9110, section 7.6.2); tells whether it
-/// is to be answered here.
+/// Counts down the number of times that a request of OPTIONS may be forwarded (RFC 9110, section
+/// 7.6.2). Returns whether the request must be answered here.
 pub(super) fn ends_here(headers: &mut HeaderMap) -> bool {
     let Some(field) = headers.get(MAX_FORWARDS) else { return false };
     let is_number = field.as_bytes().iter().all(u8::is_ascii_digit);
@@ -208,13 +212,13 @@ pub(super) fn ends_here(headers: &mut HeaderMap) -> bool {
     match left {
         Some(0) => return true,
         Some(left) => drop(headers.insert(MAX_FORWARDS, HeaderValue::from(left - 1))),
-        // What is no number is nobody's limit.
+        // A value that is not a number limits nothing.
         None => {}
     }
     false
 }
 
-/// All that `X-Forwarded-For` says so far.
+/// Returns the whole value of `X-Forwarded-For` so far.
 fn chain(headers: &HeaderMap) -> String {
     let fields = headers.get_all(FORWARDED_FOR).into_iter();
     let texts: Vec<&str> = fields.filter_map(|field| field.to_str().ok()).collect();
@@ -222,7 +226,7 @@ fn chain(headers: &HeaderMap) -> String {
 }
 
 fn chained(before: String, address: IpAddr) -> HeaderValue {
-    // A listener on all addresses sees IPv4 clients as IPv6 ones.
+    // A listener on all addresses sees IPv4 clients as IPv6 clients.
     let address = address.to_canonical();
     let text = if before.is_empty() {
         let mut room = [0; LONGEST_ADDRESS];
@@ -236,11 +240,11 @@ fn chained(before: String, address: IpAddr) -> HeaderValue {
     text.unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
-/// Changes a response's fields to those of the one that is passed on.
+/// Changes a response's fields to those of the response that is passed on.
 ///
 /// # Errors
 ///
-/// If it cannot be known where its body ends.
+/// If it is unknown where its body ends.
 pub(super) fn response(headers: &mut HeaderMap, has_trailers: bool) -> Result<(), &'static str> {
     if headers.contains_key(TRANSFER_ENCODING) {
         if !strict::has_plain_coding(headers) {
@@ -252,7 +256,8 @@ pub(super) fn response(headers: &mut HeaderMap, has_trailers: bool) -> Result<()
     Ok(())
 }
 
-/// The target of a request without what is not the server's: scheme and host, and the path that is taken off.
+/// Returns the target of a request without the parts that the server does not get: scheme and host,
+/// and the path that is taken off.
 pub(super) fn target(uri: &Uri, prefix: Option<&str>) -> Option<Uri> {
     let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let Some(prefix) = prefix else {
@@ -266,7 +271,7 @@ pub(super) fn target(uri: &Uri, prefix: Option<&str>) -> Option<Uri> {
     }
 }
 
-/// The host that a request is for, as its server is to be told.
+/// Returns the host that a request is for, as its server is told.
 pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     match uri.authority() {
         Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
@@ -383,7 +388,7 @@ mod tests {
             request(&mut headers, asker(false));
             let found: Vec<_> = headers.get_all(COOKIE).iter().collect();
             assert_eq!(found, joined.into_iter().collect::<Vec<_>>(), "{fields:?}");
-            // What other lists are made of stays apart.
+            // The parts of list fields other than `cookie` stay apart.
             assert_eq!(headers.get_all("accept").iter().count(), 2);
         }
     }

@@ -1,11 +1,12 @@
 //! From a request to the response of a server.
 //!
-//! A request is sent again where that cannot do anything twice: if nothing of it was sent, whatever it is; and if it
-//! was, only when its method is idempotent (RFC 9110, section 9.2.2) and its body is still there, for which small
-//! bodies of such requests are read first. A connection that turns out to have been closed while it was idle costs
-//! another one to the same server, once. A failure costs a retry, which goes to another server: what a server has just
-//! failed at it would fail at again. A server that takes too long for its response has failed, but is not relieved of
-//! it: the request may be the reason, and would keep the next one busy as well.
+//! A request is sent again if that cannot carry it out twice: any request of which nothing was
+//! sent; and a request that was sent, if its method is idempotent (RFC 9110, section 9.2.2) and its
+//! body is still there, for which small bodies of such requests are read first. A connection that
+//! turns out to have been closed while it was idle costs another connection to the same server,
+//! once. A failure costs a retry, which goes to another server: the first server would fail again.
+//! A server that takes too long for its response has failed, but its request is not sent again: the
+//! request may be the reason, and would keep the next server busy as well.
 
 use std::future::poll_fn;
 use std::io;
@@ -51,11 +52,11 @@ pub(crate) struct Forwarder {
     route: Rc<str>,
     retries: u32,
     trusts: bool,
-    /// A request is given up when its client ends its side of the connection.
+    /// Whether a request is given up when its client ends its side of the connection.
     aborts: bool,
     /// The host that servers are told, if it is not the client's.
     host: Option<HeaderValue>,
-    /// What is taken off paths.
+    /// The prefix that is taken off paths.
     prefix: Option<(String, HeaderValue)>,
     connect: Duration,
     response: Duration,
@@ -63,7 +64,7 @@ pub(crate) struct Forwarder {
     tunnel: Duration,
 }
 
-/// What is known of a request beside itself.
+/// The facts about a request in addition to the request itself.
 struct Way {
     /// It may be sent again.
     repeats: bool,
@@ -77,12 +78,12 @@ struct Way {
     takes_trailers: bool,
 }
 
-/// Why a request was not answered by a server.
+/// The reason for which a server did not answer a request.
 struct Failed {
     fault: Fault,
-    /// It failed on a connection that was idle before, which says little of the server.
+    /// The connection was idle before, so that its failure says little about the server.
     was_idle: bool,
-    /// It may be sent to another server.
+    /// The request may be sent to another server.
     may_go_on: bool,
 }
 
@@ -101,7 +102,7 @@ impl Failed {
         Failed { fault, was_idle: was_idle && may_go_on, may_go_on }
     }
 
-    /// What the client is told.
+    /// Returns the status for the client.
     fn status(&self) -> StatusCode {
         match &self.fault {
             Fault::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -114,7 +115,7 @@ impl Failed {
 }
 
 impl Forwarder {
-    /// Forwards what a route says.
+    /// Creates the forwarder of a route.
     pub fn new(group: &Arc<Group>, proxy: &Proxy, path: &str, timeouts: &Timeouts) -> Forwarder {
         let prefix = path.trim_end_matches('/');
         let prefix = (proxy.strip_path && !prefix.is_empty())
@@ -135,9 +136,10 @@ impl Forwarder {
         }
     }
 
-    /// Answers a request with what a server says to it, or at once if it is not forwarded.
+    /// Answers a request with a server's response, or at once if it is not forwarded.
     ///
-    /// What can be done at once is done here, so that the future is small: it is made anew for each request.
+    /// Everything that needs no waiting is done here, so that the future is small: each request
+    /// makes a new one.
     pub fn answer(
         self: Rc<Forwarder>,
         request: Request<Upload>,
@@ -182,7 +184,7 @@ impl Forwarder {
         fields::request(&mut head.headers, asker);
         match (&self.host, said) {
             (Some(host), _) => drop(head.headers.insert(HOST, host.clone())),
-            // Unchanged in most requests.
+            // The host is unchanged in most requests.
             (None, Some(host)) if head.headers.get(HOST) != Some(&host) => {
                 head.headers.insert(HOST, host);
             }
@@ -322,7 +324,7 @@ impl Forwarder {
                 }
             }
         }
-        // What happens seldom is kept out of the future that each request has.
+        // Rare cases are kept out of the future that each request has.
         Box::pin(self.attempt_anew(lease, request, must_dial)).await
     }
 
@@ -401,7 +403,8 @@ impl Forwarder {
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
         let protocol = head.headers.get(UPGRADE).cloned();
-        // HTTP/1.1 has them after pieces only, and for clients that say so (RFC 9110, section 6.5.1).
+        // HTTP/1.1 has trailers only after chunks, and for clients that accept them (RFC 9110,
+        // section 6.5.1).
         let has_trailers = way.is_h2
             || (way.takes_trailers && !head.headers.contains_key(http::header::CONTENT_LENGTH));
         if let Err(why) = fields::response(&mut head.headers, has_trailers) {
@@ -466,7 +469,7 @@ fn status_of(error: &UploadError) -> StatusCode {
     }
 }
 
-/// A server's address where a host is asked for.
+/// Returns a server's address where a host is required.
 pub(super) fn address_as_host(address: &Address) -> HeaderValue {
     let text = match address {
         Address::Unix(_) | Address::Tcp { host: None, .. } => "localhost".to_owned(),
@@ -489,7 +492,7 @@ fn for_h1(request: &mut Request<Outgoing>, pool: &Pool, host: Option<&HeaderValu
     }
     *request.version_mut() = Version::HTTP_11;
     if !request.headers().contains_key(HOST) {
-        // HTTP/1.0 has requests without.
+        // Requests of HTTP/1.0 may have no host.
         let host = address_as_host(&pool.group.members()[0].address);
         request.headers_mut().insert(HOST, host);
     }
@@ -498,7 +501,7 @@ fn for_h1(request: &mut Request<Outgoing>, pool: &Pool, host: Option<&HeaderValu
     if has_trailers || (!body.is_end_stream() && body.size_hint().exact().is_none()) {
         request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     } else if !body.is_end_stream() {
-        // Nothing follows a body whose length is told before.
+        // No field follows a body whose length is given before.
         request.headers_mut().remove(TRAILER);
     }
 }

@@ -1,17 +1,19 @@
-//! A group of servers, and what all engines know of them.
+//! A group of servers, and the state of it that all engines share.
 //!
-//! A server is down for one of two reasons. Where servers are asked whether they are well (active checks), it is down
-//! when it was found unwell, or when requests have failed on it, until it was found well often enough. Where they are
-//! not asked, requests that fail are all that is known (passive checks): then a server is left out for a while, and
-//! after that the next failure leaves it out again.
+//! A server is down for one of two reasons. With active checks, a server is down when a check has
+//! failed, or when requests have failed on it, until enough checks have succeeded. Without them,
+//! requests that fail are the only evidence (passive checks): then a server is left out for a
+//! while, and after that the next failure leaves it out again.
 //!
-//! The two differ in what is done when no server is up. What was asked and found unwell is believed: there is nobody
-//! to forward to. What was only concluded is not: one slow minute must not turn everybody away, so the server whose
-//! pause ends first is tried anyway.
+//! The two differ when no server is up. A failed active check is believed: there is no server to
+//! forward to. A passive conclusion is not: one slow minute must not turn all clients away, so the
+//! server whose pause ends first is tried anyway.
 //!
-//! Failures and changes of state are reported, the same kind seldom, as clients may cause as many as they like.
+//! Failures and changes of state are reported, the same kind seldom, as clients may cause as many
+//! as they like.
 //!
-//! A response is not a failure, whatever its status: a server that answers 500 to one path may well serve the others.
+//! A response is not a failure, whatever its status: a server that answers 500 to one path may well
+//! serve other paths.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,50 +33,51 @@ use crate::Address;
 use crate::config::{Balance, Health, Upstream, UpstreamTls};
 use crate::log::{Event, Level, Report, Seldom, others};
 
-/// For how long a server is left out after failures, where servers are not asked.
+/// How long a server is left out after failures, without active checks.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How often one kind of failure of one server is told.
+/// The time between two reports of one kind of failure of one server.
 const FAILURES: Duration = Duration::from_secs(10);
 
-/// How often it is told that a server is down, or up again.
+/// The time between two reports that a server is down, or up again.
 const CHANGES: Duration = Duration::from_secs(1);
 
 /// A server of a group.
 pub struct Member {
-    /// Where it listens.
+    /// The server's address.
     pub address: Address,
-    /// What it gets of the group's requests.
+    /// The server's share of the group's requests, as a multiple of weight 1.
     pub weight: u32,
-    /// Requests that were forwarded to it, those that failed included.
+    /// Requests that were forwarded to the server, those that failed included.
     pub requests: AtomicU64,
     /// Requests that failed on it.
     pub failures: AtomicU64,
     /// Requests under way on it.
     pub active: AtomicU64,
-    /// The same for the same address in all processes.
+    /// A key that is the same for the same address in all processes.
     key: u64,
-    /// Set by active checks, and by failures where there are such.
+    /// Set by active checks, and by failures if there are such checks.
     down: AtomicBool,
-    /// Requests that failed since one was answered.
+    /// Requests that failed since the last answer.
     failures_in_row: AtomicU32,
     good_checks: AtomicU32,
     bad_checks: AtomicU32,
-    /// Until when it is left out, in ms since the group began; 0 where it is not.
+    /// The time until which the server is left out, in ms since the group began; 0 if it is not.
     paused_until: AtomicU64,
-    /// What was told of it lately.
+    /// Limits the reports of each kind of failure.
     faults: [Seldom; KINDS],
     changes: Seldom,
 }
 
-/// How servers are to be asked for TLS.
+/// The parameters of TLS to the servers.
 pub(super) struct Tls {
     pub connector: TlsConnector,
-    /// The same for all servers; where there is none, the host of each.
+    /// The same name for all servers; if there is none, the host of each.
     pub name: Option<ServerName<'static>>,
 }
 
-/// A group of servers, shared by all engines. It outlives changes of the configuration that leave it as it is.
+/// A group of servers, shared by all engines. It outlives changes of the configuration that leave
+/// it as it is.
 pub struct Group {
     name: String,
     config: Upstream,
@@ -88,11 +91,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes a group. `report` is told what happens to its servers, and must not block.
+    /// Creates a group. `report` receives the events of its servers, and must not block.
     ///
     /// # Errors
     ///
-    /// The certificates that vouch for servers cannot be read.
+    /// The certificates of the authorities that issue the servers' certificates cannot be read.
     pub fn new(
         name: &str,
         config: &Upstream,
@@ -126,19 +129,19 @@ impl Group {
         }))
     }
 
-    /// Its name in the configuration.
+    /// Returns the group's name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the configuration says of it.
+    /// Returns the group's configuration.
     #[must_use]
     pub fn config(&self) -> &Upstream {
         &self.config
     }
 
-    /// Its servers, in the order of the configuration.
+    /// Returns the group's servers, in the order of the configuration.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
@@ -152,7 +155,7 @@ impl Group {
         !member.down.load(Ordering::Relaxed) && (paused == 0 || paused <= self.now())
     }
 
-    /// Has the checks end.
+    /// Ends the checks.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -165,13 +168,13 @@ impl Group {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// After how many failures in a row a server is down.
+    /// Returns the number of failures in a row after which a server is down.
     fn fall(&self) -> u32 {
         let health = self.config.health.as_ref();
         health.map_or_else(|| Health::default().fall, |health| health.fall).get()
     }
 
-    /// When it may be worth it to ask again, if no server is up.
+    /// Returns the time after which a client may ask again, if no server is up.
     pub(super) fn retry_after(&self) -> Duration {
         match &self.config.health {
             Some(health) => health.interval.saturating_mul(health.rise.get()),
@@ -179,7 +182,7 @@ impl Group {
         }
     }
 
-    /// A server has answered a request.
+    /// Notes that a server has answered a request.
     pub(super) fn worked(&self, index: usize) {
         let member = &self.members[index];
         if member.failures_in_row.load(Ordering::Relaxed) != 0 {
@@ -206,7 +209,7 @@ impl Group {
         (self.report)(&event.with("why", why).with("left_out", left_out));
     }
 
-    /// Reports why a request below a path has failed on a server.
+    /// Reports the reason for which a request below a path has failed on a server.
     pub(super) fn tell(&self, index: usize, route: &str, fault: &Fault, outcome: Outcome) {
         let member = &self.members[index];
         let (number, kind) = fault.kind();
@@ -244,7 +247,7 @@ impl Group {
         (self.report)(&event.with("left_out", left_out));
     }
 
-    /// A request has failed on a server.
+    /// Notes that a request has failed on a server.
     pub(super) fn failed(&self, index: usize) {
         let member = &self.members[index];
         member.failures.fetch_add(1, Ordering::Relaxed);
@@ -271,7 +274,7 @@ impl Group {
         }
     }
 
-    /// A server was asked whether it is well.
+    /// Notes the outcome of a check of a server.
     pub(super) fn checked(&self, index: usize, outcome: Result<(), String>) {
         let Some(health) = &self.config.health else { return };
         let member = &self.members[index];
@@ -297,7 +300,7 @@ impl Group {
         }
     }
 
-    /// Chooses a server for a client, none that is among `tried`.
+    /// Chooses a server for a client, but none among `tried`.
     pub(super) fn choose(
         &self,
         credit: &mut [i64],
@@ -400,7 +403,7 @@ mod tests {
         for _ in 0..3 {
             group.failed(1);
         }
-        // Nobody has said that they are unwell.
+        // No check has found them unhealthy.
         assert!(group.choose(&mut credit, None, &[]).is_some());
         assert_eq!(group.choose(&mut credit, None, &[0]), Some(1));
         assert_eq!(group.choose(&mut credit, None, &[0, 1]), None);

@@ -1,8 +1,8 @@
-//! Active checks: each server is asked now and then whether it is well, on one engine for all.
+//! Active checks: each server is checked now and then, on one engine for all.
 //!
-//! A check takes the whole way that a request takes, with a connection of its own. The time between two varies by a
-//! tenth, so that several gateways, or servers that were started together, do not beat in time. Servers count as well
-//! until they were asked.
+//! A check takes the same way as a request, with a connection of its own. The time between two
+//! checks varies by a tenth, so that several gateways, or servers that were started together, do
+//! not check in lockstep. Servers count as healthy until the first check.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use super::group::Group;
 use super::outgoing::Outgoing;
 use crate::config::Health;
 
-/// Begins to ask the servers of a group, if they are to be asked.
+/// Begins to check the servers of a group, if they have checks.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ async fn check(group: Weak<Group>, index: usize) {
     }
 }
 
-/// A tenth more or less, or anything between.
+/// Returns the interval, changed by a tenth or less in either direction.
 fn varied(interval: Duration, by: u64) -> Duration {
     let share = (by >> 11) as f64 / (1_u64 << 53) as f64;
     interval.mul_f64(0.9 + 0.2 * share)
@@ -89,7 +89,8 @@ async fn is_well(group: &Group, index: usize, health: &Health) -> Result<(), Str
         let mut channel = Channel::open(stream).await.map_err(told)?;
         let response = channel.send(&mut Some(request), limit).await.map_err(lost)?;
         let status = response.status();
-        // Closed with its response half read, a server may write down a broken connection.
+        // If the connection is closed with its response half read, a server may log a broken
+        // connection.
         let mut body = response.into_body();
         let read = poll_fn(|cx| channel.poll(cx.waker(), |cx| read_to_end(&mut body, cx)));
         if !read.await {
@@ -103,7 +104,7 @@ async fn is_well(group: &Group, index: usize, health: &Health) -> Result<(), Str
     }
 }
 
-/// Whether a body has come to its end without a fault.
+/// Whether a body has come to its end without an error.
 fn read_to_end(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<bool> {
     loop {
         match Pin::new(&mut *body).poll_frame(cx) {

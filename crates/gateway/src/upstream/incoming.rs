@@ -1,8 +1,9 @@
 //! The body of a server's response, on its way to the client.
 //!
-//! Most responses are short and have come whole when their head is there. Such a body is taken at once: its connection
-//! goes back to the pool before the response is sent, and what is sent is a piece of memory. Others are passed on piece
-//! by piece, each when the client has taken the one before, so that no more than hyper's buffers is held of them.
+//! Most responses are short and have come whole when their head is there. Such a body is taken at
+//! once: its connection goes back to the pool before the response is sent, and the response is a
+//! piece of memory. Longer bodies are passed on piece by piece, each when the client has taken the
+//! piece before, so that no more than hyper's buffers is held of them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,9 +22,9 @@ use crate::body::Body;
 /// A body that is passed on.
 pub(super) struct Relayed {
     incoming: Incoming,
-    /// None when the last of it has come.
+    /// `None` when the last piece has come.
     lease: Option<Lease>,
-    /// What has come and was not asked for yet.
+    /// Pieces that have come and were not asked for yet.
     ahead: VecDeque<Frame<Bytes>>,
     patience: Duration,
     timer: Option<Sleep>,
@@ -42,13 +43,13 @@ impl Relayed {
         }
     }
 
-    /// The body to be sent: in memory, if it is all there.
+    /// Returns the body to be sent: in memory, if it is all there.
     pub fn into_body(mut self, cx: &mut Context<'_>) -> io::Result<Body> {
         if self.incoming.is_end_stream() {
             self.end();
             return Ok(Body::empty());
         }
-        // The second one is the end of a body whose length was not told.
+        // The second piece is the end of a body without a known length.
         for _ in 0..2 {
             match self.poll_more(cx) {
                 Poll::Pending => break,
@@ -101,7 +102,7 @@ impl Relayed {
         }
     }
 
-    /// Whether nothing has come for too long, while somebody waited for it.
+    /// Whether no bytes have come for too long while the client waited for them.
     fn has_waited(&mut self, cx: &mut Context<'_>) -> bool {
         let due = Instant::now() + self.patience;
         let timer = self.timer.get_or_insert_with(|| sleep(self.patience));

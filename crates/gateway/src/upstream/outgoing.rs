@@ -11,12 +11,12 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::upload::{Upload, UploadError};
 
-/// What becomes known of an upload while hyper sends it.
+/// The progress of an upload while hyper sends it.
 #[derive(Default)]
 pub(super) struct Report {
-    /// Why it has ended before its end.
+    /// The reason for which the upload has ended too early.
     pub fault: Cell<Option<UploadError>>,
-    /// The task that waits for more of it; none where hyper's own does.
+    /// The task that waits for more of it; `None` if hyper's own task does.
     pub waker: RefCell<Option<Waker>>,
     /// Frames that were sent.
     pub frames: Cell<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Has a task woken when there is more.
+    /// Remembers a task, to be woken when there is more.
     pub fn remember(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -35,7 +35,7 @@ impl Report {
 
 /// The body of a forwarded request.
 pub(super) enum Outgoing {
-    /// Sent as often as need be.
+    /// Sent as often as necessary.
     Memory { bytes: Bytes, trailers: Option<Box<HeaderMap>> },
     /// Sent as it comes.
     Upload { upload: Box<Upload>, report: Rc<Report> },
@@ -51,7 +51,7 @@ impl Outgoing {
         Outgoing::Upload { upload: Box::new(upload), report: Rc::new(Report::default()) }
     }
 
-    /// The same once more, if that can be.
+    /// Returns the same body once more, if possible.
     pub fn again(&self) -> Option<Outgoing> {
         match self {
             Outgoing::Memory { bytes, trailers } => {
@@ -99,7 +99,7 @@ impl Body for Outgoing {
             }
             Poll::Ready(Some(Ok(frame))) => {
                 report.frames.set(report.frames.get() + 1);
-                // hyper does not ask again for what is known to be over.
+                // hyper does not ask again once it knows that a body is over.
                 report.is_over.set(upload.is_end_stream());
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -125,7 +125,7 @@ impl Body for Outgoing {
     }
 }
 
-/// Tells hyper that a body ends here; why is in its report.
+/// Tells hyper that a body ends here; the reason is in its report.
 #[derive(Debug)]
 pub(super) struct Interrupted;
 

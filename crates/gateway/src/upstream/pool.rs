@@ -1,8 +1,8 @@
 //! The connections of one engine to the servers of a group.
 //!
-//! Idle connections are used last in, first out, so that no more of them are kept warm than there is use for. Who
-//! kept the rest open in vain is found by a task that looks through them now and then, and lives only as long as there
-//! are any; the same look finds those that servers have closed.
+//! Idle connections are used last in, first out, so that no more of them are kept warm than are
+//! needed. A task checks them now and then, and closes those that were not used for too long and
+//! those that servers have closed. It lives only as long as there are idle connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use super::group::Group;
 /// For how long an idle connection is kept: less than servers commonly do.
 const KEPT: Duration = Duration::from_secs(50);
 
-/// How often idle connections are looked through.
+/// The time between two checks of the idle connections.
 const LOOK: Duration = Duration::from_secs(5);
 
 struct Idle {
@@ -41,12 +41,12 @@ struct Shared {
 
 #[derive(Default)]
 struct Place {
-    /// The longest idle first.
+    /// The connections that have been idle for the longest time come first.
     idle: VecDeque<Idle>,
     shared: Vec<Shared>,
 }
 
-/// The connections of one engine to the servers of a group, and whose turn it is there.
+/// The connections of one engine to the servers of a group, and the turns of the servers there.
 pub(super) struct Pool {
     pub group: Arc<Group>,
     credit: RefCell<Vec<i64>>,
@@ -59,7 +59,7 @@ thread_local! {
 }
 
 impl Pool {
-    /// The pool of this engine for a group: all routes have the same.
+    /// Returns the pool of this engine for a group: all routes have the same.
     pub fn of(group: &Arc<Group>) -> Rc<Pool> {
         POOLS.with(|pools| {
             let mut pools = pools.borrow_mut();
@@ -80,7 +80,7 @@ impl Pool {
         })
     }
 
-    /// Chooses a server for a client, none that is among `tried`.
+    /// Chooses a server for a client, but none among `tried`.
     pub fn choose(&self, client: Option<IpAddr>, tried: &[usize]) -> Option<usize> {
         self.group.choose(&mut self.credit.borrow_mut(), client, tried)
     }
@@ -91,7 +91,7 @@ impl Pool {
         !place.idle.is_empty() || !place.shared.is_empty()
     }
 
-    /// Takes the idle connection out that was used last.
+    /// Takes out the idle connection that was used last.
     pub fn take(&self, index: usize, told: Told) -> Option<Box<Channel>> {
         let idle = &mut self.places[index].borrow_mut().idle;
         let last = idle.back()?;
@@ -118,7 +118,7 @@ impl Pool {
         self.watch();
     }
 
-    /// A connection that requests share.
+    /// Returns a connection that requests share.
     pub fn shared(&self, index: usize, told: Told) -> Option<Channel2> {
         let shared = &mut self.places[index].borrow_mut().shared;
         shared.retain(|shared| shared.channel.is_usable());
@@ -127,7 +127,7 @@ impl Pool {
         Some(found.channel.clone())
     }
 
-    /// Has requests share a connection, if there is no other for them.
+    /// Makes requests share a connection, if there is no other for them.
     pub fn share(self: &Rc<Pool>, index: usize, told: Told, channel: &Channel2) {
         if self.group.config().keep_alive == 0 || self.shared(index, told).is_some() {
             return;
@@ -154,7 +154,8 @@ impl Pool {
         superpoll_rt::spawn(watch).detach();
     }
 
-    /// Closes what was idle for too long or is closed at the other end; says whether anything is left.
+    /// Closes connections that were idle for too long or are closed at the other end; returns
+    /// whether any connection is left.
     fn look(&self, now: Instant) -> bool {
         let mut is_left = false;
         for place in &self.places {
@@ -176,9 +177,9 @@ pub(super) struct Lease {
     pub pool: Rc<Pool>,
     pub index: usize,
     pub told: Told,
-    /// Where the request was forwarded.
+    /// The route that forwarded the request.
     pub route: Rc<str>,
-    /// Its connection, if that is its own.
+    /// The request's connection, if the request has it alone.
     pub channel: Option<Box<Channel>>,
 }
 
@@ -190,14 +191,14 @@ impl Lease {
         Lease { pool, index, told, route, channel: None }
     }
 
-    /// The response has broken off.
+    /// Ends the hold: the response has broken off.
     pub fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
         group.failed(self.index);
         group.tell(self.index, &self.route, &Fault::Body(error), Outcome::CutOff);
     }
 
-    /// The response is there to its end.
+    /// Ends the hold: the response has come to its end.
     pub fn end(mut self) {
         if let Some(channel) = self.channel.take() {
             self.pool.keep(self.index, self.told, channel);

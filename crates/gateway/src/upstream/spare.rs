@@ -1,7 +1,8 @@
-//! What it takes to make a request once more.
+//! A spare: the copy from which a request can be made once more.
 //!
-//! Most requests that may be sent again never are, so the copy is what costs least to make: one piece of memory that the
-//! fields are written to, in place of a map with a share in each name and value.
+//! Most requests that may be sent again never are, so the copy has the form that is cheapest to
+//! make: one piece of memory that the fields are written to, in place of a map with a share in each
+//! name and value.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
@@ -46,7 +47,7 @@ impl Spare {
         Some(Spare { method: request.method().clone(), uri: request.uri().clone(), body, fields })
     }
 
-    /// The request.
+    /// Returns the request.
     pub fn request(self) -> Option<Request<Outgoing>> {
         let mut headers = HeaderMap::new();
         let all = Bytes::from(self.fields);

@@ -1,31 +1,37 @@
-//! What is not forwarded: requests that two servers may understand in two ways.
+//! Strictness: requests that two servers may understand in two ways are not forwarded.
 //!
-//! Request smuggling needs a proxy and a server that disagree about where a request ends, or what it asks for. Most of
-//! it cannot happen here by construction: hyper reads a request into its parts, and hyper writes another one from
-//! those; no byte of the first is copied. So a bare line feed, a chunk's extension or an odd spelling of a chunk's
-//! length that hyper may have taken does not reach a server. What hyper refuses (RFC 9112, sections 2.2 to 7.1) is
-//! lengths that differ or are no numbers, a last coding that is not `chunked`, codings in HTTP/1.0, folded fields, and
-//! blanks before a colon. Where a length comes with a coding, hyper goes by the coding, forgets the length and closes
-//! the connection after that request.
+//! Request smuggling needs a proxy and a server that disagree about the end of a request, or about
+//! its target. Most of it cannot happen here by construction: hyper reads a request into its parts,
+//! and hyper writes another one from those; no byte of the first is copied. So a bare line feed, a
+//! chunk's extension or an odd spelling of a chunk's length that hyper may have accepted does not
+//! reach a server. hyper refuses (RFC 9112, sections 2.2 to 7.1) lengths that differ or are no
+//! numbers, a last coding that is not `chunked`, codings in HTTP/1.0, folded fields, and blanks
+//! before a colon. If a length comes with a coding, hyper goes by the coding, forgets the length
+//! and closes the connection after that request.
 //!
-//! This module refuses what hyper takes and a server might read otherwise:
+//! This module refuses requests that hyper accepts and a server might read differently:
 //!
-//! - codings beside `chunked`. hyper undoes that one only, and the field that tells of the others is the next
-//!   connection's own; the server would take compressed bytes for the content (RFC 9112, section 6.1: 501).
-//! - dots as a part of the path, plain or percent-encoded: routes are found by the path as it is written, and a server
-//!   that resolves `/a/../b` would answer for a path that the route does not have.
-//! - fields with an underscore that stand for one of those that count: CGI and its heirs call `X_Forwarded_For` and
-//!   `X-Forwarded-For` the same. They are left out; see [`fields`](super::fields).
-//! - an upgrade to HTTP/2 (`h2c`), in which requests would go past the routes: the field is left out.
+//! - codings in addition to `chunked`. hyper undoes `chunked` only, and the field that names the
+//!   codings belongs to one connection only; the server would take compressed bytes for the content
+//!   (RFC 9112, section 6.1: 501).
+//! - dots as a part of the path, plain or percent-encoded: routes are found by the path as it is
+//!   written, and a server that resolves `/a/../b` would answer for a path that the route does not
+//!   have.
+//! - fields with an underscore that stand for an important field: CGI and its heirs call
+//!   `X_Forwarded_For` and `X-Forwarded-For` the same. They are left out; see
+//!   [`fields`](super::fields).
+//! - an upgrade to HTTP/2 (`h2c`), in which requests would go past the routes: the field is left
+//!   out.
 //!
-//! Of responses, hyper refuses the like as well. Codings beside `chunked` are refused here, and a length beside a
-//! coding is left out.
+//! hyper refuses the same in responses. This module refuses responses with codings in addition to
+//! `chunked`, and leaves out a length that comes with a coding.
 
 use http::header::{EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
-/// Whether a request is understood by all in the same way, or else what it is answered with.
+/// Checks that all servers understand a request in the same way; the error is the status to answer
+/// with.
 pub(super) fn check(head: &Parts) -> Result<(), StatusCode> {
     if !has_plain_coding(&head.headers) {
         return Err(StatusCode::NOT_IMPLEMENTED);
@@ -40,7 +46,7 @@ pub(super) fn check(head: &Parts) -> Result<(), StatusCode> {
     Ok(())
 }
 
-/// Whether a message is in pieces or not, and nothing else.
+/// Whether a message is chunked or not, and has no other coding.
 pub(super) fn has_plain_coding(headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(TRANSFER_ENCODING).into_iter();
     match (fields.next(), fields.next()) {
@@ -52,7 +58,7 @@ pub(super) fn has_plain_coding(headers: &HeaderMap) -> bool {
 
 /// Whether a part of the path is one or two dots.
 fn has_dots(path: &str) -> bool {
-    // Few paths have a part that begins so, and few bytes tell.
+    // Few paths have a part that begins so, and few bytes are enough to find out.
     if !path.contains("/.") && !path.contains("/%2") {
         return false;
     }

@@ -1,10 +1,12 @@
-//! A connection that has left HTTP, WebSocket for one: bytes both ways, as they come.
+//! A connection that has left HTTP, for example for WebSocket: it passes bytes both ways unchanged.
 //!
-//! One buffer for all tunnels of an engine is read into, and what the other side does not take at once is kept. So an
-//! idle tunnel has no buffer. The end of one direction is passed on and leaves the other one open.
+//! All tunnels of an engine read into one buffer, and the bytes that the other side does not take
+//! at once are kept. So an idle tunnel has no buffer. The end of one direction is passed on and
+//! leaves the other direction open.
 //!
-//! A tunnel on which nothing moves in either direction is closed in the end: one of those who opened it may be gone
-//! without a word. Its timer looks four times within that limit what has moved, so a byte costs no timer.
+//! A tunnel on which no byte moves in either direction is closed in the end: the client or the
+//! server may have gone without a word. Its timer checks four times within that limit whether bytes
+//! have moved, so a byte costs no timer.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,10 +22,10 @@ use superpoll_rt::time::{Sleep, sleep};
 use super::pool::Lease;
 use crate::transport::{Transport, Upstream};
 
-/// How often within its limit a tunnel is looked at.
+/// How often within its limit a tunnel is checked.
 const LOOKS: u32 = 4;
 
-/// How much is read at a time.
+/// The most bytes that are read at a time.
 const ROOM: usize = 64 << 10;
 
 thread_local! {
@@ -32,7 +34,7 @@ thread_local! {
 
 /// One direction.
 struct Half {
-    /// What was read and not written.
+    /// Bytes that were read and not written.
     held: Bytes,
     is_at_end: bool,
     is_over: bool,
@@ -102,13 +104,13 @@ impl Half {
     }
 }
 
-/// For how long nothing has moved.
+/// The time for which no byte has moved.
 struct Idleness {
     /// A quarter of the limit.
     period: Duration,
     timer: Sleep,
     moved: u64,
-    /// Looks in a row that have seen nothing.
+    /// Checks in a row that have seen no byte.
     quiet: u32,
 }
 
@@ -118,7 +120,7 @@ impl Idleness {
         Idleness { period, timer: sleep(period), moved: 0, quiet: 0 }
     }
 
-    /// Ready when it has been too long.
+    /// Ready when no byte has moved for too long.
     fn poll(&mut self, cx: &mut Context<'_>, moved: u64) -> Poll<()> {
         while Pin::new(&mut self.timer).poll(cx).is_ready() {
             self.quiet = if moved == self.moved { self.quiet + 1 } else { 0 };
@@ -132,8 +134,8 @@ impl Idleness {
     }
 }
 
-/// Passes bytes on between a client and a server until both have ended, one has failed, or nothing has moved for as
-/// long as `limit`.
+/// Passes bytes on between a client and a server until both have ended, one has failed, or no byte
+/// has moved for as long as `limit`.
 pub(super) async fn run(
     mut client: Transport,
     from_client: Bytes,
@@ -153,6 +155,6 @@ pub(super) async fn run(
         idleness.poll(cx, up.moved + down.moved).map(Ok)
     })
     .await;
-    // Whatever has failed, both ends are closed, which tells them.
+    // Whichever end has failed, both are closed, which tells them.
     drop((outcome, lease));
 }

@@ -25,7 +25,7 @@ fn narrow(stage: &crate::stage::Stage) -> WebSocket<TcpStream> {
     socket
 }
 
-/// Reads `total` bytes at a constant rate, of which the last byte comes after [`READS_FOR`].
+/// Reads `total` bytes at a constant rate; the last byte comes after [`READS_FOR`].
 fn read_slowly(stream: &mut TcpStream, total: usize) {
     const STEP: Duration = Duration::from_millis(20);
     let (begun, mut room, mut count) = (Instant::now(), vec![0; 64 << 10], 0);
@@ -54,7 +54,8 @@ fn slow_client(backend: BackendKind, count: usize, length: usize) {
     for _ in 0..count {
         hub.publish("x".repeat(length));
     }
-    // A header of 10 bytes each. Pings come in between, so that the last bytes are left for the protocol.
+    // A header of 10 bytes each. Pings come in between, so that the last bytes are left for the
+    // protocol.
     read_slowly(client.get_mut(), count * (length + 10) - 100);
     hub.publish("end");
     let mut rest = Vec::new();
@@ -63,10 +64,10 @@ fn slow_client(backend: BackendKind, count: usize, length: usize) {
         assert_eq!(client.get_mut().read(&mut byte).unwrap(), 1, "{backend:?}");
         rest.push(byte[0]);
     }
-    // Pings among these bytes were not answered one by one.
+    // Pings among these bytes were not answered each.
     client.send(Message::Pong("".into())).unwrap();
     assert_eq!(hub.subscribers(), 1, "{backend:?}");
-    // It is as alive as any other from here on, and answers.
+    // From here on it is as alive as any other client, and answers.
     assert_eq!(client.read().unwrap(), Message::Ping("".into()), "{backend:?}");
     client.flush().unwrap();
     stage.until(|engine| &engine.active, 0);

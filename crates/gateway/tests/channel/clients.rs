@@ -14,7 +14,7 @@ use tungstenite::{Message, WebSocket};
 
 use crate::stage::{Answer, Client, PATIENCE, Stage};
 
-/// A server with a channel at `/c`, of which `options` says more.
+/// A server with a channel at `/c`, which has further `options`.
 pub fn stage(backend: BackendKind, workers: usize, options: &str) -> Stage {
     Stage::new(backend, workers, &text(options))
 }
@@ -32,7 +32,7 @@ pub fn address(stage: &Stage) -> String {
     format!("{}:{port}", host.as_deref().unwrap())
 }
 
-/// Waits until the channel has so many subscribers.
+/// Waits until the channel has this many subscribers.
 pub fn until_subscribers(stage: &Stage, count: usize) {
     let channel = stage.channel.as_ref().unwrap();
     let end = Instant::now() + PATIENCE;
@@ -42,7 +42,7 @@ pub fn until_subscribers(stage: &Stage, count: usize) {
     }
 }
 
-/// Waits until the channel is what a changed configuration says.
+/// Waits until the channel follows a changed configuration.
 pub fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
     let channel = stage.channel.as_ref().unwrap();
     let end = Instant::now() + PATIENCE;
@@ -52,7 +52,7 @@ pub fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
     }
 }
 
-/// Publishes a message, and tells its id.
+/// Publishes a message, and returns its id.
 pub fn publish(stage: &Stage, data: impl AsRef<[u8]>) -> u64 {
     let mut client = stage.connect();
     post(&mut client, data)
@@ -119,7 +119,7 @@ pub fn next(socket: &mut WebSocket<TcpStream>) -> String {
 /// A stream of events.
 pub struct Events(pub Client);
 
-/// One of them.
+/// An event of the stream.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Event {
     pub kind: String,
@@ -130,7 +130,7 @@ pub struct Event {
 }
 
 impl Events {
-    /// Subscribes, and tells where it is.
+    /// Subscribes, and returns the place of the stream.
     pub fn new(stage: &Stage, query: &str, more: &str) -> (Events, String) {
         let mut client = stage.connect();
         client.send(format!(
@@ -161,7 +161,7 @@ impl Events {
         block
     }
 
-    /// The next event, as the standard has it read; none at the end.
+    /// Returns the next event, read as the standard requires; `None` at the end.
     pub fn next(&mut self) -> Option<Event> {
         let block = self.block();
         let mut event = Event { kind: "message".to_owned(), ..Event::default() };
@@ -190,7 +190,7 @@ impl Events {
         }
     }
 
-    /// Whether there is nothing more.
+    /// Whether nothing more comes.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.0.0.read(&mut [0]), Ok(0) | Err(_))
     }

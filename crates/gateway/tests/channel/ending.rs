@@ -1,4 +1,4 @@
-//! What subscribers are told when the server ends.
+//! The messages that subscribers get when the server ends.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -48,7 +48,7 @@ fn who_cannot_answer_is_not_waited_for_long() {
     let stage = stage(BACKENDS[3], 1, "");
     let (mut client, _) = socket(&stage, "");
     stage.until(|engine| &engine.parked, 1);
-    // The beginning of a frame, of which what it says to the end becomes a part.
+    // The beginning of a frame; the server's last words become a part of it.
     client.get_mut().write_all(b"\x81").unwrap();
     stage.until(|engine| &engine.parked, 0);
     stage.drain();

@@ -25,7 +25,7 @@ fn messages_come_as_events() {
         assert_eq!(events.next(), Some(event("message", 2, "two\nlines")));
         assert_eq!(events.next(), Some(event("base64", 3, "/w==")));
         drop(events);
-        // The end is seen by who writes, or reads.
+        // Writers see the end, and so do readers.
         let channel = stage.channel.clone().unwrap();
         let end = std::time::Instant::now() + crate::stage::PATIENCE;
         while channel.subscribers() > 0 {
@@ -53,7 +53,8 @@ fn a_client_that_has_gone_is_no_subscriber_any_more() {
     }
 }
 
-/// As a browser does whose page is loaded again: the new connection may come before the end of the old one is seen.
+/// Like a browser whose page is loaded again: the new connection may come before the end of the old
+/// one is seen.
 #[test]
 fn a_page_that_is_loaded_again_does_not_lock_itself_out() {
     let text = text("").replace("[timeouts]", "[limits]\nconnections_per_client = 4\n[timeouts]");
@@ -135,7 +136,7 @@ fn large_messages_and_many_come_in_order() {
 
 /// The rest of a GET that announces a body.
 const BODIES: [(&str, &str); 4] = [
-    // None of it comes, a part, all of it but later, and one in chunks without an end.
+    // None of it comes, a part, all of it but later, and a chunked body without an end.
     ("content-length: 10\r\n", ""),
     ("content-length: 10\r\n", "12345"),
     ("content-length: 10\r\n", "1234567890"),

@@ -1,4 +1,5 @@
-//! Channels, from the outside: what is published is told to all, in order, once, by each of the ways to subscribe.
+//! Channels, from the outside: all subscribers get each published message, in order, once, by each
+//! of the ways to subscribe.
 
 mod alive;
 mod clients;

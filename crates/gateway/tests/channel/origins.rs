@@ -1,4 +1,4 @@
-//! What the pages of other sites may do.
+//! The requests that pages of other sites may send.
 
 use tungstenite::client::IntoClientRequest;
 
@@ -48,7 +48,7 @@ fn the_page_of_a_site_that_is_named_may_read_what_it_is_answered() {
     assert_eq!(field(&answer, "access-control-allow-origin"), ELSEWHERE);
     assert!(field(&answer, "access-control-allow-methods").contains("POST"));
     assert_eq!(field(&answer, "access-control-allow-headers"), "content-type, last-event-id");
-    // One that waits, to which the answer comes later.
+    // A request that waits, to which the answer comes later.
     client.send(from(ELSEWHERE, "GET /c", ""));
     until_subscribers(&stage, 1);
     let mut other = stage.connect();

@@ -14,7 +14,7 @@ fn who_waits_is_parked_and_answered() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "");
         let mut client = stage.connect();
-        // Without a place, what comes next; then from where the last answer ends.
+        // Without a place, the next message; then from the end of the last answer.
         ask(&mut client, "");
         for round in 1..=3 {
             stage.until(|engine| &engine.parked, 1);
@@ -88,7 +88,7 @@ fn who_was_away_for_too_long_is_told_so() {
     assert_eq!(messages(&answer), some(&[(3, "c"), (4, "d")]));
     assert!(is_missed(&answer));
     assert!(!is_missed(&client.get("/c?after=2")));
-    // A place of another life of the server.
+    // A place from before a restart of the server.
     let answer = client.get("/c?after=4-1");
     assert!(is_missed(&answer) && messages(&answer).len() == 2);
     client.send("GET /c?after=4 HTTP/1.1\r\nhost: a\r\nlast-event-id: 3\r\n\r\n");

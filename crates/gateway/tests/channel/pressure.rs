@@ -1,4 +1,5 @@
-//! More is published than can be delivered at once: publishers wait, and nothing is lost, doubled or reordered.
+//! More is published than can be delivered at once: publishers wait, and nothing is lost, doubled
+//! or reordered.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -15,10 +16,11 @@ use crate::stage::{BACKENDS, Client, PATIENCE, Stage};
 const POSTERS: u64 = 5;
 const SOCKETS: u64 = 3;
 
-/// How far ahead of the slowest reader who keeps up publishers go: what the channel keeps for each.
+/// How far publishers go ahead of the slowest reader that keeps up: the number of messages that the
+/// channel keeps for each reader.
 const AHEAD: u64 = 100;
 
-/// So many messages of each publisher; more where `SUPERPOLL_PRESSURE` says so.
+/// The number of messages of each publisher; more if `SUPERPOLL_PRESSURE` says so.
 fn rounds() -> u64 {
     std::env::var("SUPERPOLL_PRESSURE").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
 }
@@ -31,19 +33,20 @@ fn random(seed: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// The message that a publisher sends as its next one: its name, its number, and up to some kilobytes more.
+/// The message that a publisher sends as its next one: its name, its number, and up to some
+/// kilobytes more.
 fn message(publisher: u64, number: u64) -> String {
     let length = random(publisher * 1_000_003 + number) % 9000;
     format!("{publisher} {number} {}", "x".repeat(usize::try_from(length).unwrap()))
 }
 
-/// Who sent it, and as its which.
+/// Returns the publisher of a message, and its number.
 fn name(text: &str) -> (u64, u64) {
     let mut parts = text.split(' ').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap(), parts.next().unwrap())
 }
 
-/// What readers have got by now.
+/// The messages that readers have got by now.
 struct Progress {
     readers: Vec<AtomicU64>,
 }
@@ -53,7 +56,7 @@ impl Progress {
         self.readers.iter().map(|reader| reader.load(Ordering::Relaxed)).min().unwrap()
     }
 
-    /// Waits until those who keep up are not far behind.
+    /// Waits until the readers that keep up are not far behind.
     fn wait(&self, stage: &Stage) {
         let hub = stage.channel.as_ref().unwrap();
         let end = Instant::now() + PATIENCE;
@@ -64,7 +67,7 @@ impl Progress {
     }
 }
 
-/// Publishes by POST, again what was refused, and tells the ids.
+/// Publishes by POST, repeats refused messages, and returns the ids.
 fn post(stage: &Stage, progress: &Progress, publisher: u64) -> Vec<u64> {
     let mut client = stage.connect();
     let mut ids = Vec::new();
@@ -90,7 +93,7 @@ fn post(stage: &Stage, progress: &Progress, publisher: u64) -> Vec<u64> {
     ids
 }
 
-/// Publishes by WebSocket. It is a subscriber as well, which reads what there is.
+/// Publishes by WebSocket. It is a subscriber as well, which reads the messages that are there.
 fn send(stage: &Stage, progress: &Progress, mut socket: WebSocket<TcpStream>, publisher: u64) {
     let (mut seen, total) = (0, (POSTERS + SOCKETS) * rounds());
     for number in 0..rounds() {
@@ -132,7 +135,7 @@ fn poll(client: &mut Client, last: &mut u64) -> Vec<(Option<u64>, String)> {
     found.into_iter().map(|(id, text)| (Some(id), text)).collect()
 }
 
-/// What a subscriber got who did not read until all was published.
+/// The messages of a subscriber that did not read until all were published.
 fn late(mut socket: WebSocket<TcpStream>) -> Vec<String> {
     let mut all = Vec::new();
     loop {
@@ -187,7 +190,7 @@ fn check(backend: BackendKind, workers: usize, slow: &str) {
     });
     let total = (POSTERS + SOCKETS) * rounds();
     assert_eq!(stage.channel.as_ref().unwrap().last(), total);
-    // The model: each publisher's messages in its order, and those with a known id at that.
+    // The model: each publisher's messages in its order, and messages with a known id at that id.
     let all = &found[0];
     let mut next: BTreeMap<u64, u64> = BTreeMap::new();
     for (id, text) in (1..).zip(all) {
@@ -206,7 +209,7 @@ fn check(backend: BackendKind, workers: usize, slow: &str) {
     for other in &found[1..] {
         assert!(other == all, "{backend:?}: subscribers were told different things");
     }
-    // Whoever is slow gets some of them, in order: all up to where it is disconnected, or with some left out.
+    // A slow subscriber gets some of them, in order: all up to its end, or with some left out.
     stage.channel.as_ref().unwrap().publish("end");
     for socket in lates {
         let found = late(socket);

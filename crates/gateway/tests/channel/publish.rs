@@ -1,4 +1,4 @@
-//! Publishing by POST, and what is no message.
+//! Publishing by POST, and requests that are not messages.
 
 use crate::clients::{ask, field, messages, post, publish, stage};
 use crate::stage::BACKENDS;
@@ -26,7 +26,7 @@ fn a_body_may_come_in_chunks() {
     client.send("2\r\nde\r\n0\r\n\r\n");
     assert_eq!(client.answer().status, 201);
     assert_eq!(messages(&client.get("/c?after=0")), [(1, "abcde".to_owned())]);
-    // An empty message is one.
+    // An empty message is a message.
     assert_eq!(post(&mut client, ""), 2);
     assert_eq!(messages(&client.get("/c?after=1")), [(2, String::new())]);
 }

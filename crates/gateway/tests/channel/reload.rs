@@ -1,4 +1,4 @@
-//! Channels of which the configuration changes.
+//! Channels whose configuration changes.
 
 use tungstenite::Message;
 use tungstenite::protocol::frame::coding::CloseCode;

@@ -1,4 +1,4 @@
-//! Subscribers who read slower than others publish.
+//! Subscribers that read more slowly than publishers send.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ fn message(id: u64) -> String {
     format!("{id:06} {}", "x".repeat(LENGTH))
 }
 
-/// Publishes until something has happened, at the pace of a subscriber who reads.
+/// Publishes until an event has happened, at the pace of a subscriber that reads.
 fn publish_until(hub: &Hub, mut reads: impl FnMut(u64), mut is_over: impl FnMut() -> bool) -> u64 {
     let end = std::time::Instant::now() + PATIENCE;
     loop {
@@ -41,7 +41,7 @@ fn who_is_slow_is_disconnected_and_nobody_else() {
         let reads = |id| {
             assert_eq!(next(&mut quick), message(id));
         };
-        // The socket, and the stream of events, of which nothing is read.
+        // The WebSocket and the stream of events, neither of which is read.
         let is_over = || counters.disconnected.load(Ordering::Relaxed) == 2;
         let last = publish_until(&hub, reads, is_over);
         let mut id = 1;
@@ -89,7 +89,7 @@ fn or_the_oldest_messages_are_left_out_for_it() {
         publish_until(&hub, reads, is_over);
         hub.publish("last");
         assert_eq!(next(&mut quick), "last");
-        // The stream of events has a task, and so has who is being sent something.
+        // The stream of events has a task, and so has the WebSocket that is being sent a message.
         stage.until(|engine| &engine.active, 2);
         // Whole messages, in order, the newest among them; some are missing.
         let mut ids = Vec::new();

@@ -39,7 +39,7 @@ fn what_is_published_comes_as_frames_to_who_is_parked() {
         publish(&stage, b"\xff\xfe");
         assert_eq!(client.read().unwrap(), Message::Binary((&b"\xff\xfe"[..]).into()));
         until_subscribers(&stage, 1);
-        // What it says itself it hears as well, and it is parked again.
+        // It gets its own messages as well, and it is parked again.
         client.send(Message::text("mine")).unwrap();
         assert_eq!(next(&mut client), "mine");
         client.send(Message::binary(&b"bytes"[..])).unwrap();
@@ -76,7 +76,7 @@ fn who_does_not_speak_it_is_told_so() {
     assert_eq!(answer.status, 101);
     let accept = "sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
     assert!(answer.head.contains(accept), "{}", answer.head);
-    // Without the upgrade it is a long-poll, which is told what is wrong with it.
+    // Without the upgrade it is a long-poll, whose answer names the mistake.
     let mut client = stage.connect();
     assert_eq!(client.get("/c?wait=x").status, 400);
 }
@@ -232,7 +232,7 @@ fn who_breaks_the_rules_is_told_which() {
     assert_eq!(channel.last(), 0);
     stage.until(|engine| &engine.parked, 0);
     until_subscribers(&stage, 0);
-    // The others are unharmed.
+    // The other clients are unharmed.
     let (mut client, _) = socket(&stage, "");
     client.get_mut().write_all(&text(true, &[b'x'; 100])).unwrap();
     assert_eq!(next(&mut client).len(), 100);

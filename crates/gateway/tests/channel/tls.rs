@@ -121,7 +121,7 @@ fn between_two_requests_the_time_for_a_head_does_not_run() {
     }
 }
 
-/// Encrypted, a long-poll has a task as well, and hyper does not read while it waits.
+/// An encrypted long-poll has a task as well, and hyper does not read while it waits.
 #[test]
 fn clients_that_have_gone_are_no_subscribers_any_more() {
     let trust = Trust::new(&[b"http/1.1"]);

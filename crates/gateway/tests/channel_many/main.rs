@@ -1,5 +1,5 @@
-//! Thousands of subscribers, in a process of their own: other tests would find its descriptors' numbers too large for
-//! select.
+//! Thousands of subscribers, in a process of their own: other tests would find its descriptors'
+//! numbers too large for select.
 
 #[path = "../channel/clients.rs"]
 #[expect(dead_code, reason = "shared with the other tests of channels")]

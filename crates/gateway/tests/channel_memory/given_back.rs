@@ -1,4 +1,4 @@
-//! What a flood has left.
+//! The memory after a flood.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -37,7 +37,8 @@ fn memory_is_given_back_after_a_flood() {
         assert!(Instant::now() < end, "{} MiB", resident().saturating_sub(before) / MIB);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // Something stays that has come last: fewer than those whose parking alone has memory given back.
+    // Some connections that have come last stay: fewer than those whose parking alone makes memory
+    // be given back.
     let mut parked = Vec::new();
     let answering = CLIENTS as u64;
     for _ in 0..10 {

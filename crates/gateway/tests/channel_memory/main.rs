@@ -1,4 +1,5 @@
-//! What subscribers and publishers cost: those that wait for a message, and those that do not read.
+//! The memory of subscribers and publishers: those that wait for a message, and those that do not
+//! read.
 
 #[path = "../channel/clients.rs"]
 #[expect(dead_code, reason = "shared with the other tests of channels")]
@@ -32,11 +33,11 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many there are before it is counted, and how many then.
+/// The number of connections before the measurement, and the number at it.
 const BEFORE: usize = 500;
 const COUNTED: usize = 4000;
 
-/// What each may cost, in bytes.
+/// The most memory of each connection, in bytes.
 const BOUND: usize = 2048;
 
 const POLL: &str = "GET /c HTTP/1.1\r\nhost: a\r\n\r\n";

@@ -1,4 +1,4 @@
-//! What is held for subscribers that read nothing.
+//! The memory that is held for subscribers that read nothing.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ fn connect(stage: &Stage, request: &str) -> TcpStream {
     stream
 }
 
-/// Posts a message, and tells the status.
+/// Posts a message, and returns the status.
 fn post(mut stream: &TcpStream, request: &[u8]) -> u16 {
     stream.write_all(request).unwrap();
     let (mut room, mut length) = ([0; 1024], 0);
@@ -68,7 +68,7 @@ fn publishers_wait_for_what_is_on_its_way() {
     let hub = stage.channel.as_ref().unwrap();
     assert_eq!(hub.last(), published as u64);
     assert!(published > EACH, "some are let in");
-    // History, what is on its way, and for each connection its buffers.
+    // The history, the messages on their way, and for each connection its buffers.
     let bound = 8 * MIB + (SUBSCRIBERS + 2 * PUBLISHERS) * 128 * 1024;
     assert!(peak < bound, "{} of {} MiB", peak / MIB, bound / MIB);
 }
@@ -92,7 +92,7 @@ fn the_history_is_not_copied_for_who_does_not_read_it() {
         sys::peak();
         let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&stage, &request)).collect();
         clients.iter().for_each(skip_head);
-        // More than what fits into the kernel's buffers was asked for; wait until nothing moves.
+        // The client has asked for more than the kernel's buffers hold; wait until nothing moves.
         let (mut last, end) = (0, Instant::now() + PATIENCE);
         while last != sys::bytes() {
             assert!(Instant::now() < end);
@@ -102,7 +102,7 @@ fn the_history_is_not_copied_for_who_does_not_read_it() {
         let each = sys::peak().saturating_sub(before) / CLIENTS;
         println!("{kind}: {} KiB each", each / 1024);
         assert!(each < 320 * 1024, "{kind}: {} KiB each", each / 1024);
-        // Whoever reads gets all of it.
+        // A client that reads gets all of it.
         let mut client = stage.connect();
         client.send("GET /c?after=0 HTTP/1.0\r\nhost: a\r\n\r\n");
         let mut all = Vec::new();
@@ -115,7 +115,7 @@ fn the_history_is_not_copied_for_who_does_not_read_it() {
     }
 }
 
-/// Each ping asks for a pong, which waits for room, and for which the client is not read.
+/// Each ping asks for a pong, which waits for room; until then the client is not read.
 #[test]
 fn a_client_that_sends_and_does_not_read_is_not_read_either() {
     const CLIENTS: usize = 30;
@@ -128,7 +128,7 @@ fn a_client_that_sends_and_does_not_read_is_not_read_either() {
     let pings = ping.repeat(100);
     let before = sys::bytes();
     sys::peak();
-    // Until neither kernel takes more. A frame that is cut is gone on with.
+    // Until neither kernel takes more. A frame that is cut is continued.
     let mut sent = [0; CLIENTS];
     let (mut idle_rounds, end) = (0, Instant::now() + PATIENCE);
     while idle_rounds < 10 {

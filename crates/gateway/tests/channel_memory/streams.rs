@@ -1,4 +1,4 @@
-//! What is held for streams of HTTP/2 whose responses are not taken.
+//! The memory that is held for streams of HTTP/2 whose responses are not taken.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,8 +55,9 @@ fn a_stream_that_is_not_read_holds_little() {
     );
     let stage = Stage::new(BackendKind::Epoll, 1, &text);
     let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
-    // Without a window a stream holds what was read of its file once; with the largest one also what all streams of a
-    // connection share, and TLS has its own bound.
+    // Without a window a stream holds one read of its file once; with the largest window it also
+    // holds its part of the bytes that all streams of a connection share, and TLS has its own
+    // bound.
     let each = 2 * 32 * 1024;
     for (window, bound) in [(0, each), (LARGEST, each + (2 << 20) / STREAMS)] {
         let before = sys::bytes();

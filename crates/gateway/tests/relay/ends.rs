@@ -9,7 +9,7 @@ use superpoll_gateway::relay::Options;
 
 use super::*;
 
-/// Relayed by one that tries first, and by one that waits for everything.
+/// Relays through a relay that tries first, and through one that waits for everything.
 fn each(mut done: impl FnMut(&Running, &TcpListener, &str)) {
     for backend in backends() {
         for speculative in [true, false] {
@@ -58,7 +58,7 @@ fn bytes_in_many_small_pieces_right_before_the_end_are_all_there() {
     });
 }
 
-/// A stream that stands for none.
+/// A placeholder stream.
 fn accept_own() -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     TcpStream::connect(listener.local_addr().unwrap()).unwrap()

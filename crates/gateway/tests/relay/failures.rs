@@ -1,4 +1,4 @@
-//! What breaks, and what cannot be reached.
+//! Connections that break, and upstreams that cannot be reached.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -51,7 +51,7 @@ fn who_cannot_be_reached_costs_the_client_and_nothing_else() {
                 // It may be gone already.
                 let _ = client.write_all(b"question");
             }
-            // With bytes that nobody has read it is a reset.
+            // With unread bytes it is a reset.
             assert!(!client.read(&mut [0]).is_ok_and(|count| count > 0));
         }
         let counters = relay.counters();
@@ -80,7 +80,8 @@ fn an_upstream_that_resets_was_there() {
     }
 }
 
-/// Two addresses with one port, the first of which refuses. The other end is kept, so that the port stays ours.
+/// Two addresses with one port; the first refuses. The other end is kept, so that the port stays
+/// ours.
 fn second_address_only() -> (TcpListener, Address) {
     let listener = TcpListener::bind("[::1]:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -120,7 +121,7 @@ fn the_next_address_gets_all_that_the_client_has_sent() {
     }
 }
 
-/// A listener whose queue is full: the kernel drops whoever else knocks.
+/// A listener whose queue is full: the kernel drops further clients.
 pub(super) fn deaf() -> (socket2::Socket, Address, Vec<TcpStream>) {
     use socket2::{Domain, Socket, Type};
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -1,4 +1,4 @@
-//! Times and numbers that are not to be exceeded.
+//! Limits of time and number.
 
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn who_speaks_now_and_then_is_not_idle() {
             longest = longest.max(turn.elapsed());
         }
         if longest < 9 * PAUSE {
-            // Nobody was kept from running for so long that the pair was idle indeed.
+            // No thread was kept from running for so long that the pair was really idle.
             client.write_all(b"last").unwrap();
             assert_eq!(read(&mut server, 4), b"last", "{backend:?}");
         }
@@ -63,7 +63,7 @@ fn a_slow_reader_is_waited_for_and_the_other_direction_goes_on() {
         server.set_nonblocking(true).unwrap();
         let bytes = pattern(64 << 10, 7);
         let mut sent = 0_u64;
-        // Until nothing goes any more, although the relay takes what it can for some time.
+        // Until no byte moves any more, although the relay takes as many as it can for some time.
         let mut still = 0;
         while still < 20 {
             match (&server).write(&bytes[sent as usize % bytes.len()..]) {
@@ -100,7 +100,7 @@ fn a_relay_that_is_stopped_takes_nobody_in_and_lets_everybody_end() {
         }
         client.write_all(b"still here").unwrap();
         assert_eq!(read(&mut server, 10), b"still here", "{backend:?}");
-        // Who got in meanwhile is still in the listener's queue.
+        // The client that got in meanwhile is still in the listener's queue.
         drop((client, server, listener));
         assert_eq!(relay.thread.join().unwrap().active, 0, "{backend:?}");
     }

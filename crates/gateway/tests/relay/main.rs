@@ -29,7 +29,7 @@ fn backends() -> impl Iterator<Item = BackendKind> {
     all.into_iter().filter(|backend| backend.is_available())
 }
 
-/// What hangs fails.
+/// The time after which a test that hangs fails.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A relay on a thread of its own.
@@ -70,7 +70,7 @@ impl Running {
         stream
     }
 
-    /// The same when this was done.
+    /// Returns the counters after `done`.
     fn counters_after(self, done: impl FnOnce()) -> Counters {
         done();
         self.counters()
@@ -181,7 +181,7 @@ fn much_both_ways_at_once_arrives_whole_and_is_spliced() {
         let counters = relay.counters();
         let all = LENGTH as u64;
         assert_eq!((counters.bytes_up, counters.bytes_down), (all, all));
-        // How much of it depends on who runs when.
+        // The share depends on the order in which the threads run.
         assert!(counters.bytes_spliced > 0, "{backend:?}: {counters:?}");
     }
 }

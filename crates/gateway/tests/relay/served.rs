@@ -1,4 +1,4 @@
-//! Relays of a server: what its configuration says of them, and what happens when it says something else.
+//! Relays of a server: the settings in its configuration, and changes of them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -74,7 +74,7 @@ impl Served {
         self.changed.recv().unwrap()
     }
 
-    /// Ends; nothing is left.
+    /// Ends the server; no connection is left.
     fn end(mut self) {
         self.changes = None;
         assert_eq!(self.thread.take().unwrap().join().unwrap(), 0);
@@ -91,12 +91,12 @@ fn relay(listen: &str, to: &Address, more: &str) -> String {
     format!("[[listeners]]\naddress = \"{listen}\"\nrelay.to = \"{to}\"\n{more}")
 }
 
-/// An upstream that answers each connection with a letter, for ever.
+/// An upstream that answers each connection with a letter, indefinitely.
 fn says(letter: u8) -> Address {
     let (listener, address) = upstream();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            // A client that is gone wants no answer.
+            // A client that is gone needs no answer.
             let _ = stream.and_then(|mut stream| stream.write_all(&[letter]));
         }
     });
@@ -116,7 +116,8 @@ fn a_relay_that_is_sent_elsewhere_keeps_its_connections_and_refuses_nobody() {
         let others = [says(b'a'), says(b'b')];
         server.change(&relay(&listen, &others[0], "")).unwrap();
         for round in 0..10 {
-            // Whoever comes while it changes gets to one or the other, and nobody is turned away.
+            // A client that comes during the change gets to one of the two, and none is turned
+            // away.
             thread::scope(|scope| {
                 let address = &server.addresses[0];
                 let comers = scope.spawn(|| {
@@ -160,7 +161,7 @@ fn a_listener_that_relays_may_serve_and_relay_again() {
         old.write_all(b"GET").unwrap();
         assert_eq!(read(&mut old_server, 3), b"GET", "{backend:?}");
         server.change(&format!("[[listeners]]\naddress = \"{listen}\"\n{files}")).unwrap();
-        // For a moment both take clients in.
+        // For a moment both accept clients.
         loop {
             let mut client = server.connect();
             client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
@@ -220,7 +221,7 @@ fn the_limits_of_connections_hold_for_those_that_are_relayed() {
                 assert!(is_turned_away(server.connect()), "{backend:?} {limit}");
                 drop(second);
             }
-            // Who leaves makes room.
+            // A client that leaves makes room.
             drop((client, inside));
             listener.set_nonblocking(true).unwrap();
             let mut clients = Vec::new();
@@ -269,7 +270,7 @@ fn a_header_of_the_proxy_protocol_is_taken_and_another_one_sent() {
         assert!(is_turned_away(stranger), "{backend:?}");
 
         server.change(&relay(&listen, &to, "relay.proxy_protocol = true\n")).unwrap();
-        // The upstream speaks first: it is told all the same.
+        // The upstream speaks first: it gets the header all the same.
         let client = server.connect();
         let mut inside = accept(&listener);
         let from = client.local_addr().unwrap().port();
@@ -294,7 +295,7 @@ fn a_header_of_the_proxy_protocol_is_taken_and_another_one_sent() {
         let client = begin(HEADER);
         let mut inside = accept(&listener);
         assert_eq!(read(&mut inside, HEADER.len() + 5), [HEADER, b"hello"].concat());
-        // The client is the one that the header tells of.
+        // The header names the client that counts.
         assert!(is_turned_away(begin(HEADER)), "{backend:?}");
         let other = begin(b"PROXY TCP4 192.0.2.3 192.0.2.2 1111 2222\r\n");
         drop((client, other, inside, accept(&listener)));
@@ -313,7 +314,7 @@ fn a_socket_file_has_the_permissions_that_are_asked_for_and_is_kept_by_a_change(
         let server = serve(backend, &text(&says(b'a')));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
         assert_eq!(rest(&mut UnixStream::connect(&path).unwrap()), b"a", "{backend:?}");
-        // To a Unix socket, which is told of the client first.
+        // To a Unix socket, which gets the header first.
         let upstream = std::os::unix::net::UnixListener::bind(&back).unwrap();
         let more = format!("{}relay.proxy_protocol = \"v1\"\n", text(&Address::Unix(back.clone())));
         server.change(&more).unwrap();
@@ -339,7 +340,7 @@ fn what_is_given_up_is_listened_on_no_more() {
         while TcpStream::connect(server.addresses[0].to_string()).is_ok() {
             thread::yield_now();
         }
-        // Somebody else may listen there.
+        // Another listener can have the address.
         drop(TcpListener::bind(server.addresses[0].to_string()).unwrap());
         server.end();
     }

@@ -1,4 +1,5 @@
-//! Urgent bytes of a client or an upstream, at which reads end: they are not passed on, and hold up nothing behind them.
+//! Urgent bytes of a client or an upstream, at which reads end: they are not passed on, and hold up
+//! nothing behind them.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -26,7 +27,7 @@ fn what_is_behind_an_urgent_byte_is_passed_on_without_more() {
         for stream in [&client, &server] {
             stream.set_nodelay(true).unwrap();
         }
-        // Small ones, then such as are spliced, and small ones again.
+        // Short ones, then transfers that are spliced, and short ones again.
         for length in [6, 6, 6, 200_000, 3_000_000, 6] {
             let bytes = pattern(length, length as u64);
             client.write_all(b"w").unwrap();

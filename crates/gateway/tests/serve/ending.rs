@@ -35,7 +35,7 @@ fn another_configuration_takes_effect_on_connections_that_there_are() {
         assert_eq!(parked.get("/small.txt").body, b"hello\n");
         stage.until(|engine| &engine.parked, 1);
         let mut busy = stage.connect();
-        // The answer that is under way stays what it was.
+        // The answer that is under way stays the same.
         busy.send("GET /large.bin HTTP/1.1\r\nhost: a\r\n\r\n");
         stage.until(|engine| &engine.running, 1);
         stage.change(&format!(
@@ -125,7 +125,8 @@ fn a_request_whose_head_has_begun_to_come_is_answered() {
         let stage = Stage::of_files(backend, 1, folder.path());
         let (half, rest) = ("GET /small.txt HTTP/1.1\r\nho", "st: a\r\n\r\n");
         let whole = format!("{half}{rest}");
-        // The first request of its connection, another one, and the beginning of one that has come with the one before.
+        // The first request of its connection, another one, and the beginning of one that has come
+        // with the one before.
         let mut clients: Vec<_> = (0..3).map(|_| stage.connect()).collect();
         clients[0].send(half);
         clients[1].send(&whole);
@@ -133,7 +134,7 @@ fn a_request_whose_head_has_begun_to_come_is_answered() {
         clients[1].send(half);
         clients[2].send(format!("{whole}{half}"));
         assert_eq!(clients[2].answer().status, 200);
-        // Nothing of it is parked, once it was read; who has only been accepted is at work, too.
+        // None of it is parked once it was read; a client that has only been accepted is busy, too.
         let mut quiet = stage.connect();
         assert_eq!(quiet.get("/small.txt").status, 200);
         stage.until(|engine| &engine.parked, 1);

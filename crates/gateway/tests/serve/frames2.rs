@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/2 frame by frame (RFC 9113), to do what no other does.
+//! A client that speaks HTTP/2 frame by frame (RFC 9113), for behaviour that no library offers.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,8 @@ impl Frame {
 
     /// A request without a body.
     pub fn get(stream: u32, path: &str) -> Frame {
-        // The method and the scheme by their indexes, the authority and the path by their names' (RFC 7541).
+        // The method and the scheme by their indexes, the authority and the path by their names'
+        // (RFC 7541).
         let mut head = vec![0x82, 0x87, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
         head.extend_from_slice(path.as_bytes());
         Frame::new(HEADERS, 0b101, stream, &head)
@@ -47,8 +48,8 @@ impl Frame {
 }
 
 impl Frames2 {
-    /// Connects, with a window for each stream and the largest one for the connection. The kernel takes little, so that
-    /// what is not read stays with the server.
+    /// Connects, with a window for each stream and the largest window for the connection. The
+    /// client's kernel takes little, so that unread bytes stay with the server.
     pub fn connect(port: u16, config: &ClientConfig, window: u32) -> Frames2 {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         socket2::SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
@@ -58,7 +59,7 @@ impl Frames2 {
 }
 
 impl<S: Read + Write> Frames2<S> {
-    /// The same over a connection that there is.
+    /// The same over an existing connection.
     pub fn over(stream: S, config: &ClientConfig, window: u32) -> Frames2<S> {
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
@@ -89,7 +90,7 @@ impl<S: Read + Write> Frames2<S> {
         self.0.flush()
     }
 
-    /// The next frame; none at the end.
+    /// Returns the next frame; `None` at the end.
     pub fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).ok()?;

@@ -1,4 +1,4 @@
-//! Who may see the live page and the metrics.
+//! The clients that may see the live page and the metrics.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -44,7 +44,8 @@ fn only_a_program_on_this_machine_sees_them_by_default() {
         ("1.1", "Host: localhost", 200, 200),
         ("1.1", "Host: 127.0.0.1:8080", 200, 200),
         ("1.1", "Host: [::1]", 200, 200),
-        // A page whose name was made to resolve to this machine, and a tunnel that passes the name on.
+        // A page whose name was made to resolve to this machine, and a tunnel that passes the name
+        // on.
         ("1.1", "Host: pub.test", 308, 403),
         ("1.1", "Host: evil.test", 421, 421),
         ("1.1", "Host: localhost.evil.test", 421, 421),
@@ -63,7 +64,7 @@ fn only_a_program_on_this_machine_sees_them_by_default() {
             assert_eq!(ask(connect(&stage, 0), "", &head), expected, "{head}");
         }
     }
-    // Whatever they name, clients of other listeners come by a proxy.
+    // Whatever host they name, clients of other listeners come by a proxy.
     for path in ["/_superpoll/", "/metrics"] {
         let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n");
         assert_eq!(ask(connect(&stage, 1), PROXY, &head), 421);
@@ -116,7 +117,7 @@ fn a_configuration_opens_them_to_all() {
     assert_eq!(ask(connect(&stage, 0), "", head), 421);
 }
 
-/// The address of this machine by which it reaches others, if it has one.
+/// Returns the address by which this machine reaches other machines, if it has one.
 fn own_address() -> Option<std::net::IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;

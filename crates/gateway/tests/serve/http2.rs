@@ -14,7 +14,7 @@ use superpoll_rt::{Runtime, spawn};
 
 use crate::stage::{BACKENDS, Stage, folder};
 
-/// A certificate in a folder of its own, and what trusts it.
+/// A certificate in a folder of its own, and a client's configuration that trusts it.
 pub struct Trust {
     folder: tempfile::TempDir,
     pub config: ClientConfig,
@@ -76,7 +76,7 @@ fn tls_with_http_1() {
             std::thread::sleep(std::time::Duration::from_millis(100));
             assert_eq!(stage.count(|engine| &engine.parked), 0);
         }
-        // Plain text on the same port, and one that hangs up within the handshake.
+        // Plain text on the same port, and a client that hangs up within the handshake.
         let mut plain = stage.connect();
         plain.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         let mut rest = Vec::new();

@@ -1,4 +1,4 @@
-//! Who asks too much, too slowly, or too often.
+//! Clients that ask for too much, too slowly, or too often.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn a_head_that_comes_drop_by_drop_is_not_waited_for() {
         let answer = slow.answer();
         assert_eq!(answer.status, 408, "{backend:?}");
         assert!(slow.is_closed());
-        // Who has not said anything is closed as well, parked or not.
+        // A client that has sent nothing is closed as well, parked or not.
         assert!(good.is_closed());
         assert_eq!(stage.connect().get("/small.txt").status, 200);
     }
@@ -98,7 +98,7 @@ fn one_client_has_so_many_connections_and_all_together_so_many() {
         }
         assert!(stage.connect().is_closed());
         assert_eq!(stage.count(|engine| &engine.refused), 1);
-        // A place is free as soon as the server has seen that it is.
+        // A place is free as soon as the server has seen the end.
         drop(inside.pop());
         stage.until(|engine| &engine.active, most - 1);
         let mut next = stage.connect();
@@ -115,7 +115,7 @@ fn a_response_arrives_though_the_request_goes_on() {
     client.send("POST /small.txt HTTP/1.1\r\nhost: a\r\ncontent-length: 400000\r\n\r\n");
     client.send(vec![b'x'; 100_000]);
     assert_eq!(client.answer().status, 405);
-    // What is not wanted is taken or the connection ends; it is never understood as a request.
+    // Unwanted bytes are read or the connection ends; they are never understood as a request.
     let _ = std::io::Write::write_all(
         client.0.get_mut(),
         "GET /small.txt HTTP/1.1\r\nhost: a\r\n\r\n".repeat(4000).as_bytes(),
@@ -242,7 +242,7 @@ fn a_dot_in_a_path_is_the_folder_itself() {
         ("//small.txt", 200),
         ("/x/../small.txt", 400),
         ("/sub/x", 308),
-        // Other spellings of what is another route's.
+        // Other spellings of another route's path.
         ("/./sub/x", 400),
         ("//sub/x", 400),
         ("/%73ub/x", 400),
@@ -264,7 +264,8 @@ fn a_connection_whose_last_upload_nobody_wanted_is_idle() {
         let answer = client.answer();
         assert_eq!(answer.status, 405);
         assert!(!answer.head.to_lowercase().contains("connection: close"), "{}", answer.head);
-        // It is parked as any other, and not told that its next request has not come in time.
+        // It is parked like any other connection, and not told that its next request has not come
+        // in time.
         stage.until(|engine| &engine.parked, 1);
         assert_eq!(client.get("/small.txt").status, 200, "{backend:?}");
         assert_eq!(stage.count(|engine| &engine.timed_out), 0);
@@ -294,7 +295,7 @@ fn an_answer_says_whether_another_request_may_follow() {
             assert!(!closes(&answer.head), "{}", answer.head);
         }
         assert_eq!(client.get("/small.txt").status, 200);
-        // Some of it has not come, or nobody knows how much there is.
+        // Some of it has not come, or its length is unknown.
         for body in [
             "content-length: 6\r\n\r\nhello",
             "content-length: 100000\r\n\r\n",

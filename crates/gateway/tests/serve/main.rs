@@ -1,4 +1,4 @@
-//! The web server, from the outside, on each back-end: connections and what becomes of them.
+//! The web server, from the outside, on each back-end: connections and their fates.
 
 mod babysitter;
 mod ending;

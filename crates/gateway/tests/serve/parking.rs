@@ -11,7 +11,8 @@ fn a_quiet_connection_is_parked_and_goes_on() {
         for round in 1..4 {
             assert_eq!(client.get("/small.txt").body, b"hello\n");
             stage.until(|engine| &engine.parked, 1);
-            // Whether it ends its task before or after it is counted as parked is its own affair.
+            // Whether the connection ends its task before or after it is counted as parked is
+            // undefined.
             assert_eq!(stage.count(|engine| &engine.parkings), round, "{backend:?}");
             stage.until(|engine| &engine.active, 0);
         }

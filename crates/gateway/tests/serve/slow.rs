@@ -41,7 +41,7 @@ fn with_limit(text: &str) -> String {
     text.replace("[timeouts]\n", &format!("[timeouts]\nbody = \"{}ms\"\n", LIMIT.as_millis()))
 }
 
-/// A socket that is read slowly for longer than three timeouts, and then as fast as can be.
+/// A socket that is read slowly for longer than three timeouts, and then as fast as possible.
 struct Slow {
     stream: TcpStream,
     read: usize,
@@ -49,13 +49,13 @@ struct Slow {
 }
 
 impl Slow {
-    /// Connects with the segments of an Ethernet: as large as a loopback's are they would come all at once or not at
-    /// all.
+    /// Connects with the segments of an Ethernet: with the large segments of a loopback they would
+    /// come all at once or not at all.
     fn connect(stage: &Stage) -> Slow {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_tcp_mss(1400).unwrap();
-        // Before it connects: a kernel takes all that it has once said that it has room for, and nothing leaves the
-        // server's until that was read.
+        // Before it connects: a kernel takes all the bytes that it has once announced room for, and
+        // none leaves the server's kernel until those were read.
         socket.set_recv_buffer_size(4096).unwrap();
         let address: SocketAddr = ([127, 0, 0, 1], port(stage)).into();
         socket.connect(&address.into()).unwrap();

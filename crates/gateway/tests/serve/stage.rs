@@ -14,7 +14,7 @@ use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 
-/// What every test runs on; `SUPERPOLL_BACKEND` has no say here.
+/// The back-ends that every test runs on; `SUPERPOLL_BACKEND` has no effect here.
 pub const BACKENDS: [BackendKind; 5] = [
     BackendKind::Select,
     BackendKind::Poll,
@@ -23,7 +23,7 @@ pub const BACKENDS: [BackendKind; 5] = [
     BackendKind::Uring,
 ];
 
-/// How long anything may take before it counts as never.
+/// How long an event may take before it counts as never.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const GO_ON: u8 = 0;
@@ -42,7 +42,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts a server of what `text` says.
+    /// Starts a server with the configuration `text`.
     pub fn new(backend: BackendKind, workers: usize, text: &str) -> Stage {
         let config = Config::parse("test.toml", text).unwrap_or_else(|error| panic!("{error}"));
         let (told, heard) = mpsc::channel();
@@ -121,7 +121,7 @@ impl Stage {
         self.state.store(DRAIN, Ordering::Relaxed);
     }
 
-    /// Ends by itself, and says how many connections were left.
+    /// Ends by itself, and returns how many connections were left.
     pub fn drained(mut self) -> u64 {
         self.drain();
         self.thread.take().unwrap().join().unwrap()

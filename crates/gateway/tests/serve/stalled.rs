@@ -23,7 +23,7 @@ fn streams_without_a_window_are_reset_and_the_connection_goes_on() {
         let requests: Vec<Frame> =
             streams.iter().map(|stream| Frame::get(*stream, "/large.bin")).collect();
         client.send(&requests);
-        // One of them is read, slowly, for longer than the others are waited for.
+        // One of them is read, slowly, for longer than the timeout of the rest.
         let (slow, begin) = (5, Instant::now());
         let (mut reset, mut read) = (BTreeSet::new(), 0);
         client.send(&[Frame::window_update(slow, 1000)]);
@@ -64,13 +64,14 @@ fn the_end_of_a_response_that_is_not_taken_ends_the_connection() {
     let folder = folder();
     let trust = Trust::new(&[b"h2"]);
     let stage = stage(&trust, folder.path(), BACKENDS[2]);
-    // All of the body is with h2, which has told it that it may go; five bytes of it are not taken.
+    // All of the body is with h2, which has reported that it may be sent; five bytes of it are not
+    // taken.
     let mut client = Frames2::connect(port(&stage), &trust.config, 1);
     client.send(&[Frame::get(1, "/small.txt")]);
     let end = Instant::now() + PATIENCE;
     while let Some(frame) = client.next() {
         assert!(Instant::now() < end && frame.payload.len() < 1000);
-        // It says that it is still there.
+        // The client shows that it is still there.
         let _ = client.try_send(&[Frame::new(PING, 0, 0, &[7; 8])]);
     }
     stage.until(|engine| &engine.active, 0);

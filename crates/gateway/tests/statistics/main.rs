@@ -1,4 +1,5 @@
-//! The statistics socket: who is told what, who is not, and what it takes of the server.
+//! The statistics socket: the lines that clients get, the clients that are refused, and the cost to
+//! the server.
 
 use std::any::Any;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,10 +20,10 @@ use superpoll_gateway::statistics::{CLIENTS, Failure, Place, SCHEMA, Snapshot, S
 use superpoll_rt::{BackendKind, Handle, Runtime, time};
 use tempfile::TempDir;
 
-/// How long anything may take before it counts as never.
+/// How long an event may take before it counts as never.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that tells statistics, on a thread of its own.
+/// A server with a statistics socket, on a thread of its own.
 struct Stage {
     _folder: TempDir,
     path: PathBuf,
@@ -32,7 +33,7 @@ struct Stage {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is told of, what it listens on, and what keeps it at work.
+/// The subject, the address that it listens on, and the guard that keeps it running.
 type Subjected = (Subject, String, Box<dyn Any>);
 
 fn server(runtime: &Runtime) -> Subjected {
@@ -125,7 +126,7 @@ impl Client {
         self
     }
 
-    /// What it is told in the end, after snapshots; nothing may follow.
+    /// Returns the failure that the client gets in the end, after snapshots; nothing may follow.
     fn failure(&mut self) -> String {
         let failure: Failure = loop {
             let line = self.line();
@@ -184,7 +185,7 @@ fn snapshots_come_at_once_and_then_as_asked_for_with_figures_that_go_up() {
         for engine in &later.engines {
             assert!(engine.answers && engine.waits > 0 && !engine.poller_calls.is_empty());
             assert_eq!(engine.costs.is_empty(), backend != BackendKind::Adaptive, "{backend}");
-            // Somebody looks, so that turns are timed to the nanosecond.
+            // A client is connected, so that turns are timed to the nanosecond.
             assert!(engine.slowest_lately.iter().any(|turn| turn.step_ns == 0), "{engine:?}");
         }
         drop(client);
@@ -229,7 +230,7 @@ fn a_line_that_says_something_else_is_answered_and_ends_the_connection() {
         let error = client.failure();
         assert!(error.contains(said), "{:?}: {error}", String::from_utf8_lossy(line));
     }
-    // A part of a line is none, and who ends a direction ends both.
+    // A part of a line is not a line, and a client that ends a direction ends both.
     let mut client = stage.client();
     client.say(b"{\"interval_ms\"");
     client.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
@@ -261,7 +262,7 @@ fn there_are_so_many_clients_and_places_that_are_left_are_free_again() {
 fn a_client_that_does_not_read_is_dropped_and_costs_no_memory() {
     let stage = Stage::new(BackendKind::Epoll, 2);
     let mut slow: Vec<Client> = (0..CLIENTS).map(|_| stage.client().asks(50)).collect();
-    // All places are taken until somebody loses one by not reading.
+    // All places are taken until a client loses its place by not reading.
     let end = Instant::now() + PATIENCE;
     while serde_json::from_str::<Snapshot>(&stage.client().line()).is_err() {
         assert!(Instant::now() < end, "nobody was dropped");
@@ -305,7 +306,7 @@ fn an_engine_that_is_busy_is_shown_as_it_was() {
     release.send(()).unwrap();
     let again = until(true);
     assert!(again.engines[1].turns > busy.engines[1].turns);
-    // The next that was asked after the hold tells how long it was.
+    // The next engine that was asked after the hold shows how long it was.
     let told = until(true).engines[1].longest_turn_ns;
     assert!(told >= 500_000_000, "{told}");
     stage.finish();

@@ -1,4 +1,4 @@
-//! Which server gets a request, and who is left out.
+//! The server that gets a request, and the servers that are left out.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -174,7 +174,7 @@ fn a_client_may_wait_for_leave_to_send() {
             assert_eq!(client.reply().text(), "body");
         }
         assert!(origin.seen().iter().all(|seen| seen.field("expect").is_none()));
-        // Where nobody would take the body, nobody asks for it.
+        // If no server would take the body, the client is not asked for it.
         drop(origin);
         let (_gone, address) = crate::origin::refuses();
         let gateway = Gateway::start(backend, &config(&[&address], "", ""));
@@ -186,7 +186,7 @@ fn a_client_may_wait_for_leave_to_send() {
     }
 }
 
-/// How far a sender gets whose bytes nobody takes: when it has stood still for a while.
+/// Returns how far a sender gets whose bytes are not taken: until it has stood still for a while.
 fn stands_at(count: &AtomicUsize) -> usize {
     let mut last = count.load(Ordering::SeqCst);
     let mut same = 0;
@@ -264,7 +264,7 @@ fn an_answer_may_come_before_the_upload_is_over() {
     let origin = Origin::start(|line| {
         line.head()?;
         line.send("HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno")?;
-        // Reads what comes, so that the answer is not lost with a reset.
+        // Reads the bytes that come, so that the answer is not lost with a reset.
         line.reader.read_to_end(&mut Vec::new()).map(drop)
     });
     let gateway = Gateway::start(BackendKind::Adaptive, &config(&[&origin.address], "", ""));

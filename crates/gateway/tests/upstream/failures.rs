@@ -33,7 +33,7 @@ fn post(address: &str, body: &str) -> crate::origin::Reply {
 #[test]
 fn a_stale_connection_is_replaced() {
     for backend in all() {
-        // Each connection answers once and is closed without a word of it.
+        // Each connection answers once and is closed without notice.
         let origin = does(|line| line.answer("x"));
         let gateway = Gateway::start(backend, &one(&origin));
         let mut client = Client::connect(&gateway.address);
@@ -60,7 +60,7 @@ fn a_connection_closed_under_a_request_is_replaced_where_that_is_safe() {
             assert_eq!(client.get("/").text(), "x");
         }
         assert_eq!(origin.connections(), 3);
-        // What was sent and may have been done is not done again.
+        // A request that was sent and may have been carried out is not repeated.
         assert_eq!(post(&gateway.address, "buy").status, 502);
         let seen = origin.seen();
         assert_eq!(seen.iter().filter(|seen| seen.line().starts_with("POST")).count(), 1);
@@ -83,7 +83,7 @@ fn a_retry_goes_to_another_server() {
         }
         assert_eq!(bad.seen().last().unwrap().body, b"body");
         assert_eq!(good.seen().last().unwrap().body, b"body");
-        // One that is not is told.
+        // If the method is not idempotent, the client gets an error.
         let both = bad.seen().len() + good.seen().len();
         let replies: Vec<_> = (0..2).map(|_| post(&gateway.address, "x").status).collect();
         assert!(replies.contains(&502) && replies.contains(&200), "{replies:?}");
@@ -111,7 +111,7 @@ fn what_was_not_sent_is_sent_to_another_server_whatever_it_is() {
 #[test]
 fn a_server_that_breaks_off_is_told_to_the_client() {
     for backend in all() {
-        // Before the head, in it, and with something that is none.
+        // Before the head, within it, and with bytes that are no head.
         let starts: [&[u8]; 5] = [
             b"",
             b"HTTP/1.1 200 OK\r\ncontent-le",
@@ -133,7 +133,7 @@ fn a_server_that_breaks_off_is_told_to_the_client() {
                 assert_eq!(reply.status, 502, "{start:?} {resets}");
             }
         }
-        // In a body that has begun: the client sees that it is not all.
+        // Within the body: the client sees that it is incomplete.
         let pieces: [&[u8]; 2] = [
             b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\nsome",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nsome\r\n",
@@ -192,7 +192,7 @@ fn a_server_that_does_not_take_connections_is_given_up() {
         let told = gateway.told();
         assert_eq!((told.len(), told[0].2.as_str()), (1, "timeout 504"), "{told:?}");
         assert!(told[0].1.contains("connecting: no answer in time"), "{told:?}");
-        // Nothing was sent, so another server gets it whatever it is.
+        // Nothing was sent, so another server gets the request whatever it is.
         let both = format!("servers = [{}, {}]", server(&mute.address), server(&good.address));
         let gateway = Gateway::start(backend, &whole(&both, "", limit));
         for _ in 0..2 {
@@ -256,7 +256,7 @@ fn a_client_that_goes_takes_its_request_along() {
         let count = over.clone();
         let origin = does(move |line| {
             line.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
-            // Until nobody wants any more.
+            // Until no client reads any more.
             while line.send(format!("400\r\n{}\r\n", "x".repeat(1024))).is_ok() {}
             count.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -273,7 +273,7 @@ fn a_client_that_goes_takes_its_request_along() {
     }
 }
 
-/// A server that reads requests and says nothing; it counts who has gone meanwhile.
+/// A server that reads requests and never answers; it counts the clients that have gone meanwhile.
 fn silent(gone: &Arc<AtomicUsize>) -> Origin {
     let gone = gone.clone();
     does(move |line| {
@@ -314,7 +314,7 @@ fn a_client_that_goes_while_its_server_is_silent_takes_its_request_along() {
                 group.members()[0].active.load(Ordering::SeqCst) == 0 && server.connections() == 0
             })
         });
-        // A client that goes says nothing of the server.
+        // A client that goes is no evidence against the server.
         assert_eq!(gateway.up(), [true]);
     }
 }
@@ -336,20 +336,20 @@ fn a_client_that_has_only_said_all_is_answered_where_that_is_configured() {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
         wait(|| origin.seen().len() == 1);
-        // Long enough for some looks whether it is still there.
+        // Long enough for some checks whether it is still there.
         std::thread::sleep(std::time::Duration::from_millis(100));
         drop(end);
         assert_eq!(client.reply().text(), "late");
     }
 }
 
-/// The end of what a client sends, which is all that the end of a client looks like.
+/// The end of the client's bytes, which is all that shows when a client goes.
 #[test]
 fn a_client_that_ends_its_side_takes_its_request_along_at_once() {
     for backend in all() {
         let gone = Arc::new(AtomicUsize::new(0));
         let seen = gone.clone();
-        // Says nothing at all, or the beginning of a response that never ends.
+        // Sends nothing at all, or the beginning of a response that never ends.
         let origin = Origin::start(move |line| {
             if line.request()?.line().contains("/stream") {
                 line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")?;
@@ -387,7 +387,7 @@ fn a_client_that_ends_its_side_takes_its_request_along_at_once() {
     }
 }
 
-/// What was sent behind a request is another one, and whoever waits for its response is there.
+/// Bytes behind a request are another request, and the client that waits for its response is there.
 #[test]
 fn a_client_that_sends_its_next_request_early_is_answered() {
     for backend in all() {
@@ -406,7 +406,7 @@ fn a_client_that_sends_its_next_request_early_is_answered() {
         let mut client = Client::connect(&gateway.address);
         client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
         wait(|| origin.seen().len() == 1);
-        // In two pieces, longer together than what is read ahead.
+        // In two pieces, together longer than the bytes that are read ahead.
         let early = format!("GET /next HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(3000));
         for piece in [&early.as_bytes()[..100], &early.as_bytes()[100..]] {
             client.send(piece);
@@ -429,7 +429,7 @@ fn an_upload_that_breaks_off_is_not_a_request() {
         wait(|| origin.connections() == 1);
         client.stream.flush().unwrap();
         drop(client);
-        // The server has read its end, or will: what counts is that nobody waits for it.
+        // The server has read its end, or will: the point is that no client waits for it.
         gateway.call(|_, _| ());
         assert_eq!(get(&gateway.address, "/").status, 200);
         assert!(origin.seen().iter().all(|seen| !seen.line().starts_with("POST")));
@@ -454,7 +454,7 @@ fn why_requests_fail_is_told_and_a_flood_is_not() {
     ];
     for backend in MOST {
         for (address, reason, words) in cases {
-            // Only one that never answers is waited for in vain.
+            // Only a server that never answers makes the gateway wait until its limit.
             let limit = if reason.starts_with("timeout") { "50ms" } else { "20s" };
             let timeouts = format!("[timeouts]\nresponse = \"{limit}\"");
             let text = whole(&servers(address), "", &timeouts);
@@ -471,13 +471,13 @@ fn why_requests_fail_is_told_and_a_flood_is_not() {
             assert_eq!(said, reason, "{message}");
             let expected = format!("forwarding a request below / to {address} of app: ");
             assert!(message.starts_with(&expected) && message.contains(words), "{message}");
-            // What clients ask for may be secret.
+            // The requests of clients may be secret.
             assert!(!message.contains("secret"), "{message}");
             let down = told.iter().filter(|(kind, ..)| *kind == "upstream-down").count();
             // A server that has sent a head has answered.
             assert_eq!(down, usize::from(!reason.starts_with("body")), "{told:?}");
         }
-        // Nobody is up.
+        // No server is up.
         let health = "health = { interval = \"10ms\", fall = 1 }";
         let gateway = Gateway::start(backend, &config(&[&refusing], health, ""));
         gateway.wait_for(&[false]);

@@ -8,12 +8,12 @@ use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 
-/// What hangs fails.
+/// The time after which a test that hangs fails.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 pub const MOST: [BackendKind; 2] = [BackendKind::Epoll, BackendKind::Adaptive];
 
-/// All that this machine has.
+/// All back-ends that this machine has.
 pub fn all() -> Vec<BackendKind> {
     let every = [
         BackendKind::Select,
@@ -105,7 +105,7 @@ impl Gateway {
         told.recv_timeout(LIMIT).unwrap()
     }
 
-    /// What it has said of itself so far: the kind, the words, and the reason and status of what failed.
+    /// Returns its events so far: the kind, the words, and the reason and status of failures.
     pub fn told(&self) -> Vec<(&'static str, String, String)> {
         let told = |event: &Event| {
             let field = |name: &str| {
@@ -127,13 +127,13 @@ impl Gateway {
         })
     }
 
-    /// Waits until servers are up and down as is said.
+    /// Waits until servers are up and down as given.
     pub fn wait_for(&self, up: &[bool]) {
         wait(|| self.up() == up);
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn wait(mut is_so: impl FnMut() -> bool) {
     let until = std::time::Instant::now() + LIMIT;
     while !is_so() {

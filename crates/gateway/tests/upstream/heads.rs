@@ -1,11 +1,11 @@
-//! What of a head reaches a server, and what does not.
+//! The parts of a head that reach a server, and those that do not.
 
 use superpoll_rt::BackendKind;
 
 use crate::gateway::{Gateway, MOST, config};
 use crate::origin::{Client, Origin};
 
-/// Requests as they are written, and whether each reaches the server, as what.
+/// Requests as they are written, and whether and in which form each reaches the server.
 struct Case {
     sent: &'static str,
     /// The status that all of it is refused with, or the bodies of requests that the server gets.
@@ -130,7 +130,7 @@ const CASES: &[Case] = &[
     Case { sent: "GET /a/%2e%2E/b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET http://b/c HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Ok(&[""]) },
-    // A bare line feed ends a line here, and is no line feed any more where it arrives.
+    // A bare line feed ends a line here, and has become a CRLF where it arrives.
     Case { sent: "GET / HTTP/1.1\nHost: a\nX-A: b\n\n", outcome: Ok(&[""]) },
     // Two requests at once are two requests.
     Case {
@@ -156,7 +156,7 @@ fn nothing_is_understood_in_two_ways() {
                 let reply = client.reply_to("GET");
                 assert_eq!(reply.map(|reply| reply.status).ok(), Some(status), "{sent:?}");
             }
-            // What follows on the connection is read, if anything is, before this is over.
+            // Any bytes that follow on the connection are read before this is over.
             client.stream.shutdown(std::net::Shutdown::Write).unwrap();
             assert!(client.is_closed());
             let seen = origin.seen();

@@ -30,7 +30,8 @@ use crate::origin::{Client, Origin};
 
 type Reply = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
-/// Says what it has got, in a field, and sends the body and the trailers back.
+/// Answers with the request's version, method and target in a field, and with its body and
+/// trailers.
 async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
     let (head, body) = request.into_parts();
     let told = format!("{:?} {} {}", head.version, head.method, head.uri);
@@ -38,7 +39,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallibl
     let (trailers, bytes) = collected.unwrap_or_default();
     let body = match trailers {
         None => Full::new(bytes).boxed_unsync(),
-        // HTTP/1.1 has trailers only where the length is not told before.
+        // HTTP/1.1 has trailers only if the length is not given before.
         Some(trailers) => {
             let frames = [Frame::data(bytes), Frame::trailers(trailers)].map(Ok);
             StreamBody::new(futures_lite::stream::iter(frames)).boxed_unsync()
@@ -63,17 +64,17 @@ struct H2 {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// When a server ends a connection that it has.
+/// The moment at which a server ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     Never,
-    /// After each answer it says that it takes no more requests.
+    /// After each answer it announces that it takes no more requests.
     Politely,
-    /// After each answer it closes.
+    /// After each answer it closes the connection.
     AtOnce,
 }
 
-/// Serves a connection until it is to end.
+/// Serves a connection until the connection has to end.
 async fn serve<I>(stream: I, ends: Ends)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
@@ -228,7 +229,8 @@ fn a_shared_connection_that_has_ended_is_replaced() {
             let mut client = Client::connect(&gateway.address);
             for round in 1..=5 {
                 assert_eq!(client.get("/").status, 200);
-                // Whether its end is known yet when the next request comes is left to chance in every other round.
+                // Whether its end is known yet when the next request comes is left to chance in
+                // every other round.
                 if round % 2 == 0 {
                     thread::sleep(Duration::from_millis(30));
                 }
@@ -257,7 +259,7 @@ fn servers_may_show_certificates() {
         assert_eq!(reply.field("x-told").unwrap(), "HTTP/2.0 GET https://a.example/");
     }
     assert_eq!(origin.connections.load(Ordering::SeqCst), 1);
-    // One for another name is not good enough.
+    // A certificate for another name is not good enough.
     let text = config(&[&origin.address], &tls("other.example"), "");
     let gateway = Gateway::start(BackendKind::Adaptive, &text);
     assert_eq!(crate::origin::get(&gateway.address, "/").status, 502);
@@ -322,7 +324,7 @@ fn clients_may_speak_http2() {
         assert_eq!(seen.len(), 2);
         for seen in seen {
             assert_eq!(seen.line(), "POST /x?y HTTP/1.1");
-            // What the request is for counts, not what a field says beside it.
+            // The target of the request counts, not the value of a field next to it.
             assert_eq!(seen.field("host").unwrap(), "a.example");
             assert_eq!(seen.field("x-forwarded-proto").unwrap(), "https");
             // One field, as HTTP/1.1 has it.

@@ -44,7 +44,7 @@ impl Socket for UnixStream {
 pub struct Seen {
     /// The number of its connection.
     pub connection: usize,
-    /// What came before it that is no request: a header of the PROXY protocol.
+    /// Bytes before the request: a header of the PROXY protocol.
     pub before: Vec<u8>,
     pub head: String,
     pub body: Vec<u8>,
@@ -152,7 +152,7 @@ impl Line {
         Ok(())
     }
 
-    /// Reads a request and writes it down.
+    /// Reads a request and records it.
     pub fn request(&mut self) -> io::Result<Seen> {
         let mut seen = self.head()?;
         self.body(&mut seen)?;
@@ -249,7 +249,7 @@ impl Origin {
                 thread::spawn(move || {
                     let reader = BufReader::new(stream.clone_socket());
                     let mut line = Line { number, reader, stream, seen, is_first: true };
-                    // Whoever is tested may close a connection at any time.
+                    // The gateway under test may close a connection at any time.
                     let _ = serve(&mut line);
                 });
             }
@@ -267,7 +267,7 @@ impl Origin {
         })
     }
 
-    /// A server that tells what it has got.
+    /// A server that returns the request that it has got.
     pub fn echo() -> Origin {
         Origin::start(echo)
     }
@@ -298,7 +298,7 @@ pub fn echo(line: &mut Line) -> io::Result<()> {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // Has the listener's thread look.
+        // Makes the listener's thread check.
         match self.address.strip_prefix("unix:") {
             Some(path) => drop(UnixStream::connect(path)),
             None => drop(TcpStream::connect(&self.address)),
@@ -306,7 +306,7 @@ impl Drop for Origin {
     }
 }
 
-/// What a client has got.
+/// The response that a client has got.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
     pub status: u16,
@@ -390,7 +390,8 @@ pub fn get(address: &str, path: &str) -> Reply {
     Client::connect(address).get(path)
 }
 
-/// An address that refuses connections as long as the socket is there, which keeps others from it.
+/// An address that refuses connections as long as the socket exists, which keeps other processes
+/// from it.
 pub fn refuses() -> (socket2::Socket, String) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -399,7 +400,7 @@ pub fn refuses() -> (socket2::Socket, String) {
     (socket, address)
 }
 
-/// An address that does not answer at all as long as this is there: the queue of those who want to connect is full.
+/// An address that does not answer at all as long as this exists: its queue of connections is full.
 pub struct Mute {
     pub address: String,
     _listener: socket2::Socket,

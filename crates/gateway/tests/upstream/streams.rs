@@ -1,4 +1,5 @@
-//! What is below and beside HTTP/1.1: the Unix domain, the PROXY protocol, WebSocket, and changes of the configuration.
+//! The layers below HTTP/1.1 and its neighbours: the Unix domain, the PROXY protocol, WebSocket,
+//! and changes of the configuration.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -70,7 +71,8 @@ fn servers_are_told_of_clients_ahead_of_the_stream() {
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-/// A server that agrees to any protocol and then sends back what it gets, until it gets no more.
+/// A server that agrees to any protocol and then sends the bytes that it gets back, until none
+/// come.
 fn upgrades() -> Origin {
     Origin::start(|line| {
         let seen = line.request()?;
@@ -97,7 +99,7 @@ fn another_protocol_goes_through() {
         let origin = upgrades();
         let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
         let mut client = Client::connect(&gateway.address);
-        // What comes with the request is the other protocol's already.
+        // Bytes that come with the request belong to the other protocol already.
         client.send(format!("{UPGRADE}first"));
         let reply = client.head().unwrap();
         assert_eq!(reply.status, 101);
@@ -158,7 +160,7 @@ fn a_tunnel_on_which_nothing_moves_is_closed() {
         client.send(UPGRADE);
         assert_eq!(client.head().unwrap().status, 101);
         let begun = Instant::now();
-        // For longer than the limit something moves.
+        // For longer than the limit some bytes move.
         while begun.elapsed() < Duration::from_millis(1200) {
             client.send("x");
             client.reader.read_exact(&mut [0]).unwrap();

@@ -59,7 +59,7 @@ servers = [{ address = "unix:c.sock" }]
     assert_eq!(config.log.path, root.join("own"));
     assert_eq!(config.access_log.unwrap().path, root.join("log"));
     assert_eq!(config.upstreams["app"].servers[0].address, Address::Unix(root.join("c.sock")));
-    // Without a file they stay as they are, and nobody looks.
+    // Without a file they stay as they are, and need not exist.
     let config = Config::parse("x", text).unwrap();
     assert_eq!(config.listeners[0].tls.as_ref().unwrap().key, Path::new("a.key"));
 }

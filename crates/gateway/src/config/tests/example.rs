@@ -21,10 +21,10 @@ fn the_example_has_every_key_and_its_true_default() {
     let written_out = with_defaults(text);
     assert_ne!(written_out, text);
     assert_eq!(config(text), config(&written_out));
-    // A default that is not the real one is told apart.
+    // A default that is not the real default makes a difference.
     assert_ne!(config(text), config(&written_out.replace("rise = 2", "rise = 3")));
 
-    // The keys of each table, as the message for an unknown one lists them.
+    // The keys of each table, as the message for an unknown key lists them.
     let mut keys = 0;
     for table in [
         "zzz = 1\n",

@@ -1,4 +1,4 @@
-//! Texts and what is found in them, or wrong with them.
+//! Configurations, the values that are read from them, and their mistakes.
 
 mod disk;
 mod example;
@@ -52,7 +52,7 @@ format = "json"
 [metrics]
 "#;
 
-/// What a configuration with `text` in place of what it overrides is blamed for.
+/// Returns the mistakes of a configuration with `text` in place of the part that it overrides.
 fn blamed(text: &str) -> Vec<(usize, usize, String)> {
     match Config::parse("x", text) {
         Ok(_) => Vec::new(),
@@ -140,7 +140,7 @@ fn what_is_built_in_serves() {
     assert!(matches!(&route.action, Action::Files(files) if files.root == Path::new("/srv")));
 }
 
-/// A listener and a host in two lines, so that what follows begins in the third.
+/// A listener and a host in two lines, so that the next text begins in the third.
 const SOUND: &str =
     "listeners = [{ address = \":1\" }]\nhosts = [{ routes = [{ files = { root = \"/\" } }] }]\n";
 
@@ -148,7 +148,7 @@ const SOUND: &str =
 fn each_mistake_has_its_place() {
     assert_eq!(blamed(SOUND), []);
     for (text, line, column, what) in [
-        // What TOML's parser finds.
+        // Mistakes that TOML's parser finds.
         ("[limits", 3, 8, "unclosed table"),
         ("a = ", 3, 5, "string values must be quoted"),
         // Keys and types.

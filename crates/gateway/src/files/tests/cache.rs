@@ -1,4 +1,4 @@
-//! What is kept in memory, and what is read while it is sent.
+//! The contents that are kept in memory, and those that are read while they are sent.
 
 use super::*;
 
@@ -75,12 +75,12 @@ fn a_large_file_is_read_while_it_is_sent() {
         let find = |part: &[u8]| parts.windows(part.len()).any(|window| window == part);
         assert!(find(&bytes[999_999..]) && find(&bytes[..200_000]));
     }
-    // Nobody holds it open.
+    // No descriptor is open.
     let is_it = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == file))
     };
     assert!(!std::fs::read_dir("/proc/self/fd").unwrap().any(is_it));
-    // Another takes its place, and is seen at once as there is nothing of it in memory.
+    // Another file takes its place, and is seen at once as none of it is in memory.
     std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, &bytes[..500_000]).unwrap();
     assert!(text(&ask_at(&site, "GET", "/large.bin", &[], start)) == bytes[..500_000]);

@@ -1,4 +1,4 @@
-//! What is compressed, for whom.
+//! The files that are compressed, and the clients that get them.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn text_is_compressed_for_who_takes_it() {
     assert_eq!(field(&part, "content-encoding"), "");
     let plain = ask(&site, "GET", "/medium.js", &[]);
     assert_eq!((field(&plain, "content-encoding"), field(&plain, "vary")), ("", "accept-encoding"));
-    // What was compressed counts in the cache.
+    // Compressed bytes count in the cache.
     let before = site.cache().bytes();
     ask(&site, "GET", "/medium.js", &[("accept-encoding", "br")]);
     assert_eq!(site.cache().bytes(), before);
@@ -100,7 +100,7 @@ fn who_comes_while_it_is_compressed_gets_the_file_as_it_is() {
         assert!(coding(first.await));
         assert!(coding(site.answer_at(&request, "/b.txt", start).await));
     });
-    // Who gives up does not keep others from it.
+    // A client that gives up does not keep other clients from it.
     std::fs::write(world.path().join("www/c.txt"), "text ".repeat(10_000)).unwrap();
     let request = head("GET", "/c.txt", &[("accept-encoding", "gzip")]);
     block_on(async {

@@ -1,4 +1,4 @@
-//! What requests ask for, and what responses say.
+//! The fields of requests, and of responses to them.
 
 use super::*;
 

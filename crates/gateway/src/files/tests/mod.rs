@@ -25,7 +25,7 @@ const START: Duration = Duration::from_secs(1000);
 
 const SECRET: &[u8] = b"outside";
 
-/// A folder `www` with files, beside a secret that symbolic links lead to.
+/// A folder `www` with files, next to a secret that symbolic links lead to.
 fn world() -> TempDir {
     let world = tempfile::tempdir().unwrap();
     let root = world.path().join("www");
@@ -63,7 +63,7 @@ fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> request::Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// The answer with its whole body, whose length is what the head says.
+/// Returns the answer with its whole body, whose length must match the head.
 fn ask_at(site: &Site, method: &str, path: &str, fields: &[(&str, &str)], now: Duration) -> Answer {
     let head = head(method, path, fields);
     let (parts, body) = block_on(site.answer_at(&head, path, now)).into_parts();
@@ -85,7 +85,7 @@ fn field<'a>(response: &'a Answer, name: &str) -> &'a str {
     response.headers().get(name).map_or("", |value| value.to_str().unwrap())
 }
 
-/// Bytes that repeat nowhere.
+/// Returns bytes that do not repeat.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let next = move || {
@@ -96,7 +96,7 @@ fn noise(length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// Long ago, so that nobody has to take it for a file that may change without another stamp.
+/// Long enough ago that the file does not count as one that may change without another stamp.
 const AGO: Duration = Duration::from_secs(5);
 
 fn restored(response: &Answer) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! What is found below a folder, and that nothing else is.
+//! The paths that are found below a folder, and those that must not be.
 
 use super::*;
 
@@ -156,7 +156,7 @@ fn a_file_that_may_not_be_read_is_forbidden() {
     for path in [world.path(), &root] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // The superuser may read everything, so this thread becomes somebody else.
+    // The superuser may read everything, so this thread becomes another user.
     let thread = std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
             let nobody = rustix::process::Uid::from_raw(65_534);

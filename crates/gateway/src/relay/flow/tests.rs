@@ -1,4 +1,4 @@
-//! A direction between ends that take, give, refuse and break as they are told.
+//! A direction between ends that accept, return, refuse and break as their scripts say.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -9,17 +9,17 @@ use rustix::io::{ioctl_fionread, read, write};
 
 use super::*;
 
-/// What an end does next: nothing yet, or move up to so many bytes.
+/// The next moves of an end: nothing yet, or up to this many bytes.
 type Moves = Vec<Option<usize>>;
 
 /// An end that follows a script, again and again.
 struct Model {
     moves: Moves,
     at: Cell<usize>,
-    /// What a source has, and how much of it was taken.
+    /// The bytes of a source, and how many of them were taken.
     bytes: Vec<u8>,
     given: Cell<usize>,
-    /// What a target has got.
+    /// The bytes that a target has got.
     got: RefCell<Vec<u8>>,
     refuses_splice: bool,
     breaks_after: Option<usize>,
@@ -27,7 +27,7 @@ struct Model {
     /// A source has ended, and its reads give all there is.
     has_all: bool,
     reads: Cell<u32>,
-    /// How many bytes a target gets in all, if nothing breaks.
+    /// The number of bytes that a target gets in all, if no end breaks.
     last_at: usize,
 }
 
@@ -48,7 +48,7 @@ impl Model {
         }
     }
 
-    /// How many of at most so many bytes are moved now.
+    /// Returns how many of at most this many bytes are moved now.
     fn next(&self, moved: usize, most: usize) -> Poll<io::Result<usize>> {
         if self.breaks_after.is_some_and(|after| moved >= after) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -139,7 +139,8 @@ impl End for Model {
     }
 }
 
-/// Polls until it is over; whoever waits is polled again, as if what it waits for had come.
+/// Polls until the direction is over; whenever it waits it is polled again, as if the awaited event
+/// had come.
 fn run(source: &Model, target: &Model) -> (Result<(), Broken>, Moved) {
     let mut flow = Flow::new(false);
     let mut cx = Context::from_waker(Waker::noop());
@@ -292,7 +293,7 @@ fn what_waits_takes_no_more_memory_than_it_needs() {
     let all = bytes(10_000);
     assert_eq!(polled(100, vec![None]), (true, Some(all[..100].to_vec()), vec![]));
     assert!(!polled(10_000, vec![None]).0);
-    // What is left of much may be little.
+    // A small rest of a large transfer.
     let (is_small, held, got) = polled(10_000, vec![Some(9_990), None]);
     assert!(is_small && held.unwrap() == all[9_990..] && got == all[..9_990]);
     let (is_small, held, _) = polled(100, vec![Some(100)]);
