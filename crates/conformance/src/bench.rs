@@ -48,58 +48,30 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// The capabilities of a back-end on `epoll`.
-    pub const EPOLL: Capabilities = Capabilities {
-        edge: true,
-        exclusive: true,
-        nest: true,
-        read_closed_alone: true,
-        fd_limit: None,
-        calls_per_wait: 1,
-        registers_with_epoll: true,
-        tell_and_wake: true,
-        holds_files: false,
-        reports_arrivals: false,
-        moves_at_random: false,
-        babysat: false,
-    };
+    pub const EPOLL: Capabilities = Capabilities::of(BackendKind::Epoll);
 
     /// The capabilities of a back-end on `poll`.
-    pub const POLL: Capabilities = Capabilities {
-        edge: false,
-        exclusive: false,
-        nest: false,
-        registers_with_epoll: false,
-        ..Capabilities::EPOLL
-    };
-
-    /// The capabilities of a back-end on `select`.
-    pub const SELECT: Capabilities = Capabilities {
-        read_closed_alone: false,
-        fd_limit: Some(libc::FD_SETSIZE as i32),
-        calls_per_wait: 2,
-        ..Capabilities::POLL
-    };
+    pub const POLL: Capabilities = Capabilities::of(BackendKind::Poll);
 
     /// The capabilities of the adaptive back-end with a policy that starts descriptors in epoll.
-    pub const ADAPTIVE: Capabilities = Capabilities { calls_per_wait: 2, ..Capabilities::EPOLL };
-
-    /// The capabilities of the back-end on io_uring.
-    pub const URING: Capabilities = Capabilities {
-        registers_with_epoll: false,
-        calls_per_wait: 2,
-        holds_files: true,
-        reports_arrivals: true,
-        ..Capabilities::EPOLL
-    };
+    pub const ADAPTIVE: Capabilities = Capabilities::of(BackendKind::Adaptive);
 
     /// Returns the capabilities of a back-end of the `superpoll` crate.
     pub const fn of(kind: BackendKind) -> Capabilities {
-        match kind {
-            BackendKind::Select => Capabilities::SELECT,
-            BackendKind::Poll => Capabilities::POLL,
-            BackendKind::Epoll => Capabilities::EPOLL,
-            BackendKind::Uring => Capabilities::URING,
-            _ => Capabilities::ADAPTIVE,
+        let abilities = kind.abilities();
+        Capabilities {
+            edge: abilities.edge,
+            exclusive: abilities.exclusive,
+            nest: abilities.nest,
+            read_closed_alone: abilities.read_closed_alone,
+            fd_limit: abilities.fd_limit,
+            calls_per_wait: abilities.calls_per_wait,
+            registers_with_epoll: abilities.registers_with_epoll,
+            tell_and_wake: true,
+            holds_files: abilities.holds_files,
+            reports_arrivals: abilities.reports_arrivals,
+            moves_at_random: false,
+            babysat: false,
         }
     }
 }
@@ -258,15 +230,41 @@ fn works(kind: BackendKind) -> bool {
     works
 }
 
+/// The environment variable that restricts the suite to one subject, or to all of one back-end:
+/// `poll`, `adaptive`, `adaptive-hot`.
+pub const BENCH_VARIABLE: &str = "SUPERPOLL_BENCH";
+
+/// Returns the subjects of the suite: those that [`BENCH_VARIABLE`] names, or else [`every`] one.
+///
+/// # Panics
+///
+/// The variable names none.
+pub fn all() -> Vec<Bench> {
+    let mut benches = every();
+    let Some(wanted) = std::env::var_os(BENCH_VARIABLE).filter(|name| !name.is_empty()) else {
+        return benches;
+    };
+    let wanted = wanted.to_string_lossy();
+    let names: Vec<String> = benches.iter().map(|bench| bench.name.clone()).collect();
+    benches.retain(|bench| is_called(&bench.name, &wanted));
+    let names = names.join(", ");
+    assert!(!benches.is_empty(), "{BENCH_VARIABLE}={wanted} is none of {names}");
+    benches
+}
+
+/// Whether a subject has this name, or is a variant of the back-end with this name.
+fn is_called(name: &str, wanted: &str) -> bool {
+    name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
 /// Returns every back-end of the `superpoll` crate, `adaptive` with each policy, with [`Chaos`] and
 /// with a babysitter.
-pub fn all() -> Vec<Bench> {
+pub fn every() -> Vec<Bench> {
     let assumed = || Poller::builder().costs(Costs::ASSUMED);
     let hot = Capabilities { registers_with_epoll: false, ..Capabilities::ADAPTIVE };
-    let plain = [BackendKind::Select, BackendKind::Poll, BackendKind::Epoll, BackendKind::Uring];
-    let mut benches: Vec<Bench> = plain
+    let mut benches: Vec<Bench> = BackendKind::ALL
         .into_iter()
-        .filter(|&kind| works(kind))
+        .filter(|&kind| kind != BackendKind::Adaptive && works(kind))
         .map(|kind| {
             let make = move || built(Poller::builder().backend(kind));
             Bench::new(kind.name(), Capabilities::of(kind), make)
@@ -296,4 +294,23 @@ pub fn all() -> Vec<Bench> {
         babysat(true),
     ]);
     benches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_one_subject_or_all_of_a_back_end() {
+        for (name, wanted, is) in [
+            ("poll", "poll", true),
+            ("adaptive-hot", "adaptive", true),
+            ("adaptive-chaos-1", "adaptive-chaos", true),
+            ("adaptive-hot", "adaptive-h", false),
+            ("epoll", "poll", false),
+            ("poll", "adaptive", false),
+        ] {
+            assert_eq!(is_called(name, wanted), is, "{name} {wanted}");
+        }
+    }
 }

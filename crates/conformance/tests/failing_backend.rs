@@ -1,18 +1,20 @@
 //! A back-end whose wait fails after it has found events: they are not lost with the failure.
 
 use std::io::{self, Write, pipe};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
-use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
+use superpoll::backend::{Backend, Context, Deadline, Lifecycle, Memory, Poll, Status, Synced};
 use superpoll::{Error, Events, Interest, Poller, Result, Watch};
 
 /// `poll`, except that each wait ends with an error.
 struct Failing(Poll);
 
 impl Backend for Failing {
-    fn name(&self) -> &'static str {
-        "failing"
+    fn status(&self) -> Status<'_> {
+        let mut status = self.0.status();
+        status.name = "failing";
+        status
     }
     fn admit(&self, fd: RawFd, watch: Watch) -> Result<()> {
         self.0.admit(fd, watch)
@@ -20,21 +22,17 @@ impl Backend for Failing {
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
         self.0.sync(cx, index)
     }
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        self.0.wait(cx, deadline)?;
+    fn finish_wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        answer: Option<io::Result<usize>>,
+    ) -> io::Result<()> {
+        self.0.finish_wait(cx, deadline, answer)?;
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
-        self.0.attach_waker(cx, fd)
-    }
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        self.0.after_fork(cx)
-    }
-    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
-        self.0.nest(cx)
-    }
-    fn lengths(&self) -> Lengths {
-        self.0.lengths()
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        &mut self.0
     }
     fn memory(&self) -> Memory {
         self.0.memory()

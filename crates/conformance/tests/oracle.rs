@@ -22,7 +22,7 @@ fn turns() -> usize {
 }
 
 fn named(name: &str) -> Option<Bench> {
-    bench::all().into_iter().find(|bench| bench.name() == name)
+    bench::every().into_iter().find(|bench| bench.name() == name)
 }
 
 /// Examines a back-end. Each begins with another turn, so that different back-ends are examined

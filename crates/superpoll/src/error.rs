@@ -68,6 +68,8 @@ pub enum Error {
         limit: RawFd,
         /// The back-end.
         backend: &'static str,
+        /// The back-ends that can watch it.
+        instead: &'static str,
     },
     /// The back-end does not support the request.
     Unsupported {
@@ -205,10 +207,9 @@ impl fmt::Display for Error {
             Error::ZeroLimit => f.write_str(
                 "a wait cannot deliver at most 0 events: give Events a limit of 1 or more",
             ),
-            Error::DescriptorTooLarge { fd, limit, backend } => write!(
+            Error::DescriptorTooLarge { fd, limit, backend, instead } => write!(
                 f,
-                "descriptor {fd} is too large for back-end {backend}, which watches 0 to {}: use \
-                 poll, epoll or adaptive",
+                "descriptor {fd} is too large for back-end {backend}, which watches 0 to {}: use {instead}",
                 limit - 1
             ),
             Error::Unsupported { backend, what, instead } => {
@@ -357,8 +358,13 @@ mod tests {
             (Error::StaleKey { key }, &["Key(3#4)"], io::ErrorKind::NotFound),
             (Error::ZeroLimit, &["0 events", "1 or more"], invalid),
             (
-                Error::DescriptorTooLarge { fd: 1500, limit: 1024, backend: "select" },
-                &["1500", "select", "0 to 1023", "poll, epoll or adaptive"],
+                Error::DescriptorTooLarge {
+                    fd: 1500,
+                    limit: 1024,
+                    backend: "select",
+                    instead: "poll",
+                },
+                &["1500", "select", "0 to 1023: use poll"],
                 invalid,
             ),
             (

@@ -14,8 +14,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use crate::backend::uring::Batch;
-use crate::backend::{Babysitting, Backend, Context, Delivery, Memory};
+use crate::backend::{Babysitting, Backend, Context, Delivery, Memory, Operations};
 use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
@@ -72,8 +71,10 @@ pub struct Poller {
     told_ready: Vec<Event>,
     refusals: Vec<(Key, Error)>,
     nested: bool,
-    /// `Backend::holds_files`.
+    /// As the back-end's status says.
     holds_files: bool,
+    /// Whether the back-end notes more about a registration than its watch.
+    has_more: bool,
     /// The objects that were [shared](Poller::share), by index. The back-end, which is dropped
     /// first, does not use them any more.
     shared_files: HashMap<u32, Arc<dyn Any + Send + Sync>>,
@@ -82,7 +83,7 @@ pub struct Poller {
 impl std::fmt::Debug for Poller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Poller")
-            .field("backend", &self.backend.name())
+            .field("backend", &self.backend.status().name)
             .field("registrations", &self.table.len())
             .finish_non_exhaustive()
     }
@@ -104,9 +105,10 @@ impl Poller {
         Builder::default()
     }
 
-    fn with(backend: Box<dyn Backend>) -> Poller {
+    fn with(mut backend: Box<dyn Backend>) -> Poller {
         let shared = Arc::new(Shared::new());
-        let holds_files = backend.holds_files();
+        let holds_files = backend.status().holds_files;
+        let has_more = backend.operations().is_some() || backend.keeper().is_some();
         Poller {
             backend,
             table: Table::new(shared.names.clone()),
@@ -120,13 +122,14 @@ impl Poller {
             refusals: Vec::new(),
             nested: false,
             holds_files,
+            has_more,
             shared_files: HashMap::new(),
         }
     }
 
     /// The back-end's name.
     pub fn backend(&self) -> &'static str {
-        self.backend.name()
+        self.backend.status().name
     }
 
     /// How many descriptors are registered.
@@ -147,19 +150,19 @@ impl Poller {
 
     /// The costs by which the back-end places descriptors, if it places by cost.
     pub fn costs(&self) -> Option<&Costs> {
-        self.backend.costs()
+        self.backend.status().placement.map(|placement| placement.costs)
     }
 
     /// The thresholds that the back-end's policy uses now for a kind of descriptor, if it has
     /// learned such numbers.
     pub fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
-        self.backend.thresholds(kind)
+        self.backend.status().placement?.policy.thresholds(kind)
     }
 
     /// The counters, from the creation of the poller on.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats;
-        let lengths = self.backend.lengths();
+        let lengths = self.backend.status().lengths;
         stats.hot.len = lengths.hot;
         stats.cold.len = lengths.cold;
         stats.away.len = lengths.away;
@@ -260,7 +263,7 @@ impl Poller {
         let excluded = Interest::PRIORITY | Interest::READ_CLOSED;
         if watch.mode == Mode::Exclusive && watch.interest.intersects(excluded) {
             return Err(Error::Unsupported {
-                backend: self.backend.name(),
+                backend: self.backend.status().name,
                 what: "exclusive wake-ups with priority or read-closed interest",
                 instead: "the kernel refuses them (EINVAL); ask for readable and writable only",
             });
@@ -337,8 +340,7 @@ impl Poller {
             return Err(Error::StaleKey { key });
         }
         let index = key.index();
-        let (backend, mut cx) = self.split();
-        backend.withdraw(&mut cx, index);
+        self.withdraw(index);
         self.table.end(index, closed);
         self.let_go(index);
         if closed {
@@ -352,6 +354,31 @@ impl Poller {
             self.table.release(index);
         }
         Ok(())
+    }
+
+    /// Makes the back-end forget what it has noted about a registration that is over.
+    #[inline]
+    fn withdraw(&mut self, index: u32) {
+        if self.has_more {
+            self.withdraw_more(index);
+        }
+    }
+
+    fn withdraw_more(&mut self, index: u32) {
+        let (backend, mut cx) = self.split();
+        if let Some(operations) = backend.operations() {
+            operations.withdraw(&mut cx, index);
+        }
+        if let Some(keeper) = backend.keeper() {
+            keeper.forget_state(index);
+        }
+    }
+
+    /// Makes sure that nothing more reaches the kernel under the number of a registration's
+    /// descriptor. Returns whether an action was queued.
+    pub(crate) fn disengage(&mut self, index: u32) -> bool {
+        let (backend, mut cx) = self.split();
+        backend.operations().is_some_and(|operations| operations.disengage(&mut cx, index))
     }
 
     /// Drops the shared object of an index.
@@ -402,7 +429,9 @@ impl Poller {
         if state.len() > superpoll_sit::STATE {
             return Err(Error::StateTooLong { length: state.len(), most: superpoll_sit::STATE });
         }
-        self.backend.leave_state(key, state);
+        if let Some(keeper) = self.backend.keeper() {
+            keeper.leave_state(key, state);
+        }
         if self.table.slot(key.index()).is_away() {
             self.table.mark(key.index());
             self.changed();
@@ -419,9 +448,12 @@ impl Poller {
     pub fn hand_over_all(&mut self) -> usize {
         self.settle();
         let (backend, mut cx) = self.split();
-        backend.hand_over_all(&mut cx);
+        backend.lifecycle().assume_idle(&mut cx);
+        if let Some(keeper) = backend.keeper() {
+            keeper.hand_over_all(&mut cx);
+        }
         self.rest();
-        self.table.len() - self.backend.lengths().away
+        self.table.len() - self.backend.status().lengths.away
     }
 
     /// Whether a registration is with the babysitter; false if it has ended.
@@ -432,7 +464,7 @@ impl Poller {
     /// Whether there is a babysitter, or why not any more. It changes in waits and flushes;
     /// `Stats::sitter_lost` says whether it is worth a look.
     pub fn babysitting(&self) -> Babysitting<'_> {
-        self.backend.babysitting()
+        self.backend.status().keeper
     }
 
     /// The counters for system calls that are made outside the poller.
@@ -441,9 +473,9 @@ impl Poller {
         &mut self.stats.calls
     }
 
-    /// The action queue, for callers that have already checked their registrations.
+    /// The back-end's operations, for callers that have already checked their registrations.
     #[inline]
-    pub(crate) fn batch(&mut self) -> Option<&mut Batch> {
+    pub(crate) fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.backend.operations()
     }
 
@@ -476,7 +508,7 @@ impl Poller {
         shared.sleep.ensure(&mut self.stats.calls)?;
         if let Some(fd) = shared.sleep.fd() {
             let (backend, mut cx) = self.split();
-            backend.attach_waker(&mut cx, fd)?;
+            backend.lifecycle().attach_waker(&mut cx, fd)?;
         }
         self.wakeable = true;
         Ok(())
@@ -519,11 +551,11 @@ impl Poller {
         self.make_wakeable()?;
         self.settle();
         let (backend, mut cx) = self.split();
-        backend.nest(&mut cx)?;
+        backend.lifecycle().nest(&mut cx)?;
         self.nested = true;
         self.rest();
         let (backend, mut cx) = self.split();
-        backend.nest(&mut cx)
+        backend.lifecycle().nest(&mut cx)
     }
 
     /// Between two waits of a nested poller the outer loop sleeps in its stead, so a wake must
@@ -553,7 +585,9 @@ impl Poller {
     /// kernel lets no other thread give the reference to the ring back.
     pub fn stay_on_thread(&mut self) {
         let (backend, mut cx) = self.split();
-        backend.stay_on_thread(&mut cx);
+        if let Some(operations) = backend.operations() {
+            operations.stay_on_thread(&mut cx);
+        }
     }
 
     /// Call this in a child process after `fork(2)`, before anything else: it rebuilds everything
@@ -570,10 +604,10 @@ impl Poller {
         let shared = self.shared.clone();
         shared.sleep.after_fork(&mut self.stats.calls)?;
         let (backend, mut cx) = self.split();
-        backend.after_fork(&mut cx)?;
+        backend.lifecycle().after_fork(&mut cx)?;
         if let Some(fd) = shared.sleep.fd() {
             let (backend, mut cx) = self.split();
-            backend.attach_waker(&mut cx, fd)?;
+            backend.lifecycle().attach_waker(&mut cx, fd)?;
         }
         for index in self.table.indices() {
             if self.table.slot(index).fd() >= 0 {

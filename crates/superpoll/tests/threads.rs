@@ -54,7 +54,7 @@ impl Around for WokenLate {
         if let Some(waker) = &*self.0.lock().unwrap() {
             waker.wake().unwrap();
         }
-        poll.wait(cx, deadline)
+        poll.finish_wait(cx, deadline, None)
     }
 }
 

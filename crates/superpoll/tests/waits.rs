@@ -41,15 +41,15 @@ impl Around for Scripted {
     ) -> std::io::Result<()> {
         let turn = self.0.lock().unwrap().pop_front();
         match turn {
-            None => poll.wait(cx, deadline),
+            None => poll.finish_wait(cx, deadline, None),
             Some(Turn::Nothing) => Ok(()),
             Some(Turn::Fail(number)) => Err(std::io::Error::from_raw_os_error(number)),
             Some(Turn::FindAndFail(number)) => {
-                poll.wait(cx, Deadline::Now)?;
+                poll.finish_wait(cx, Deadline::Now, None)?;
                 Err(std::io::Error::from_raw_os_error(number))
             }
             Some(Turn::FindAndDrop(owned)) => {
-                poll.wait(cx, Deadline::Now)?;
+                poll.finish_wait(cx, Deadline::Now, None)?;
                 drop(owned);
                 Ok(())
             }

@@ -23,15 +23,17 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
 
 use crate::backend::array::Array;
-use crate::backend::cold::Cold;
+use crate::backend::cold::{self, Change, Cold};
 use crate::backend::epoll::Epoll;
 use crate::backend::scan_clock::ScanClock;
-use crate::backend::{Babysitting, Backend, Context, Deadline, Lengths, Memory, Question, Synced};
+use crate::backend::{
+    Abilities, Backend, BackendKind, Context, Deadline, Entry, Keeper, Lengths, Lifecycle, Memory,
+    Placement, Status, Synced, Topology, WaitCall,
+};
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Interest, Mode, Watch};
-use crate::key::Key;
-use crate::policy::{Place, Policy, Quiet, Tally, Thresholds, Verdict, View};
+use crate::policy::{Governed, Place, Policy, Quiet, Tally, Verdict, View};
 use crate::sys;
 
 /// The number of passes after which the array is put into order again.
@@ -68,6 +70,8 @@ pub struct Adaptive<P, C = Epoll> {
     retrigger: Vec<u32>,
     /// Everything stays in epoll: another loop waits on it.
     pinned: bool,
+    /// The end of the wait that has begun.
+    until: Deadline,
 }
 
 impl<P: Policy, C: Cold> std::fmt::Debug for Adaptive<P, C> {
@@ -75,7 +79,7 @@ impl<P: Policy, C: Cold> std::fmt::Debug for Adaptive<P, C> {
         f.debug_struct("Adaptive")
             .field("policy", &self.policy.name())
             .field("hot", &self.hot.len())
-            .field("cold", &self.cold.armed())
+            .field("cold", &self.cold.set().armed())
             .finish_non_exhaustive()
     }
 }
@@ -118,18 +122,21 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
             candidates: Vec::new(),
             retrigger: Vec::new(),
             pinned: false,
+            until: Deadline::Now,
         }
     }
 
     /// The policy and its view.
     fn judge(&mut self) -> (&mut P, View<'_>) {
-        let view = self.world.view(self.hot.len(), self.cold.armed());
+        let view = self.world.view(self.hot.len(), self.cold.set().armed());
         (&mut self.policy, view)
     }
 
     /// Moves a descriptor from epoll to the array.
     fn promote(&mut self, cx: &mut Context<'_>, index: u32) {
-        if cx.table.slot(index).place().is_some() || self.cold.park(cx, index).is_err() {
+        if cx.table.slot(index).place().is_some()
+            || self.cold.change(cx, index, Change::Park).is_err()
+        {
             return;
         }
         cx.table.slot_mut(index).account.parked = cx.table.slot(index).told().is_some();
@@ -150,7 +157,10 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         let level = watch.mode == Mode::Auto && self.policy.prefers_level(slot.account.kind);
         let mode = if level { Mode::Level } else { watch.mode };
         if !watch.interest.is_empty()
-            && !matches!(self.cold.tell(cx, index, (watch.interest, mode)), Ok(Synced::Told))
+            && !matches!(
+                self.cold.change(cx, index, Change::Watch(watch.interest, mode)),
+                Ok(Synced::Told)
+            )
         {
             return;
         }
@@ -186,7 +196,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
                 Verdict::Stay => {}
                 Verdict::Demote => self.demote(cx, index, false),
                 Verdict::Settle => {
-                    self.cold.forget(cx, index);
+                    self.forget(cx, index);
                     cx.table.slot_mut(index).account.parked = false;
                 }
             }
@@ -201,7 +211,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         answer: io::Result<usize>,
     ) -> io::Result<usize> {
         self.candidates.clear();
-        let view = self.world.view(self.hot.len(), self.cold.armed());
+        let view = self.world.view(self.hot.len(), self.cold.set().armed());
         let (policy, pinned) = (&mut self.policy, self.pinned);
         let (candidates, retrigger) = (&mut self.candidates, &mut self.retrigger);
         let alone = view.hot == 0;
@@ -275,7 +285,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         };
         if let Some((interest, _)) = told.filter(other) {
             // A refusal leaves the trigger as it was, which is right as well.
-            let _ = self.cold.tell(cx, index, (interest, mode));
+            let _ = self.cold.change(cx, index, Change::Watch(interest, mode));
         }
     }
 
@@ -316,14 +326,21 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         Ok(None)
     }
 
-    fn begin_pass(&mut self, cx: &mut Context<'_>) {
-        self.cold.begin(cx);
+    /// Makes epoll forget a descriptor, if it knows it.
+    fn forget(&mut self, cx: &mut Context<'_>, index: u32) {
+        // It cannot fail: there is nothing to refuse.
+        let _ = self.cold.change(cx, index, Change::Forget);
+    }
+
+    fn begin_pass(&mut self, cx: &mut Context<'_>, deadline: Deadline) {
+        self.until = self.cold.begin(cx, deadline);
         self.world.passes = self.world.passes.wrapping_add(1);
         cx.stats.hot.watched += self.hot.len() as u64;
-        cx.stats.cold.watched += self.cold.armed() as u64;
+        cx.stats.cold.watched += self.cold.set().armed() as u64;
         if !self.hot.is_empty() {
             cx.end_kernel_turns();
-            let own = if self.cold.is_idle() { -1 } else { self.cold.as_fd().as_raw_fd() };
+            let own =
+                if self.cold.set().is_idle() { -1 } else { self.cold.set().as_fd().as_raw_fd() };
             self.hot.set_own(own);
         }
     }
@@ -331,13 +348,52 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
     fn end_pass(&mut self, cx: &mut Context<'_>, tally: Tally) {
         let (policy, view) = self.judge();
         policy.pass(tally, &view);
-        self.cold.rest(cx);
+        self.cold.end(cx);
     }
 }
 
+/// As the table of back-ends has it.
+pub(super) const ENTRY: Entry = Entry {
+    kind: BackendKind::Adaptive,
+    name: "adaptive",
+    abilities: Abilities { calls_per_wait: 2, ..Abilities::EPOLL },
+    is_available: || true,
+    make: |costs, topology| make(Governed::default(), costs, topology),
+};
+
+/// An adaptive back-end with this policy.
+pub(crate) fn make(
+    policy: impl Policy + 'static,
+    costs: Option<Costs>,
+    topology: Topology,
+) -> Result<Box<dyn Backend>> {
+    let costs = costs.unwrap_or_else(|| *Costs::calibrated());
+    Ok(match topology {
+        Topology::Nested => Box::new(Adaptive::new(policy, costs)?),
+        Topology::Thread(tuning) => Box::new(Adaptive::over(cold::thread(tuning)?, policy, costs)),
+        Topology::Process(line, tuning) => {
+            Box::new(Adaptive::over(cold::process(line, tuning)?, policy, costs))
+        }
+    })
+}
+
 impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
-    fn name(&self) -> &'static str {
-        "adaptive"
+    fn status(&self) -> Status<'_> {
+        let (hot, cold) = (self.hot.len(), self.cold.set().armed());
+        let mut status = Status::new("adaptive", Lengths { hot, cold, away: 0 });
+        status.placement = Some(Placement { costs: &self.world.costs, policy: &self.policy });
+        self.cold.add_keeper(&mut status);
+        status
+    }
+
+    fn memory(&self) -> Memory {
+        let lists = (self.candidates.capacity() + self.retrigger.capacity()) * size_of::<u32>();
+        let lists = Memory { own: lists, mirrors: 0 };
+        let parts = [self.cold.set().memory(), self.cold.more_memory(), self.hot.memory(), lists];
+        Memory {
+            own: parts.iter().map(|part| part.own).sum(),
+            mirrors: parts.iter().map(|part| part.mirrors).sum(),
+        }
     }
 
     fn admit(&self, _fd: RawFd, _watch: Watch) -> Result<()> {
@@ -350,19 +406,19 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         let is_hot = slot.place().is_some();
         if !slot.is_live() {
             self.hot.remove(cx.table, index);
-            return self.cold.sync(cx, index);
+            return self.cold.change(cx, index, Change::Agree);
         }
         let is_new = !slot.is_placed();
         if is_hot && is_new {
             // Another file has the same number: the knowledge of the array and of epoll is void.
             self.hot.remove(cx.table, index);
-            self.cold.forget(cx, index);
+            self.forget(cx, index);
         } else if is_hot && may_be_hot(watch.mode) {
             self.hot.put(cx.table, index);
             return Ok(Synced::Saved);
         } else if is_hot {
             self.hot.remove(cx.table, index);
-            return self.cold.tell(cx, index, (watch.interest, watch.mode));
+            return self.cold.change(cx, index, Change::Watch(watch.interest, watch.mode));
         }
         if is_new && !self.pinned && may_be_hot(watch.mode) && !watch.interest.is_empty() {
             let (policy, view) = self.judge();
@@ -371,59 +427,63 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             if policy.start(&mut slot.account, watch.hint, &view) == Place::Hot {
                 learn_kind(cx, index);
                 // Known to epoll under an ended registration, if at all.
-                self.cold.forget(cx, index);
+                self.forget(cx, index);
                 self.enter(cx, index);
                 return Ok(Synced::Saved);
             }
         }
-        self.cold.sync(cx, index)
+        self.cold.change(cx, index, Change::Agree)
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        let deadline = self.cold.until(deadline);
-        self.begin_pass(cx);
-        let answer = if self.hot.is_empty() {
-            self.cold.question(cx, deadline, true).put()
-        } else {
-            self.look(cx)
-        };
-        self.hear(cx, deadline, answer)
-    }
-
-    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
+    fn prepare_wait<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+    ) -> Option<WaitCall<'a>> {
         if self.hot.is_empty() {
-            let deadline = self.cold.until(deadline);
-            self.begin_pass(cx);
-            return Some(self.cold.question(cx, deadline, true));
+            self.begin_pass(cx, deadline);
+            return Some(self.cold.set_mut().wait_call(cx, self.until, true));
         }
         // A pass that the clock times is made in one place.
         if self.world.clock.is_due(self.world.passes.wrapping_add(1), self.hot.len()) {
             return None;
         }
-        self.begin_pass(cx);
-        Some(self.hot.ask(cx.stats, Deadline::Now.left()))
+        self.begin_pass(cx, deadline);
+        Some(self.hot.wait_call(cx.stats, Deadline::Now.left()))
     }
 
-    fn hear(
+    fn finish_wait(
         &mut self,
         cx: &mut Context<'_>,
         deadline: Deadline,
-        answer: io::Result<usize>,
+        answer: Option<io::Result<usize>>,
     ) -> io::Result<()> {
-        let mut tally = Tally { hot: self.hot.len(), cold: self.cold.armed(), ..Tally::default() };
+        let answer = match answer {
+            Some(answer) => answer,
+            None => {
+                self.begin_pass(cx, deadline);
+                if self.hot.is_empty() {
+                    self.cold.set_mut().wait_call(cx, self.until, true).issue()
+                } else {
+                    self.look(cx)
+                }
+            }
+        };
+        let mut tally =
+            Tally { hot: self.hot.len(), cold: self.cold.set().armed(), ..Tally::default() };
         if self.hot.is_empty() {
             tally.cold_ready = self.report_cold(cx, answer)?;
             self.end_pass(cx, tally);
             return Ok(());
         }
         let mut ready = answer?;
-        let deadline = self.cold.until(deadline);
+        let deadline = self.until;
         if ready == 0 && deadline != Deadline::Now && cx.may_block() {
             match self.block(cx, deadline)? {
                 Some(found) => ready = found,
                 None => {
                     let alone = self.hot.is_empty();
-                    let answer = self.cold.question(cx, deadline, alone).put();
+                    let answer = self.cold.set_mut().wait_call(cx, deadline, alone).issue();
                     tally.cold_ready = self.report_cold(cx, answer)?;
                     self.end_pass(cx, tally);
                     return Ok(());
@@ -431,14 +491,14 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             }
         }
         let cold_is_ready = self.hot.own_is_ready();
-        let view = self.world.view(self.hot.len(), self.cold.armed());
+        let view = self.world.view(self.hot.len(), self.cold.set().armed());
         let policy = &mut self.policy;
         tally.hot_ready = self.hot.collect(cx, ready, |cx, index| {
             policy.hot_event(&mut cx.table.slot_mut(index).account, &view);
         });
         cx.stats.hot.active += tally.hot_ready as u64;
         if cold_is_ready {
-            let answer = self.cold.question(cx, Deadline::Now, false).put();
+            let answer = self.cold.set_mut().wait_call(cx, Deadline::Now, false).issue();
             tally.cold_ready = self.report_cold(cx, answer)?;
         }
         self.end_pass(cx, tally);
@@ -449,12 +509,25 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         Ok(())
     }
 
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        self
+    }
+
+    fn keeper(&mut self) -> Option<&mut dyn Keeper> {
+        self.cold.keeper()
+    }
+}
+
+impl<P: Policy, C: Cold> Lifecycle for Adaptive<P, C> {
     fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
-        self.cold.attach_waker(cx, fd)
+        self.cold.set_mut().attach_waker(cx, fd)
     }
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        self.cold.after_fork(cx)?;
+        if let Some(keeper) = self.cold.keeper() {
+            keeper.abandon(cx);
+        }
+        self.cold.set_mut().after_fork(cx)?;
         for place in 0..self.hot.len() {
             cx.table.slot_mut(self.hot.index(place)).account.parked = false;
         }
@@ -463,66 +536,18 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
 
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
         self.pinned = true;
+        self.assume_idle(cx);
+        self.cold.set_mut().nest(cx)
+    }
+
+    fn assume_idle(&mut self, cx: &mut Context<'_>) {
         self.demote_all(cx);
-        self.cold.nest(cx)
-    }
-
-    fn lengths(&self) -> Lengths {
-        Lengths { hot: self.hot.len(), cold: self.cold.armed(), away: self.cold.away() }
-    }
-
-    fn holds_files(&self) -> bool {
-        self.cold.holds_files()
-    }
-
-    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        self.cold.settle(cx);
-        Ok(())
-    }
-
-    fn catch_up(&mut self, cx: &mut Context<'_>) {
-        self.cold.catch_up(cx);
-    }
-
-    fn hand_over_all(&mut self, cx: &mut Context<'_>) {
-        self.demote_all(cx);
-        self.cold.hand_over_all(cx);
-    }
-
-    fn leave_state(&mut self, key: Key, state: &[u8]) {
-        self.cold.leave_state(key, state);
-    }
-
-    fn withdraw(&mut self, _cx: &mut Context<'_>, index: u32) {
-        self.cold.forget_state(index);
-    }
-
-    fn babysitting(&self) -> Babysitting<'_> {
-        self.cold.babysitting()
-    }
-
-    fn memory(&self) -> Memory {
-        let (cold, hot) = (self.cold.memory(), self.hot.memory());
-        Memory {
-            own: cold.own
-                + hot.own
-                + (self.candidates.capacity() + self.retrigger.capacity()) * size_of::<u32>(),
-            mirrors: cold.mirrors + hot.mirrors,
-        }
     }
 
     fn shrink_to_fit(&mut self, _: &mut Context<'_>) {
         self.hot.shrink_to_fit();
         self.candidates.shrink_to_fit();
         self.retrigger.shrink_to_fit();
-    }
-
-    fn costs(&self) -> Option<&Costs> {
-        Some(&self.world.costs)
-    }
-
-    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
-        self.policy.thresholds(kind)
     }
 }
 
@@ -538,7 +563,7 @@ mod tests {
     #[test]
     fn memory_is_that_of_both_sets_and_of_the_lists() {
         let mut adaptive = adaptive();
-        let (cold, hot) = (Backend::memory(&adaptive.cold), adaptive.hot.memory());
+        let (cold, hot) = (adaptive.cold.memory(), adaptive.hot.memory());
         adaptive.candidates.reserve_exact(100);
         adaptive.retrigger.reserve_exact(10);
         let memory = adaptive.memory();

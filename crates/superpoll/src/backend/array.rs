@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::backend::{Context, Memory, Question, Report};
+use crate::backend::{Context, Memory, Report, WaitCall};
 use crate::event::Readiness;
 use crate::interest::Mode;
 use crate::stats::Stats;
@@ -119,14 +119,18 @@ impl Array {
     /// Calls `poll`; returns how many slots are ready.
     #[inline(always)]
     pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
-        self.ask(stats, timeout).put()
+        self.wait_call(stats, timeout).issue()
     }
 
     /// The call of `poll`, for the poller to make.
     #[inline]
-    pub fn ask<'a>(&'a mut self, stats: &mut Stats, timeout: Option<Duration>) -> Question<'a> {
+    pub fn wait_call<'a>(
+        &'a mut self,
+        stats: &mut Stats,
+        timeout: Option<Duration>,
+    ) -> WaitCall<'a> {
         stats.slots_scanned += self.len() as u64;
-        Question::poll(&mut stats.calls, &mut self.slots, timeout)
+        WaitCall::poll(&mut stats.calls, &mut self.slots, timeout)
     }
 
     /// Whether the last `poll` found the back-end's own descriptor ready.

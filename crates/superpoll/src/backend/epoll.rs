@@ -15,7 +15,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Report, Synced};
+use crate::backend::{
+    Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Report,
+    Status, Synced, WaitCall, without_babysitter,
+};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Mode, Watch};
@@ -270,16 +273,16 @@ impl Epoll {
     /// The call that waits. `alone`: nothing is watched elsewhere, so that the kernel, which goes
     /// round its ready list, is as fair as can be by itself.
     #[inline]
-    pub(super) fn question<'a>(
+    pub(super) fn wait_call<'a>(
         &'a mut self,
         cx: &mut Context<'_>,
         deadline: Deadline,
         alone: bool,
-    ) -> Question<'a> {
+    ) -> WaitCall<'a> {
         let blocks = deadline != Deadline::Now && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
         let room = room(cx, alone);
-        epoll::question(&mut cx.stats.calls, self.fd.as_fd(), &mut self.buffer, room, left)
+        epoll::wait_call(&mut cx.stats.calls, self.fd.as_fd(), &mut self.buffer, room, left)
     }
 
     /// Reports the events of the call's answer. Calls `on_active` with the table index of each
@@ -312,7 +315,7 @@ impl Epoll {
             }
             // Events that were delivered already may come up again.
             cx.collect_all();
-            answer = self.question(cx, Deadline::Now, alone).put();
+            answer = self.wait_call(cx, Deadline::Now, alone).issue();
         }
     }
 
@@ -444,9 +447,22 @@ impl Epoll {
     }
 }
 
+/// As the table of back-ends has it.
+pub(super) const ENTRY: Entry = Entry {
+    kind: BackendKind::Epoll,
+    name: "epoll",
+    abilities: Abilities::EPOLL,
+    is_available: || true,
+    make: |_, topology| without_babysitter(Epoll::new()?, &topology),
+};
+
 impl Backend for Epoll {
-    fn name(&self) -> &'static str {
-        "epoll"
+    fn status(&self) -> Status<'_> {
+        Status::new("epoll", Lengths { cold: self.armed, ..Lengths::default() })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { own: 0, mirrors: self.buffer.capacity() * size_of::<Raw>() }
     }
 
     fn admit(&self, _fd: RawFd, _watch: Watch) -> Result<()> {
@@ -477,26 +493,32 @@ impl Backend for Epoll {
         self.tell(cx, index, (watch.interest, watch.mode))
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        let answer = self.question(cx, deadline, true).put();
-        self.hear(cx, deadline, answer)
+    fn prepare_wait<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+    ) -> Option<WaitCall<'a>> {
+        Some(self.wait_call(cx, deadline, true))
     }
 
-    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
-        Some(self.question(cx, deadline, true))
-    }
-
-    fn hear(
+    fn finish_wait(
         &mut self,
         cx: &mut Context<'_>,
-        _deadline: Deadline,
-        answer: io::Result<usize>,
+        deadline: Deadline,
+        answer: Option<io::Result<usize>>,
     ) -> io::Result<()> {
+        let answer = answer.unwrap_or_else(|| self.wait_call(cx, deadline, true).issue());
         cx.stats.cold.watched += self.armed as u64;
         cx.stats.cold.active += self.report(cx, true, answer, |_, _| {})? as u64;
         Ok(())
     }
 
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        self
+    }
+}
+
+impl Lifecycle for Epoll {
     fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
         let fd = fd.as_raw_fd();
         self.add_waker(cx, fd)
@@ -528,14 +550,6 @@ impl Backend for Epoll {
             self.outer = Some(outer);
         }
         Ok(self.outer.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd))
-    }
-
-    fn lengths(&self) -> Lengths {
-        Lengths { cold: self.armed, ..Lengths::default() }
-    }
-
-    fn memory(&self) -> Memory {
-        Memory { own: 0, mirrors: self.buffer.capacity() * size_of::<Raw>() }
     }
 }
 

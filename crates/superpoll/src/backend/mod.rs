@@ -9,30 +9,20 @@
 //!
 //! The order of calls is fixed. Before each wait the poller asks for [`Backend::sync`] once for
 //! each slot that changed, ended registrations first, so that a removal is never overtaken. Then it
-//! calls [`Backend::wait`] with the rest of the timeout, again and again, until something was
-//! delivered or the time is up.
+//! calls [`Backend::finish_wait`] with the rest of the timeout, again and again, until something
+//! was delivered or the time is up.
 
-use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
-
+use crate::costs::Costs;
 use crate::error::{Error, Result};
-use crate::event::{Event, Events, Readiness};
-use crate::interest::{Mode, Watch};
-use crate::key::Key;
-use crate::operation::{self, Operation, Progress, Ticket};
-use crate::sleep::Sleep;
-use crate::stats::Stats;
-use crate::table::Table;
-use uring::Batch;
 
 pub(crate) mod adaptive;
 mod array;
 mod choice;
 pub(crate) mod cold;
+mod context;
 mod delivery;
 pub(crate) mod epoll;
+mod interface;
 pub(crate) mod poll;
 mod scan_clock;
 pub(crate) mod select;
@@ -43,416 +33,40 @@ pub(crate) mod uring;
 pub use adaptive::Adaptive;
 pub use choice::{Choice, Reason};
 pub use cold::{Profile, Rule, Topology, Tuning};
+pub use context::{Context, Deadline, Report};
 pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
+pub use interface::{
+    Babysitting, Backend, Keeper, Lengths, Lifecycle, Memory, Operations, Placement, Status, Synced,
+};
 pub use poll::Poll;
 pub use select::Select;
 pub use uring::Uring;
 
-pub use crate::sys::question::Question;
+pub use crate::sys::wait_call::WaitCall;
 
-/// A way to watch descriptors. Implement it to give the poller another back-end
-/// ([`Builder::custom`](crate::Builder::custom)).
-pub trait Backend: Send {
-    /// Its name, as users write it.
-    fn name(&self) -> &'static str;
-
-    /// Refuses, at registration and before anything is stored, a watch that the back-end can never
-    /// support.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] or [`Error::DescriptorTooLarge`].
-    fn admit(&self, fd: RawFd, watch: Watch) -> Result<()>;
-
-    /// Makes the kernel's watch agree with the slot: it watches `slot.watch()` if the slot is live,
-    /// and nothing if it is not. Notes in the slot the watch that was applied and the set that
-    /// holds it.
-    ///
-    /// # Errors
-    ///
-    /// The registration is refused with the error: the poller ends it, calls `sync` once more and
-    /// reports the refusal to the caller.
-    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced>;
-
-    /// Waits once, until the deadline at the latest, and reports the ready descriptors. May return
-    /// early or without a report; the poller then calls again.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error; the poller handles `EINTR`.
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()>;
-
-    /// Begins a wait whose only system call the poller may make in the back-end's place, which is
-    /// cheaper (see [`Question`]). The poller passes the call's answer to [`hear`](Backend::hear)
-    /// at once, with nothing in between. `None` leaves the wait to [`wait`](Backend::wait).
-    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
-        let _ = (cx, deadline);
-        None
-    }
-
-    /// Goes on with a wait that [`ask`](Backend::ask) has begun, to the same deadline.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait`](Backend::wait).
-    fn hear(
-        &mut self,
-        cx: &mut Context<'_>,
-        deadline: Deadline,
-        answer: io::Result<usize>,
-    ) -> io::Result<()> {
-        let _ = (cx, deadline);
-        answer.map(drop)
-    }
-
-    /// Whether the back-end keeps a watched descriptor's file open until the watch is removed. In
-    /// that case the poller applies the end of a registration at once, with
-    /// [`settle`](Backend::settle), and not with the next wait.
-    fn holds_files(&self) -> bool {
-        false
-    }
-
-    /// Takes actions to carry out with the next wait, and their memory, which come back in
-    /// [`Events::completions`]; `None` if the back-end cannot carry out actions.
-    #[doc(hidden)]
-    fn operations(&mut self) -> Option<&mut Batch> {
-        None
-    }
-
-    /// Takes an operation of a registration, which the kernel learns of with the next wait, and
-    /// returns its ticket.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] if the back-end or the kernel does not support it, or the system
-    /// call's error. The operation is given back.
-    #[doc(hidden)]
-    fn start(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: Key,
-        operation: Operation,
-        token: u64,
-    ) -> Result<Ticket, (Error, Operation)> {
-        let _ = (cx, key, token);
-        Err((operation::unsupported(self.name()), operation))
-    }
-
-    /// Asks the kernel to end an operation.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    #[doc(hidden)]
-    fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
-        let _ = (cx, ticket);
-        Ok(())
-    }
-
-    /// Ends an operation and returns the progress that no wait has delivered yet, the last one
-    /// included.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    #[doc(hidden)]
-    fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
-        let _ = (cx, ticket);
-        Ok(Vec::new())
-    }
-
-    /// Forgets the actions and the state, and ends the operations, of a registration that is over.
-    #[doc(hidden)]
-    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
-        let _ = (cx, index);
-    }
-
-    /// Carries out the actions that were taken, in a wait that asks for no events because it has
-    /// enough.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let _ = cx;
-        Ok(())
-    }
-
-    /// Applies to the kernel every change that [`sync`](Backend::sync) was called for, if `sync`
-    /// has not done so already.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let _ = cx;
-        Ok(())
-    }
-
-    /// Asks the babysitter which of its descriptors are ready, and waits for the answer: the next
-    /// wait reports each that was ready before this call.
-    fn catch_up(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
-
-    /// Gives the babysitter every registration that it may have, however recently that was active.
-    fn hand_over_all(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
-
-    /// Takes the state that a registration leaves with when it goes to a babysitter. Has no effect
-    /// without a babysitter.
-    fn leave_state(&mut self, key: Key, state: &[u8]) {
-        let _ = (key, state);
-    }
-
-    /// Whether there is a babysitter.
-    fn babysitting(&self) -> Babysitting<'_> {
-        Babysitting::None
-    }
-
-    /// Watches the waker's descriptor. The back-end reports an arrival on it with
-    /// [`Context::waker_fired`].
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()>;
-
-    /// The poller is used and dropped on this thread alone from now on.
-    fn stay_on_thread(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
-
-    /// Builds everything anew in a child process, where kernel objects are still shared with the
-    /// parent. Afterwards the poller calls [`sync`](Backend::sync) for every slot again.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()>;
-
-    /// A descriptor that is readable whenever a wait would deliver something, for use in another
-    /// event loop. From then on everything must be watched through it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] where the kernel has no such object for this back-end.
-    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>>;
-
-    /// The length of each set, for the statistics.
-    fn lengths(&self) -> Lengths;
-
-    /// The heap that the back-end uses.
-    fn memory(&self) -> Memory;
-
-    /// Frees memory that the current registrations do not need.
-    fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
-
-    /// The costs by which the back-end places descriptors, if it places by cost.
-    fn costs(&self) -> Option<&crate::costs::Costs> {
-        None
-    }
-
-    /// The current thresholds of the back-end's policy for a kind of descriptor, if the policy has
-    /// such numbers.
-    fn thresholds(&self, kind: crate::costs::Kind) -> Option<crate::policy::Thresholds> {
-        let _ = kind;
-        None
-    }
+/// A back-end of the table.
+pub(crate) struct Entry {
+    kind: BackendKind,
+    name: &'static str,
+    abilities: Abilities,
+    is_available: fn() -> bool,
+    /// Makes one, for these costs of watching and this place for idle descriptors.
+    make: fn(Option<Costs>, Topology) -> Result<Box<dyn Backend>>,
 }
 
-/// The effect of [`Backend::sync`] on a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Synced {
-    /// The change was applied to the kernel.
-    Told,
-    /// The kernel needed no change.
-    Saved,
-    /// The kernel cannot watch the descriptor because it is always ready (`EPERM`); the poller
-    /// reports it in each wait.
-    AlwaysReady,
-}
+/// The back-ends that come with the crate, in the order of [`BackendKind`]. Names, availability,
+/// hints in errors, and the checks of the conformance suite follow from it.
+const BACKENDS: [Entry; 5] =
+    [select::ENTRY, poll::ENTRY, epoll::ENTRY, adaptive::ENTRY, uring::ENTRY];
 
-/// How many descriptors are in each set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lengths {
-    /// In the poll array (or the select sets).
-    pub hot: usize,
-    /// In epoll.
-    pub cold: usize,
-    /// With a babysitter.
-    pub away: usize,
-}
-
-/// Whether a poller has a babysitter.
-#[derive(Clone, Copy, Debug)]
-pub enum Babysitting<'a> {
-    /// The poller has none: it was not asked for, or it belongs to the parent of a forked process.
-    None,
-    /// The poller has one.
-    Present,
-    /// The poller had one until this error. Every registration that it held has come back.
-    Lost(&'a io::Error),
-}
-
-/// Bytes of heap in use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Memory {
-    /// The memory of the poller itself.
-    pub own: usize,
-    /// Arrays that the kernel reads or writes: `pollfd`, `epoll_event`.
-    pub mirrors: usize,
-}
-
-/// Until when a wait may block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deadline {
-    /// It may not block: check and return.
-    Now,
-    /// Until this moment.
-    At(Instant),
-    /// Indefinitely.
-    Never,
-}
-
-impl Deadline {
-    /// Converts the timeout of a wait. A timeout too long for the clock never ends.
-    #[inline(never)]
-    pub fn after(timeout: Option<Duration>) -> Deadline {
-        match timeout {
-            None => Deadline::Never,
-            Some(Duration::ZERO) => Deadline::Now,
-            Some(timeout) => {
-                Instant::now().checked_add(timeout).map_or(Deadline::Never, Deadline::At)
-            }
-        }
+const _: () = {
+    let mut place = 0;
+    while place < BACKENDS.len() {
+        assert!(BACKENDS[place].kind as usize == place, "each entry is in its place");
+        place += 1;
     }
-
-    /// The rest of the time: `None` without an end, zero if the wait may not block.
-    #[inline]
-    pub fn left(self) -> Option<Duration> {
-        match self {
-            Deadline::Now => Some(Duration::ZERO),
-            Deadline::At(moment) => Some(moment.saturating_duration_since(Instant::now())),
-            Deadline::Never => None,
-        }
-    }
-
-    /// Whether no time is left.
-    pub fn is_over(self) -> bool {
-        self.left() == Some(Duration::ZERO)
-    }
-}
-
-/// The outcome of a report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Report {
-    /// Delivered.
-    Taken,
-    /// Kept for its turn.
-    Later,
-    /// The registration does not want it (disarmed, or a direction disabled lazily).
-    Unwanted,
-    /// The registration has ended.
-    Stale,
-}
-
-/// The context of a call to a back-end: registrations, statistics, and where to report.
-pub struct Context<'a> {
-    /// The registrations.
-    pub table: &'a mut Table,
-    /// The counters.
-    pub stats: &'a mut Stats,
-    pub(crate) events: &'a mut Events,
-    pub(crate) delivery: &'a mut Delivery,
-    pub(crate) sleep: Option<&'a Sleep>,
-    pub(crate) asleep: bool,
-}
-
-impl Context<'_> {
-    /// Reports the readiness found for a descriptor. Delivers the part that the caller wants, or
-    /// keeps it for a later wait if the limit is reached; disarms a one-shot registration that was
-    /// delivered.
-    #[inline]
-    pub fn report(&mut self, key: Key, found: Readiness) -> Report {
-        let Some(slot) = self.table.get_mut(key) else {
-            self.stats.stale += 1;
-            return Report::Stale;
-        };
-        let watch = slot.watch();
-        let wanted = found.masked(watch.interest);
-        if wanted.is_empty() {
-            self.stats.unwanted += 1;
-            return Report::Unwanted;
-        }
-        if self.delivery.all || self.events.list.len() >= self.events.limit {
-            slot.set_queued(true);
-            self.delivery.backlog.push_back(Event::new(key, wanted));
-            return Report::Later;
-        }
-        if watch.mode == Mode::OneShot {
-            slot.disarm();
-        }
-        self.events.list.push(Event::new(key, wanted));
-        Report::Taken
-    }
-
-    /// How many events may be delivered as soon as they are found.
-    #[inline]
-    pub(crate) fn room_at_once(&self) -> usize {
-        if self.delivery.all { 0 } else { self.events.limit - self.events.list.len() }
-    }
-
-    /// Delivers an event that needs no mask, if there is [room](Context::room_at_once).
-    #[inline]
-    pub(crate) fn deliver_plain(&mut self, key: Key, found: Readiness) {
-        self.events.list.push(Event::new(key, found));
-    }
-
-    /// Reports that a descriptor was found closed. Its registration ends with a refusal.
-    pub fn invalid(&mut self, key: Key) {
-        self.delivery.invalid.push(key);
-    }
-
-    /// Reports that the kernel does not watch a descriptor although it was asked to, with the
-    /// error's number. Its registration ends with a refusal.
-    pub fn unwatched(&mut self, key: Key, error: i32) {
-        self.delivery.unwatched.push((key, error));
-    }
-
-    /// How many events are enough for a back-end whose kernel object reports ready descriptors in
-    /// turn; `None` if it must fetch all of them, because other sources share the turns.
-    pub(crate) fn room_in_turn(&self) -> Option<usize> {
-        (!self.delivery.all && self.table.always_ready().is_empty())
-            .then(|| self.events.limit - self.events.list.len())
-    }
-
-    /// Call this right before a system call that may block: it announces the sleep to the wakers.
-    /// If it returns false a wake has come already, and the call must not block.
-    #[must_use]
-    #[inline]
-    pub fn may_block(&mut self) -> bool {
-        match self.sleep {
-            None => true,
-            Some(_) if self.asleep => true,
-            Some(sleep) => {
-                self.asleep = sleep.begin();
-                self.asleep
-            }
-        }
-    }
-
-    /// Reports that the waker's descriptor is ready.
-    pub fn waker_fired(&mut self) {
-        if let Some(sleep) = self.sleep {
-            sleep.drain(&mut self.stats.calls);
-        }
-    }
-}
+};
 
 /// The back-ends that come with the crate, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -481,13 +95,25 @@ pub const BACKEND_VARIABLE: &str = "SUPERPOLL_BACKEND";
 impl BackendKind {
     /// All back-ends that watch descriptors, so not [`Auto`](BackendKind::Auto), which stands for
     /// one of them.
-    pub const ALL: [BackendKind; 5] = [
-        BackendKind::Select,
-        BackendKind::Poll,
-        BackendKind::Epoll,
-        BackendKind::Adaptive,
-        BackendKind::Uring,
-    ];
+    pub const ALL: [BackendKind; BACKENDS.len()] = {
+        let mut all = [BackendKind::Auto; BACKENDS.len()];
+        let mut place = 0;
+        while place < all.len() {
+            all[place] = BACKENDS[place].kind;
+            place += 1;
+        }
+        all
+    };
+
+    /// The entry of the table; for [`Auto`](BackendKind::Auto), that of the back-end which it
+    /// stands for unless measurements say otherwise.
+    const fn entry(self) -> &'static Entry {
+        const TABLE: &[Entry] = &BACKENDS;
+        match self {
+            BackendKind::Auto => &TABLE[BackendKind::Adaptive as usize],
+            kind => &TABLE[kind as usize],
+        }
+    }
 
     /// The back-ends that this system offers: all but `uring` where the kernel has no io_uring or
     /// refuses it.
@@ -497,9 +123,13 @@ impl BackendKind {
 
     /// Whether this system offers it. For io_uring the answer is found once per process.
     pub fn is_available(self) -> bool {
-        static URING: OnceLock<bool> = OnceLock::new();
-        self != BackendKind::Uring
-            || *URING.get_or_init(|| !matches!(Uring::new(), Err(Error::BackendUnavailable { .. })))
+        (self.entry().is_available)()
+    }
+
+    /// Its abilities, as far as back-ends differ; for [`Auto`](BackendKind::Auto), those that it
+    /// has in any case.
+    pub const fn abilities(self) -> Abilities {
+        self.entry().abilities
     }
 
     /// Returns the back-end that this kind stands for: itself, unless it is
@@ -509,15 +139,25 @@ impl BackendKind {
         if self == BackendKind::Auto { Choice::here().kind } else { self }
     }
 
+    /// Makes a back-end of this kind. If io_uring has been refused since
+    /// [`Auto`](BackendKind::Auto) was resolved, that stands for `adaptive`.
+    pub(crate) fn make(self, costs: Option<Costs>, topology: Topology) -> Result<Box<dyn Backend>> {
+        if self != BackendKind::Auto || !topology.is_nested() {
+            return (self.entry().make)(costs, topology);
+        }
+        match (self.resolve().entry().make)(costs, topology) {
+            Err(Error::BackendUnavailable { .. }) => {
+                (BackendKind::Adaptive.entry().make)(costs, Topology::Nested)
+            }
+            made => made,
+        }
+    }
+
     /// Its name, as users write it.
     pub const fn name(self) -> &'static str {
         match self {
-            BackendKind::Select => "select",
-            BackendKind::Poll => "poll",
-            BackendKind::Epoll => "epoll",
-            BackendKind::Adaptive => "adaptive",
-            BackendKind::Uring => "uring",
             BackendKind::Auto => "auto",
+            kind => kind.entry().name,
         }
     }
 
@@ -528,6 +168,89 @@ impl BackendKind {
     /// All names, separated by commas.
     pub fn names() -> String {
         BackendKind::named().map(BackendKind::name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The abilities in which back-ends differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Abilities {
+    /// It offers [`Mode::Edge`](crate::Mode::Edge).
+    pub edge: bool,
+    /// It offers [`Mode::Exclusive`](crate::Mode::Exclusive).
+    pub exclusive: bool,
+    /// It can be nested in another event loop.
+    pub nest: bool,
+    /// It watches read-closed and priority without readable, and sees a hang-up of a descriptor
+    /// whose readability is not wanted.
+    pub read_closed_alone: bool,
+    /// The first descriptor number that is too large for it.
+    pub fd_limit: Option<i32>,
+    /// The most wait calls (`poll`, `epoll_wait` and so on) in one wait that finds something.
+    pub calls_per_wait: u64,
+    /// It registers new descriptors with epoll in the next wait.
+    pub registers_with_epoll: bool,
+    /// A watched file stays open until the next wait or flush after its owner has closed it.
+    pub holds_files: bool,
+    /// With [`Mode::Auto`](crate::Mode::Auto) it reports an arrival since the last wait even if
+    /// nothing is left of it.
+    pub reports_arrivals: bool,
+    /// Every kernel that the crate runs on has it.
+    pub is_everywhere: bool,
+}
+
+impl Abilities {
+    /// The abilities of a back-end on `epoll`.
+    const EPOLL: Abilities = Abilities {
+        edge: true,
+        exclusive: true,
+        nest: true,
+        read_closed_alone: true,
+        fd_limit: None,
+        calls_per_wait: 1,
+        registers_with_epoll: true,
+        holds_files: false,
+        reports_arrivals: false,
+        is_everywhere: true,
+    };
+
+    /// The abilities of a back-end on `poll`.
+    const POLL: Abilities = Abilities {
+        edge: false,
+        exclusive: false,
+        nest: false,
+        registers_with_epoll: false,
+        ..Abilities::EPOLL
+    };
+}
+
+/// The names of the back-ends that have an ability on every system: "poll, epoll or adaptive".
+fn those(have: impl Fn(&Abilities) -> bool) -> String {
+    let all = BACKENDS.iter().filter(|entry| entry.abilities.is_everywhere);
+    let names: Vec<&str> =
+        all.filter(|entry| have(&entry.abilities)).map(|entry| entry.name).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => "another one".to_owned(),
+    }
+}
+
+/// The error of a back-end that cannot have a babysitter.
+fn no_babysitter(backend: &'static str) -> Error {
+    let (what, instead) = ("a babysitter", "choose the back-end adaptive, or the nested topology");
+    Error::Unsupported { backend, what, instead }
+}
+
+/// A back-end that works without a babysitter, or an error if one was asked for.
+pub(crate) fn without_babysitter(
+    backend: impl Backend + 'static,
+    topology: &Topology,
+) -> Result<Box<dyn Backend>> {
+    if topology.is_nested() {
+        Ok(Box::new(backend))
+    } else {
+        Err(no_babysitter(backend.status().name))
     }
 }
 
@@ -544,5 +267,28 @@ impl std::str::FromStr for BackendKind {
 impl std::fmt::Display for BackendKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_name_the_back_ends_that_can_do_it_everywhere() {
+        assert_eq!(those(|abilities| abilities.nest), "epoll or adaptive");
+        assert_eq!(those(|abilities| abilities.fd_limit.is_none()), "poll, epoll or adaptive");
+        assert_eq!(those(|abilities| abilities.fd_limit.is_some()), "select");
+        assert_eq!(those(|abilities| abilities.calls_per_wait > 9), "another one");
+    }
+
+    #[test]
+    fn names_are_those_of_the_back_ends_themselves() {
+        for kind in BackendKind::available() {
+            let made = kind.make(Some(Costs::ASSUMED), Topology::Nested).unwrap();
+            assert_eq!(made.status().name, kind.name());
+            assert_eq!(made.status().holds_files, kind.abilities().holds_files);
+        }
+        assert_eq!(BackendKind::names(), "select, poll, epoll, adaptive, uring, auto");
     }
 }

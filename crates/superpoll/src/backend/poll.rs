@@ -6,9 +6,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::LazyLock;
 
 use crate::backend::array::Array;
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Synced};
+use crate::backend::{
+    Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Status,
+    Synced, WaitCall, those, without_babysitter,
+};
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 
@@ -32,11 +36,20 @@ impl Poll {
     }
 
     #[inline]
-    fn question<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Question<'a> {
+    fn wait_call<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> WaitCall<'a> {
         let looks = deadline == Deadline::Now || self.looks_first() || !cx.may_block();
-        self.array.ask(cx.stats, if looks { Deadline::Now.left() } else { deadline.left() })
+        self.array.wait_call(cx.stats, if looks { Deadline::Now.left() } else { deadline.left() })
     }
 }
+
+/// As the table of back-ends has it.
+pub(super) const ENTRY: Entry = Entry {
+    kind: BackendKind::Poll,
+    name: "poll",
+    abilities: Abilities::POLL,
+    is_available: || true,
+    make: |_, topology| without_babysitter(Poll::new(), &topology),
+};
 
 impl Default for Poll {
     fn default() -> Poll {
@@ -51,21 +64,26 @@ pub(super) fn refuse_epoll_modes(backend: &'static str, mode: Mode) -> Result<()
         Mode::Exclusive => "exclusive wake-ups",
         Mode::Level | Mode::OneShot | Mode::Auto => return Ok(()),
     };
-    Err(Error::Unsupported { backend, what, instead: "use epoll or adaptive, or another mode" })
+    static INSTEAD: LazyLock<String> = LazyLock::new(|| {
+        format!("use {}, or another mode", those(|abilities| abilities.edge && abilities.exclusive))
+    });
+    Err(Error::Unsupported { backend, what, instead: &INSTEAD })
 }
 
 /// The answer of back-ends that no kernel object stands for.
 pub(super) fn cannot_nest(backend: &'static str) -> Error {
-    Error::Unsupported {
-        backend,
-        what: "waiting inside another event loop",
-        instead: "use epoll or adaptive",
-    }
+    static INSTEAD: LazyLock<String> =
+        LazyLock::new(|| format!("use {}", those(|abilities| abilities.nest)));
+    Error::Unsupported { backend, what: "waiting inside another event loop", instead: &INSTEAD }
 }
 
 impl Backend for Poll {
-    fn name(&self) -> &'static str {
-        "poll"
+    fn status(&self) -> Status<'_> {
+        Status::new("poll", Lengths { hot: self.array.len(), ..Lengths::default() })
+    }
+
+    fn memory(&self) -> Memory {
+        self.array.memory()
     }
 
     fn admit(&self, _fd: RawFd, watch: Watch) -> Result<()> {
@@ -85,22 +103,24 @@ impl Backend for Poll {
         Ok(Synced::Saved)
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        let answer = self.question(cx, deadline).put();
-        self.hear(cx, deadline, answer)
+    fn prepare_wait<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+    ) -> Option<WaitCall<'a>> {
+        Some(self.wait_call(cx, deadline))
     }
 
-    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
-        Some(self.question(cx, deadline))
-    }
-
-    fn hear(
+    fn finish_wait(
         &mut self,
         cx: &mut Context<'_>,
         deadline: Deadline,
-        answer: io::Result<usize>,
+        answer: Option<io::Result<usize>>,
     ) -> io::Result<()> {
-        let mut ready = answer?;
+        let mut ready = match answer {
+            Some(answer) => answer?,
+            None => self.wait_call(cx, deadline).issue()?,
+        };
         if ready == 0 && deadline != Deadline::Now && self.looks_first() && cx.may_block() {
             ready = self.array.poll(cx.stats, deadline.left())?;
         }
@@ -112,6 +132,12 @@ impl Backend for Poll {
         Ok(())
     }
 
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        self
+    }
+}
+
+impl Lifecycle for Poll {
     fn attach_waker(&mut self, _cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
         self.array.set_own(fd.as_raw_fd());
         Ok(())
@@ -123,14 +149,6 @@ impl Backend for Poll {
 
     fn nest(&mut self, _cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
         Err(cannot_nest("poll"))
-    }
-
-    fn lengths(&self) -> Lengths {
-        Lengths { hot: self.array.len(), ..Lengths::default() }
-    }
-
-    fn memory(&self) -> Memory {
-        self.array.memory()
     }
 
     fn shrink_to_fit(&mut self, _: &mut Context<'_>) {
@@ -161,15 +179,15 @@ mod tests {
         for (count, looks) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
             let (mut poll, mut stage, mut pipes) = bench(count);
             let soon = Deadline::after(Some(Duration::from_millis(1)));
-            poll.wait(&mut stage.cx(), soon).unwrap();
+            poll.finish_wait(&mut stage.cx(), soon, None).unwrap();
             let calls = stage.stats.calls;
             assert_eq!((calls.poll, calls.ppoll), (looks, 1), "{count}: {calls}");
             // It does not block if it may not, or if something is ready.
-            poll.wait(&mut stage.cx(), Deadline::Now).unwrap();
+            poll.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
             let calls = stage.stats.calls;
             assert_eq!((calls.poll, calls.ppoll), (looks + 1, 1), "{count}: {calls}");
             pipes[0].1.write_all(b"x").unwrap();
-            poll.wait(&mut stage.cx(), Deadline::Never).unwrap();
+            poll.finish_wait(&mut stage.cx(), Deadline::Never, None).unwrap();
             let calls = stage.stats.calls;
             assert_eq!((calls.poll, calls.ppoll), (looks + 2, 1), "{count}: {calls}");
             assert_eq!(stage.events.len(), 1);
@@ -182,7 +200,7 @@ mod tests {
         pipes[0].1.write_all(b"x").unwrap();
         pipes[2].1.write_all(b"x").unwrap();
         for (watched, active) in [(3, 2), (6, 4)] {
-            poll.wait(&mut stage.cx(), Deadline::Now).unwrap();
+            poll.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
             assert_eq!((stage.stats.hot.watched, stage.stats.hot.active), (watched, active));
         }
     }

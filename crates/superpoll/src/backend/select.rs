@@ -8,9 +8,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::LazyLock;
 
 use crate::backend::poll::{cannot_nest, refuse_epoll_modes};
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Report, Synced};
+use crate::backend::{
+    Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Report,
+    Status, Synced, those, without_babysitter,
+};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::interest::{Interest, Watch};
@@ -33,6 +37,27 @@ impl std::fmt::Debug for Select {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Select").field("len", &self.len).finish_non_exhaustive()
     }
+}
+
+/// As the table of back-ends has it.
+pub(super) const ENTRY: Entry = Entry {
+    kind: BackendKind::Select,
+    name: "select",
+    abilities: Abilities {
+        read_closed_alone: false,
+        fd_limit: Some(SET_SIZE),
+        calls_per_wait: 2,
+        ..Abilities::POLL
+    },
+    is_available: || true,
+    make: |_, topology| without_babysitter(Select::new(), &topology),
+};
+
+/// The error for a descriptor that does not fit into a set.
+fn too_large(fd: RawFd) -> Error {
+    static INSTEAD: LazyLock<String> =
+        LazyLock::new(|| those(|abilities| abilities.fd_limit.is_none()));
+    Error::DescriptorTooLarge { fd, limit: SET_SIZE, backend: "select", instead: &INSTEAD }
 }
 
 impl Default for Select {
@@ -134,21 +159,29 @@ impl Select {
 }
 
 impl Backend for Select {
-    fn name(&self) -> &'static str {
-        "select"
+    fn status(&self) -> Status<'_> {
+        Status::new("select", Lengths { hot: self.len, ..Lengths::default() })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { own: 0, mirrors: self.found.capacity() * size_of::<Slot>() }
     }
 
     fn admit(&self, fd: RawFd, watch: Watch) -> Result<()> {
         if fd >= SET_SIZE {
-            return Err(Error::DescriptorTooLarge { fd, limit: SET_SIZE, backend: "select" });
+            return Err(too_large(fd));
         }
         let needs_readable = Interest::PRIORITY | Interest::READ_CLOSED;
         if watch.interest.intersects(needs_readable) && !watch.interest.contains(Interest::READABLE)
         {
+            static INSTEAD: LazyLock<String> = LazyLock::new(|| {
+                let others = those(|abilities| abilities.read_closed_alone);
+                format!("add Interest::READABLE, or use {others}")
+            });
             return Err(Error::Unsupported {
                 backend: "select",
                 what: "priority or read-closed interest without readable interest",
-                instead: "add Interest::READABLE, or use poll, epoll or adaptive",
+                instead: &INSTEAD,
             });
         }
         refuse_epoll_modes("select", watch.mode)
@@ -171,7 +204,12 @@ impl Backend for Select {
         Ok(Synced::Saved)
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+    fn finish_wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        _answer: Option<io::Result<usize>>,
+    ) -> io::Result<()> {
         let mut sets = [Set::new(); 3];
         let found = self.call(cx, Deadline::Now, &mut sets).and_then(|found| {
             if !found && deadline != Deadline::Now && cx.may_block() {
@@ -197,10 +235,16 @@ impl Backend for Select {
         self.look_closer(cx, |fd| sets.iter().any(|set| set.has(fd)))
     }
 
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        self
+    }
+}
+
+impl Lifecycle for Select {
     fn attach_waker(&mut self, _cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
         let fd = fd.as_raw_fd();
         if fd >= SET_SIZE {
-            return Err(Error::DescriptorTooLarge { fd, limit: SET_SIZE, backend: "select" });
+            return Err(too_large(fd));
         }
         self.waker = Some(fd);
         Ok(())
@@ -213,14 +257,6 @@ impl Backend for Select {
 
     fn nest(&mut self, _cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
         Err(cannot_nest("select"))
-    }
-
-    fn lengths(&self) -> Lengths {
-        Lengths { hot: self.len, ..Lengths::default() }
-    }
-
-    fn memory(&self) -> Memory {
-        Memory { own: 0, mirrors: self.found.capacity() * size_of::<Slot>() }
     }
 }
 

@@ -26,16 +26,19 @@
 //!
 //! A poll holds the open file. A descriptor that is closed while it is watched stays open for its
 //! peer until the poll is removed, so a removal is not left for the next wait
-//! ([`Backend::holds_files`]).
+//! ([`Status::holds_files`]).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
 
-use crate::backend::{Backend, Context, Deadline, Lengths, Memory, Question, Synced};
+use crate::backend::{
+    Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory,
+    Operations, Status, Synced, WaitCall, no_babysitter,
+};
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
-use crate::operation::{Operation, Progress, Ticket};
 use crate::sys::poll::Slot;
 use crate::sys::uring::{Completion, Ring};
 
@@ -281,16 +284,16 @@ impl Uring {
     }
 
     /// The call of a wait.
-    fn question<'a>(
+    fn wait_call<'a>(
         &'a mut self,
         cx: &mut Context<'_>,
         deadline: Deadline,
-    ) -> io::Result<Question<'a>> {
+    ) -> io::Result<WaitCall<'a>> {
         let known = !self.found.is_empty() || cx.events.is_completed();
         let idle = !self.ring.has_completions() && !known;
         let blocks = deadline != Deadline::Now && idle && !self.is_behind() && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
-        self.ring.ask(&mut cx.stats.calls, 1, left)
+        self.ring.wait_call(&mut cx.stats.calls, 1, left)
     }
 
     /// Reports all there is.
@@ -302,7 +305,7 @@ impl Uring {
             // again.
             outer.quiet(&mut cx.stats.calls);
             cx.waker_fired();
-            answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
+            answer = self.ring.wait_call(&mut cx.stats.calls, 0, Deadline::Now.left())?.issue();
         }
         // This many completions, in the order in which they came, include each descriptor that was
         // ready when the wait ended, and more.
@@ -334,7 +337,7 @@ impl Uring {
                 break;
             }
             first = false;
-            answer = self.ring.ask(&mut cx.stats.calls, 0, Deadline::Now.left())?.put();
+            answer = self.ring.wait_call(&mut cx.stats.calls, 0, Deadline::Now.left())?.issue();
         }
         self.in_flight.take_done(&mut cx.events.progress);
         if !self.found.is_empty() {
@@ -359,9 +362,42 @@ impl Uring {
     }
 }
 
+/// As the table of back-ends has it.
+pub(super) const ENTRY: Entry = Entry {
+    kind: BackendKind::Uring,
+    name: "uring",
+    abilities: Abilities {
+        registers_with_epoll: false,
+        calls_per_wait: 2,
+        holds_files: true,
+        reports_arrivals: true,
+        is_everywhere: false,
+        ..Abilities::EPOLL
+    },
+    is_available: || {
+        static AVAILABLE: OnceLock<bool> = OnceLock::new();
+        let try_it = || !matches!(Uring::new(), Err(Error::BackendUnavailable { .. }));
+        *AVAILABLE.get_or_init(try_it)
+    },
+    make: |_, topology| match topology.is_nested() {
+        true => Ok(Box::new(Uring::new()?)),
+        false => Err(no_babysitter("uring")),
+    },
+};
+
 impl Backend for Uring {
-    fn name(&self) -> &'static str {
-        "uring"
+    fn status(&self) -> Status<'_> {
+        let lengths = Lengths { cold: self.armed, ..Lengths::default() };
+        Status { holds_files: true, ..Status::new("uring", lengths) }
+    }
+
+    fn memory(&self) -> Memory {
+        let own = self.again.capacity() * size_of::<u32>()
+            + self.leaving.capacity() * size_of::<u64>()
+            + self.found.capacity() * size_of::<Found>()
+            + self.batch.memory()
+            + self.in_flight.memory();
+        Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
 
     fn admit(&self, _fd: RawFd, _watch: Watch) -> Result<()> {
@@ -399,32 +435,45 @@ impl Backend for Uring {
         Ok(Synced::Told)
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
-        self.begin(cx)?;
-        cx.stats.cold.watched += self.armed as u64;
-        let answer = if self.knows_all() { Ok(0) } else { self.question(cx, deadline)?.put() };
-        self.report(cx, answer)
-    }
-
-    fn ask<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> Option<Question<'a>> {
+    fn prepare_wait<'a>(
+        &'a mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+    ) -> Option<WaitCall<'a>> {
         self.begin(cx).ok()?;
         if self.knows_all() {
             return None;
         }
-        let question = self.question(cx, deadline).ok()?;
-        Some(question)
+        self.wait_call(cx, deadline).ok()
     }
 
-    fn hear(
+    fn finish_wait(
         &mut self,
         cx: &mut Context<'_>,
-        _deadline: Deadline,
-        answer: io::Result<usize>,
+        deadline: Deadline,
+        answer: Option<io::Result<usize>>,
     ) -> io::Result<()> {
+        let answer = match answer {
+            Some(answer) => answer,
+            None => {
+                self.begin(cx)?;
+                if self.knows_all() { Ok(0) } else { self.wait_call(cx, deadline)?.issue() }
+            }
+        };
         cx.stats.cold.watched += self.armed as u64;
         self.report(cx, answer)
     }
 
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        self
+    }
+
+    fn operations(&mut self) -> Option<&mut dyn Operations> {
+        Some(self)
+    }
+}
+
+impl Lifecycle for Uring {
     fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
         let fd = fd.as_raw_fd();
         self.waker = Some(fd);
@@ -441,13 +490,6 @@ impl Backend for Uring {
         Ok(())
     }
 
-    fn stay_on_thread(&mut self, cx: &mut Context<'_>) {
-        if !self.ring.is_elsewhere() {
-            self.stays = true;
-            self.ring.stay(&mut cx.stats.calls);
-        }
-    }
-
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let failed = |source| Error::system("making an io_uring anew", None, source);
         let outer = self.outer.take();
@@ -460,108 +502,8 @@ impl Backend for Uring {
         Ok(())
     }
 
-    fn holds_files(&self) -> bool {
-        true
-    }
-
-    fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.batch.is_waiting() && self.in_flight.is_idle() {
-            return Ok(());
-        }
-        self.begin(cx)?;
-        self.ring.submit(&mut cx.stats.calls)?;
-        self.fetch(cx);
-        self.in_flight.take_done(&mut cx.events.progress);
-        self.keep_found();
-        Ok(())
-    }
-
-    fn start(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: Key,
-        operation: Operation,
-        token: u64,
-    ) -> Result<Ticket, (Error, Operation)> {
-        self.start_operation(cx, key, operation, token)
-    }
-
-    fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
-        if self.ring.is_elsewhere() {
-            // This ends all of them.
-            self.move_here(cx)?;
-        }
-        self.in_flight.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
-    }
-
-    fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
-        self.reap_operation(cx, ticket)
-    }
-
-    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
-        let is_queued = self.batch.is_queued(&mut self.ring, index)
-            || (!self.in_flight.is_idle() && self.in_flight.is_queued(&mut self.ring, index));
-        if is_queued {
-            self.hand_in(cx);
-        }
-        self.batch.withdraw(index);
-        self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
-        if !self.in_flight.is_idle() {
-            let linked = self.in_flight.linked(index);
-            // The registration has no other owner to report the failure to, and its memory stays.
-            let _ = self.in_flight.withdraw(&mut cx.stats.calls, &mut self.ring, index);
-            if !linked.is_empty() {
-                // The caller may close the descriptor next, and its number may then name another
-                // file.
-                let _ = self.await_end(cx, &linked);
-            }
-        }
-    }
-
-    fn operations(&mut self) -> Option<&mut Batch> {
-        Some(&mut self.batch)
-    }
-
-    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.ring.is_elsewhere() {
-            self.move_here(cx)?;
-        }
-        self.tell_removals(cx)?;
-        if let Some(outer) = &self.outer {
-            if self.in_flight.has_done() {
-                outer.announce()?;
-            }
-            self.catch_up_with_ring(cx)?;
-            self.in_flight.tell(&mut cx.stats.calls, &mut self.ring)?;
-        }
-        self.ring.submit(&mut cx.stats.calls)?;
-        if std::mem::take(&mut self.is_removing)
-            && self.outer.is_none()
-            && self.ring.has_completions()
-        {
-            // A removal may have been refused, and the next wait would be too late to learn that:
-            // the ring would hold the file open.
-            self.fetch_early(cx);
-            self.ring.submit(&mut cx.stats.calls)?;
-        }
-        Ok(())
-    }
-
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
         self.nest_ring(cx)
-    }
-
-    fn lengths(&self) -> Lengths {
-        Lengths { cold: self.armed, ..Lengths::default() }
-    }
-
-    fn memory(&self) -> Memory {
-        let own = self.again.capacity() * size_of::<u32>()
-            + self.leaving.capacity() * size_of::<u64>()
-            + self.found.capacity() * size_of::<Found>()
-            + self.batch.memory()
-            + self.in_flight.memory();
-        Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
 
     fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {

@@ -196,10 +196,10 @@ impl<T: AsFd> BatchReader<T> {
         let mut buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(self.size));
         let (key, action) = (source.key, source.action);
         if !source.is_read_by_call(due)
-            && let Some(batch) = self.poller.batch()
+            && let Some(operations) = self.poller.operations()
         {
             let fd = source.io.as_fd().as_raw_fd();
-            batch.queue(index, fd, action, buffer, key.to_bits());
+            operations.queue(index, fd, action, buffer, key.to_bits());
             return true;
         }
         let outcome = match action {
@@ -268,12 +268,7 @@ impl<T: AsFd> BatchReader<T> {
     /// Makes sure that nothing more reaches the kernel under the number that a source has now: its
     /// file may be replaced.
     pub(super) fn disengage(&mut self, index: u32) {
-        if self.poller.batch().is_some_and(|batch| batch.is_under_way(index)) {
-            // A wait that failed has left it in the ring's queue.
-            self.poller.flush();
-        }
-        if let Some(batch) = self.poller.batch()
-            && batch.disengage(index)
+        if self.poller.disengage(index)
             && let Some(Some(source)) = self.sources.get_mut(index as usize)
         {
             self.due.extend(source.becomes_due());
@@ -283,10 +278,10 @@ impl<T: AsFd> BatchReader<T> {
     /// Notes that a source is read in most waits, and will be.
     #[cold]
     fn stays(&mut self, index: u32) {
-        if let (Some(Some(source)), Some(batch)) =
-            (self.sources.get(index as usize), self.poller.batch())
+        if let (Some(Some(source)), Some(operations)) =
+            (self.sources.get(index as usize), self.poller.operations())
         {
-            batch.want_file(index, source.io.as_fd().as_raw_fd());
+            operations.keep_file(index, source.io.as_fd().as_raw_fd());
         }
     }
 

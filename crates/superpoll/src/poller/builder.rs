@@ -1,12 +1,11 @@
 //! Chooses the back-end, policy and topology of a poller.
 
 use crate::backend::{
-    Adaptive, BACKEND_VARIABLE, Backend, BackendKind, Choice, Epoll, Poll, Select, Topology, Uring,
-    cold,
+    BACKEND_VARIABLE, Backend, BackendKind, Topology, adaptive, without_babysitter,
 };
 use crate::costs::Costs;
-use crate::error::{Error, Result};
-use crate::policy::{Governed, Policy};
+use crate::error::Result;
+use crate::policy::Policy;
 use crate::poller::Poller;
 use crate::sys::returns;
 
@@ -35,11 +34,11 @@ impl Builder {
         Builder { kind: Some(kind), make: None, ..self }
     }
 
-    /// Uses the adaptive back-end with this placement policy instead of [`Governed`].
+    /// Uses the adaptive back-end with this placement policy instead of [`Governed`](crate::policy::Governed).
     #[must_use]
     pub fn policy(self, policy: impl Policy + 'static) -> Builder {
         Builder {
-            make: Some(Box::new(move |costs, topology| adaptive(policy, costs, topology))),
+            make: Some(Box::new(move |costs, topology| adaptive::make(policy, costs, topology))),
             ..self
         }
     }
@@ -80,8 +79,8 @@ impl Builder {
         returns::calibrate();
         let backend = match (self.make, self.kind) {
             (Some(make), _) => make(self.costs, self.topology)?,
-            (None, Some(kind)) => build_kind(kind, self.costs, self.topology)?,
-            (None, None) => build_kind(kind_from_environment()?, self.costs, self.topology)?,
+            (None, Some(kind)) => kind.make(self.costs, self.topology)?,
+            (None, None) => kind_from_environment()?.make(self.costs, self.topology)?,
         };
         Ok(Poller::with(backend))
     }
@@ -92,66 +91,4 @@ fn kind_from_environment() -> Result<BackendKind> {
         Some(name) if !name.is_empty() => name.to_string_lossy().parse(),
         _ => Ok(BackendKind::default()),
     }
-}
-
-fn build_kind(
-    kind: BackendKind,
-    costs: Option<Costs>,
-    topology: Topology,
-) -> Result<Box<dyn Backend>> {
-    match (kind, &topology) {
-        (BackendKind::Auto, Topology::Nested) => automatic(costs),
-        (BackendKind::Select, _) => without_babysitter(Select::new(), &topology),
-        (BackendKind::Poll, _) => without_babysitter(Poll::new(), &topology),
-        (BackendKind::Epoll, _) => without_babysitter(Epoll::new()?, &topology),
-        (BackendKind::Uring, Topology::Nested) => Ok(Box::new(Uring::new()?)),
-        (BackendKind::Uring, _) => Err(no_babysitter("uring")),
-        (BackendKind::Auto | BackendKind::Adaptive, _) => {
-            adaptive(Governed::default(), costs, topology)
-        }
-    }
-}
-
-fn no_babysitter(backend: &'static str) -> Error {
-    let (what, instead) = ("a babysitter", "choose the back-end adaptive, or the nested topology");
-    Error::Unsupported { backend, what, instead }
-}
-
-/// A back-end that works without a babysitter, or an error if one was asked for.
-fn without_babysitter(
-    backend: impl Backend + 'static,
-    topology: &Topology,
-) -> Result<Box<dyn Backend>> {
-    match topology {
-        Topology::Nested => Ok(Box::new(backend)),
-        _ => Err(no_babysitter(backend.name())),
-    }
-}
-
-/// The back-end that was chosen, and `adaptive` if io_uring has been refused since then.
-fn automatic(costs: Option<Costs>) -> Result<Box<dyn Backend>> {
-    match Choice::here().kind {
-        BackendKind::Uring => match Uring::new() {
-            Err(Error::BackendUnavailable { .. }) => {
-                adaptive(Governed::default(), costs, Topology::Nested)
-            }
-            made => Ok(Box::new(made?)),
-        },
-        _ => adaptive(Governed::default(), costs, Topology::Nested),
-    }
-}
-
-fn adaptive(
-    policy: impl Policy + 'static,
-    costs: Option<Costs>,
-    topology: Topology,
-) -> Result<Box<dyn Backend>> {
-    let costs = costs.unwrap_or_else(|| *Costs::calibrated());
-    Ok(match topology {
-        Topology::Nested => Box::new(Adaptive::new(policy, costs)?),
-        Topology::Thread(tuning) => Box::new(Adaptive::over(cold::thread(tuning)?, policy, costs)),
-        Topology::Process(line, tuning) => {
-            Box::new(Adaptive::over(cold::process(line, tuning)?, policy, costs))
-        }
-    })
 }

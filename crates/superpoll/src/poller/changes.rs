@@ -59,7 +59,7 @@ impl Poller {
     pub fn shrink_to_fit(&mut self) {
         self.table.shorten();
         let (backend, mut cx) = self.split();
-        backend.shrink_to_fit(&mut cx);
+        backend.lifecycle().shrink_to_fit(&mut cx);
         self.commands.shrink_to_fit();
         self.told_ready.shrink_to_fit();
         self.refusals.shrink_to_fit();
@@ -114,7 +114,9 @@ impl Poller {
     pub fn flush(&mut self) {
         self.settle();
         let (backend, mut cx) = self.split();
-        backend.catch_up(&mut cx);
+        if let Some(keeper) = backend.keeper() {
+            keeper.catch_up(&mut cx);
+        }
         if self.table.is_spare() {
             self.shrink_to_fit();
         }
@@ -126,8 +128,13 @@ impl Poller {
         self.take_commands();
         self.tell();
         let (backend, mut cx) = self.split();
-        // A step that fails now is tried again with the next wait, which reports the failure.
-        let _ = backend.settle(&mut cx);
+        if let Some(operations) = backend.operations() {
+            // A step that fails now is tried again with the next wait, which reports the failure.
+            let _ = operations.settle(&mut cx);
+        }
+        if let Some(keeper) = backend.keeper() {
+            keeper.settle(&mut cx);
+        }
     }
 
     /// Passes all changes to the back-end.
@@ -175,8 +182,7 @@ impl Poller {
                 let key = self.table.key(index);
                 // As with any other end; otherwise its operations would be submitted under a number
                 // that is free.
-                let (backend, mut cx) = self.split();
-                backend.withdraw(&mut cx, index);
+                self.withdraw(index);
                 self.table.end(index, false);
                 self.let_go(index);
                 self.refuse(key, error);

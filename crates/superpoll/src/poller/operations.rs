@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::operation::{Action, Operation, Progress, Ticket};
+use crate::operation::{self, Action, Operation, Progress, Ticket};
 use crate::poller::Poller;
 
 impl Poller {
@@ -42,15 +42,15 @@ impl Poller {
             return Err((Error::StaleKey { key }, buffer));
         };
         let (fd, is_owned) = (slot.fd(), slot.is_owned());
-        if let Some(batch) = self.backend.operations() {
+        if let Some(operations) = self.backend.operations() {
             if !is_owned {
                 return Err((Error::NotOwned { fd }, buffer));
             }
-            batch.queue(key.index(), fd, action, buffer, token);
+            operations.queue(key.index(), fd, action, buffer, token);
             return Ok(());
         }
         let refused = Error::Unsupported {
-            backend: self.backend.name(),
+            backend: self.backend.status().name,
             what: "reads and writes carried out together",
             instead: "read and write with calls of your own, or choose uring",
         };
@@ -109,7 +109,10 @@ impl Poller {
             Some(_) => {}
         }
         let (backend, mut cx) = self.split();
-        let ticket = backend.start(&mut cx, key, operation, token)?;
+        let Some(operations) = backend.operations() else {
+            return Err((operation::unsupported(backend.status().name), operation));
+        };
+        let ticket = operations.start(&mut cx, key, operation, token)?;
         self.changed();
         Ok(ticket)
     }
@@ -123,7 +126,10 @@ impl Poller {
     /// [`Error::System`]: the operation may go on.
     pub fn cancel(&mut self, ticket: Ticket) -> Result<()> {
         let (backend, mut cx) = self.split();
-        let outcome = backend.cancel(&mut cx, ticket);
+        let outcome = match backend.operations() {
+            Some(operations) => operations.cancel(&mut cx, ticket),
+            None => Ok(()),
+        };
         self.changed();
         outcome.map_err(|source| Error::system("cancelling an operation", None, source))
     }
@@ -138,7 +144,10 @@ impl Poller {
     /// [`Error::System`]: the operation may go on, and its progress comes with waits.
     pub fn cancel_now(&mut self, ticket: Ticket) -> Result<Vec<Progress>> {
         let (backend, mut cx) = self.split();
-        let outcome = backend.reap(&mut cx, ticket);
+        let outcome = match backend.operations() {
+            Some(operations) => operations.reap(&mut cx, ticket),
+            None => Ok(Vec::new()),
+        };
         self.rest();
         outcome.map_err(|source| Error::system("cancelling an operation", None, source))
     }

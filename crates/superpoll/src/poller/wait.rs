@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use crate::backend::{Deadline, Question, Report};
+use crate::backend::{Deadline, Report, WaitCall};
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
 use crate::interest::{Interest, Mode};
@@ -30,7 +30,7 @@ impl Poller {
     ///
     /// [`Error::ZeroLimit`], or [`Error::System`] if the system call fails; registrations are
     /// unaffected, and `events` is empty.
-    // Inlined, for the reason that `sys::question` gives.
+    // Inlined, for the reason that `sys::wait_call` gives.
     #[inline(always)]
     pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize> {
         events.empty();
@@ -47,12 +47,9 @@ impl Poller {
         let mut waited = None;
         if self.only_the_kernel_is_to_be_asked() {
             let (backend, mut cx) = self.split_for(events);
-            // The call itself is made here, for the reason that `sys::question` gives.
-            let answer = backend.ask(&mut cx, deadline).map(Question::put);
-            let outcome = match answer {
-                Some(answer) => backend.hear(&mut cx, deadline, answer),
-                None => backend.wait(&mut cx, deadline),
-            };
+            // The call itself is made here, for the reason that `sys::wait_call` gives.
+            let answer = backend.prepare_wait(&mut cx, deadline).map(WaitCall::issue);
+            let outcome = backend.finish_wait(&mut cx, deadline, answer);
             let usual = (!events.list.is_empty() || events.is_completed())
                 && outcome.is_ok()
                 && self.delivery.is_idle()
@@ -136,7 +133,9 @@ impl Poller {
                 }
                 if events.list.len() >= events.limit {
                     let (backend, mut cx) = self.split_for(events);
-                    backend.perform(&mut cx)?;
+                    if let Some(operations) = backend.operations() {
+                        operations.perform(&mut cx)?;
+                    }
                     return Ok(self.signals().woken);
                 }
                 self.delivery.begin_collection();
@@ -147,7 +146,7 @@ impl Poller {
                     deadline = Deadline::Now;
                 }
                 let (backend, mut cx) = self.split_for(events);
-                outcome = Some(backend.wait(&mut cx, deadline));
+                outcome = Some(backend.finish_wait(&mut cx, deadline, None));
             }
             if let Some(Err(error)) = outcome {
                 self.after_failure(events, deadline, error)?;
@@ -190,7 +189,7 @@ impl Poller {
                 return Ok(());
             }
             let (backend, mut cx) = self.split_for(events);
-            match backend.wait(&mut cx, Deadline::Now) {
+            match backend.finish_wait(&mut cx, Deadline::Now, None) {
                 Ok(()) => return Ok(()),
                 Err(other) => error = other,
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::stats::Calls;
 use crate::sys::call;
-use crate::sys::question::Question;
+use crate::sys::wait_call::WaitCall;
 
 /// One event as the kernel writes it.
 pub type Raw = libc::epoll_event;
@@ -68,13 +68,13 @@ const NOTHING: Raw = Raw { events: 0, u64: 0 };
 /// The call that waits until the timeout (`None`: no limit) and writes at most `room` events to the
 /// front of the buffer, which is made large enough.
 #[inline(always)]
-pub fn question<'a>(
+pub fn wait_call<'a>(
     calls: &mut Calls,
     epoll: BorrowedFd<'a>,
     buffer: &'a mut Vec<Raw>,
     room: usize,
     timeout: Option<Duration>,
-) -> Question<'a> {
+) -> WaitCall<'a> {
     let room = acceptable(room);
     if buffer.len() < room {
         buffer.resize(room, NOTHING);
@@ -82,7 +82,7 @@ pub fn question<'a>(
     let buffer = &mut buffer[..room];
     match timeout {
         Some(timeout) if !timeout.is_zero() => timed(calls, epoll, buffer, timeout),
-        timeout => Question::epoll(calls, epoll, buffer, timeout),
+        timeout => WaitCall::epoll(calls, epoll, buffer, timeout),
     }
 }
 
@@ -91,16 +91,16 @@ fn timed<'a>(
     epoll: BorrowedFd<'a>,
     buffer: &'a mut [Raw],
     timeout: Duration,
-) -> Question<'a> {
+) -> WaitCall<'a> {
     if WITHOUT_NANOSECONDS.load(Ordering::Relaxed) {
-        Question::epoll_in_milliseconds(calls, epoll, buffer, Some(timeout))
+        WaitCall::epoll_in_milliseconds(calls, epoll, buffer, Some(timeout))
     } else {
-        Question::epoll(calls, epoll, buffer, Some(timeout))
+        WaitCall::epoll(calls, epoll, buffer, Some(timeout))
     }
 }
 
 /// Whether this answer only says that the kernel, or a seccomp profile (`EPERM`), does not know the
-/// call with nanoseconds. The next question then uses another call.
+/// call with nanoseconds. The next wait then uses another call.
 #[inline]
 pub fn is_to_be_asked_again(answer: &io::Result<usize>) -> bool {
     match answer {
@@ -118,9 +118,9 @@ pub fn wait(
     room: usize,
     timeout: Option<Duration>,
 ) -> io::Result<usize> {
-    let answer = question(calls, epoll, buffer, room, timeout).put();
+    let answer = wait_call(calls, epoll, buffer, room, timeout).issue();
     if is_to_be_asked_again(&answer) {
-        return question(calls, epoll, buffer, room, timeout).put();
+        return wait_call(calls, epoll, buffer, room, timeout).issue();
     }
     answer
 }

@@ -9,10 +9,10 @@ pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub mod limits;
 pub(crate) mod poll;
-pub(crate) mod question;
 pub(crate) mod returns;
 pub(crate) mod select;
 pub(crate) mod uring;
+pub(crate) mod wait_call;
 
 use std::io;
 use std::time::Duration;

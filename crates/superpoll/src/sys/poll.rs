@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::stats::Calls;
-use crate::sys::question::Question;
+use crate::sys::wait_call::WaitCall;
 
 /// One watched descriptor as the kernel reads and writes it.
 pub type Slot = libc::pollfd;
@@ -28,7 +28,7 @@ pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
 /// Waits until the timeout (`None`: no limit); returns how many slots are ready.
 #[inline(always)]
 pub fn wait(calls: &mut Calls, slots: &mut [Slot], timeout: Option<Duration>) -> io::Result<usize> {
-    Question::poll(calls, slots, timeout).put()
+    WaitCall::poll(calls, slots, timeout).issue()
 }
 
 #[cfg(test)]

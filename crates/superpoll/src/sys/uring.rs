@@ -26,7 +26,7 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use crate::stats::Calls;
-use crate::sys::question::Question;
+use crate::sys::wait_call::WaitCall;
 
 mod address;
 mod files;
@@ -429,7 +429,7 @@ impl Ring {
             self.failing.1 -= 1;
             return Err(io::Error::from_raw_os_error(self.failing.0));
         }
-        self.ask(calls, 0, Some(Duration::ZERO))?.put()
+        self.wait_call(calls, 0, Some(Duration::ZERO))?.issue()
     }
 
     /// Notes that the kernel dropped completions (`EBADR`). The kernel reports that once, without
@@ -447,12 +447,12 @@ impl Ring {
 
     /// The call that submits all changes and waits until there are this many completions, or the
     /// time is over (`None`: no limit).
-    pub fn ask(
+    pub fn wait_call(
         &mut self,
         calls: &mut Calls,
         completions: u32,
         timeout: Option<Duration>,
-    ) -> io::Result<Question<'_>> {
+    ) -> io::Result<WaitCall<'_>> {
         self.check_forks()?;
         if self.owner == Some(0) {
             self.enable(calls)?;
@@ -464,7 +464,7 @@ impl Ring {
         let (name, registered) = self.name;
         let completions = if timeout == Some(Duration::ZERO) { 0 } else { completions };
         let flags = ENTER_GETEVENTS | registered;
-        Ok(Question::ring(calls, name, &mut self.ring, (changes, completions), flags, timeout))
+        Ok(WaitCall::ring(calls, name, &mut self.ring, (changes, completions), flags, timeout))
     }
 
     /// The ring becomes this thread's.

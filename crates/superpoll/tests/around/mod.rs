@@ -1,9 +1,9 @@
 //! The poll back-end with code of a test around its calls.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 
-use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Poll, Synced};
+use superpoll::backend::{Backend, Context, Deadline, Lifecycle, Memory, Poll, Status, Synced};
 use superpoll::{Result, Watch};
 
 /// The test's code in place of the poll back-end, which it can call to do its part.
@@ -21,7 +21,7 @@ pub trait Around: Send {
         cx: &mut Context<'_>,
         deadline: Deadline,
     ) -> io::Result<()> {
-        poll.wait(cx, deadline)
+        poll.finish_wait(cx, deadline, None)
     }
 }
 
@@ -38,8 +38,10 @@ impl<A: Around> Surrounded<A> {
 }
 
 impl<A: Around> Backend for Surrounded<A> {
-    fn name(&self) -> &'static str {
-        A::NAME
+    fn status(&self) -> Status<'_> {
+        let mut status = self.poll.status();
+        status.name = A::NAME;
+        status
     }
     fn admit(&self, fd: RawFd, watch: Watch) -> Result<()> {
         self.poll.admit(fd, watch)
@@ -47,20 +49,16 @@ impl<A: Around> Backend for Surrounded<A> {
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
         self.around.sync(&mut self.poll, cx, index)
     }
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<()> {
+    fn finish_wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Deadline,
+        _answer: Option<io::Result<usize>>,
+    ) -> io::Result<()> {
         self.around.wait(&mut self.poll, cx, deadline)
     }
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
-        self.poll.attach_waker(cx, fd)
-    }
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        self.poll.after_fork(cx)
-    }
-    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
-        self.poll.nest(cx)
-    }
-    fn lengths(&self) -> Lengths {
-        self.poll.lengths()
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        &mut self.poll
     }
     fn memory(&self) -> Memory {
         self.poll.memory()

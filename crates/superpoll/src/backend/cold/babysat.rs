@@ -6,7 +6,7 @@
 //! leave together: the poller first tells the babysitter, then deletes each from its own set and
 //! marks its slot *away*. In between both watch it, so nothing is lost. Only registrations that
 //! this wait has examined leave. So a poller that has caught up with its babysitter
-//! ([`Backend::catch_up`](crate::backend::Backend::catch_up)) sees with its next wait everything
+//! ([`Keeper::catch_up`]) sees with its next wait everything
 //! that was ready. After a wait that a limit has cut off, no registration leaves, because the ready
 //! ones that the wait did not report would lose their turn.
 //!
@@ -22,7 +22,7 @@
 //! would be silent for good in a babysitter's epoll set.
 //!
 //! A change of a registration that is away, or its end, calls it back without a question: the
-//! poller tells the babysitter to forget it, with the next wait or [`settle`](Cold::settle). For
+//! poller tells the babysitter to forget it, with the next wait or [`settle`](Keeper::settle). For
 //! the rest it is as if the kernel had never known it. Messages that the babysitter has sent about
 //! it meanwhile carry the number of a stay that is over, and are dropped.
 //!
@@ -32,18 +32,18 @@
 //! without a babysitter.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use superpoll_sit::{FULL, Line, Request, STATE};
 
-use super::Cold;
 use super::states::States;
 use super::stays::{Stays, ticks};
 use super::tuning::Tuning;
-use crate::backend::{Babysitting, Backend, Context, Deadline, Epoll, Memory, Question, Synced};
+use super::{Change, Cold};
+use crate::backend::{Babysitting, Context, Deadline, Epoll, Keeper, Memory, Status, Synced};
 use crate::error::Result;
-use crate::interest::{Interest, Mode};
+use crate::interest::Mode;
 use crate::key::Key;
 use crate::sys;
 
@@ -309,50 +309,37 @@ impl<S: Sitter> Babysat<S> {
 }
 
 impl<S: Sitter> Cold for Babysat<S> {
-    fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        self.recall(cx, index);
-        self.epoll.park(cx, index)
-    }
-
-    fn tell(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        watch: (Interest, Mode),
-    ) -> Result<Synced> {
-        self.recall(cx, index);
-        let outcome = self.epoll.tell(cx, index, watch);
-        self.settle_in(cx, index);
-        outcome
-    }
-
-    fn forget(&mut self, cx: &mut Context<'_>, index: u32) {
-        self.recall(cx, index);
-        self.epoll.forget(cx, index);
-    }
-
-    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        let slot = cx.table.slot(index);
-        if !slot.is_live() {
-            self.states.forget(index);
-        } else if slot.is_away() && slot.is_left_as_wanted() && self.states.get(index).is_none() {
-            return Ok(Synced::Saved);
+    fn change(&mut self, cx: &mut Context<'_>, index: u32, change: Change) -> Result<Synced> {
+        if matches!(change, Change::Agree) {
+            let slot = cx.table.slot(index);
+            let has_state = self.states.get(index).is_some();
+            if !slot.is_live() {
+                self.states.forget(index);
+            } else if slot.is_away() && slot.is_left_as_wanted() && !has_state {
+                return Ok(Synced::Saved);
+            }
         }
         self.recall(cx, index);
-        let outcome = Backend::sync(&mut self.epoll, cx, index);
-        if cx.table.slot(index).told().is_some() {
+        let outcome = self.epoll.change(cx, index, change);
+        let is_here = match change {
+            Change::Agree => cx.table.slot(index).told().is_some(),
+            Change::Watch(..) => true,
+            Change::Park | Change::Forget => false,
+        };
+        if is_here {
             self.settle_in(cx, index);
         }
         outcome
     }
 
-    fn question<'a>(
-        &'a mut self,
-        cx: &mut Context<'_>,
-        deadline: Deadline,
-        alone: bool,
-    ) -> Question<'a> {
-        self.epoll.question(cx, deadline, alone)
+    #[inline]
+    fn set(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    #[inline]
+    fn set_mut(&mut self) -> &mut Epoll {
+        &mut self.epoll
     }
 
     fn report(
@@ -390,65 +377,16 @@ impl<S: Sitter> Cold for Babysat<S> {
             if !cx.events.list.is_empty() || !cx.delivery.backlog.is_empty() {
                 cx.collect_all();
             }
-            answer = self.epoll.question(cx, Deadline::Now, alone).put();
+            answer = self.epoll.wait_call(cx, Deadline::Now, alone).issue();
         }
     }
 
-    fn armed(&self) -> usize {
-        self.epoll.armed()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.epoll.is_idle()
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
-        Backend::attach_waker(&mut self.epoll, cx, fd)
-    }
-
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        // The parent goes on with its babysitter; here it is as if there had never been one.
-        self.sitter.abandon();
-        self.line = None;
-        self.epoll.drop_line();
-        self.away = 0;
-        for index in 0..cx.table.slots() {
-            cx.table.slot_mut(index).come_back();
-        }
-        self.stop();
-        Backend::after_fork(&mut self.epoll, cx)
-    }
-
-    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
-        Backend::nest(&mut self.epoll, cx)
-    }
-
-    fn memory(&self) -> Memory {
-        let own = Backend::memory(&self.epoll);
-        let lists = 4 * self.candidates.capacity() + 8 * self.over.capacity();
-        Memory {
-            own: own.own + self.stays.memory() + self.states.memory() + lists,
-            mirrors: own.mirrors + self.packet.capacity() + self.room.capacity(),
-        }
-    }
-
-    fn away(&self) -> usize {
-        self.away
-    }
-
-    fn until(&self, deadline: Deadline) -> Deadline {
-        match (deadline, self.due) {
+    fn begin(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> Deadline {
+        let deadline = match (deadline, self.due) {
             (Deadline::Now, _) | (_, None) => deadline,
             (Deadline::At(moment), Some(due)) => Deadline::At(moment.min(due)),
             (Deadline::Never, Some(due)) => Deadline::At(due),
-        }
-    }
-
-    fn begin(&mut self, cx: &mut Context<'_>) {
+        };
         self.stays.begin_pass();
         if !self.over.is_empty() {
             self.tell_over(cx, None);
@@ -456,30 +394,49 @@ impl<S: Sitter> Cold for Babysat<S> {
         if self.has_to_ask {
             self.ask_later(cx);
         }
+        deadline
     }
 
-    fn rest(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self, cx: &mut Context<'_>) {
         // A wait that was cut off says nothing of the registrations that it does not report.
         if self.line.is_some() && !cx.is_cut_off() {
             self.turn_hand(cx);
         }
     }
 
-    fn holds_files(&self) -> bool {
-        S::TAKES_FILES
+    fn keeper(&mut self) -> Option<&mut dyn Keeper> {
+        Some(self)
     }
 
-    fn settle(&mut self, cx: &mut Context<'_>) {
-        if !S::TAKES_FILES || self.over.is_empty() {
-            return;
+    fn add_keeper<'a>(&'a self, status: &mut Status<'a>) {
+        status.lengths.away = self.away;
+        status.holds_files = S::TAKES_FILES;
+        status.keeper = match &self.lost {
+            Some(why) => Babysitting::Lost(why),
+            None if self.line.is_some() => Babysitting::Present,
+            None => Babysitting::None,
+        };
+    }
+
+    fn more_memory(&self) -> Memory {
+        let lists = 4 * self.candidates.capacity() + 8 * self.over.capacity();
+        Memory {
+            own: self.stays.memory() + self.states.memory() + lists,
+            mirrors: self.packet.capacity() + self.room.capacity(),
         }
-        let is_told = self.tell_over(cx, Some(Instant::now() + PATIENCE));
-        // The caller may write to the descriptor of a stay that is over next, and a successor must
-        // not be given its earlier state. A babysitter that cannot be told so is given up, with
-        // everything that it holds.
-        if !is_told && self.line.is_some() {
-            self.lose(cx, talk::late());
+    }
+}
+
+impl<S: Sitter> Keeper for Babysat<S> {
+    fn leave_state(&mut self, key: Key, state: &[u8]) {
+        if self.line.is_some() && S::TAKES_FILES {
+            self.states.set(key.index(), &state[..state.len().min(STATE)]);
+            self.expect_more();
         }
+    }
+
+    fn forget_state(&mut self, index: u32) {
+        self.states.forget(index);
     }
 
     fn catch_up(&mut self, cx: &mut Context<'_>) {
@@ -523,23 +480,28 @@ impl<S: Sitter> Cold for Babysat<S> {
         }
     }
 
-    fn leave_state(&mut self, key: Key, state: &[u8]) {
-        if self.line.is_some() && S::TAKES_FILES {
-            self.states.set(key.index(), &state[..state.len().min(STATE)]);
-            self.expect_more();
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        if !S::TAKES_FILES || self.over.is_empty() {
+            return;
+        }
+        let is_told = self.tell_over(cx, Some(Instant::now() + PATIENCE));
+        // The caller may write to the descriptor of a stay that is over next, and a successor must
+        // not be given its earlier state. A babysitter that cannot be told so is given up, with
+        // everything that it holds.
+        if !is_told && self.line.is_some() {
+            self.lose(cx, talk::late());
         }
     }
 
-    fn forget_state(&mut self, index: u32) {
-        self.states.forget(index);
-    }
-
-    fn babysitting(&self) -> Babysitting<'_> {
-        match &self.lost {
-            Some(why) => Babysitting::Lost(why),
-            None if self.line.is_some() => Babysitting::Present,
-            None => Babysitting::None,
+    fn abandon(&mut self, cx: &mut Context<'_>) {
+        self.sitter.abandon();
+        self.line = None;
+        self.epoll.drop_line();
+        self.away = 0;
+        for index in 0..cx.table.slots() {
+            cx.table.slot_mut(index).come_back();
         }
+        self.stop();
     }
 }
 

@@ -9,12 +9,10 @@
 //! makes system calls. The options are in `tuning`.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
-use crate::backend::{Babysitting, Context, Deadline, Memory, Question, Synced};
+use crate::backend::{Context, Deadline, Epoll, Keeper, Memory, Status, Synced};
 use crate::error::Result;
 use crate::interest::{Interest, Mode};
-use crate::key::Key;
 
 mod babysat;
 mod nested;
@@ -28,31 +26,33 @@ pub(crate) use process::process;
 pub(crate) use thread::thread;
 pub use tuning::{Profile, Rule, Topology, Tuning};
 
-/// A cold set. It notes each applied request in the slot, as the epoll back-end does.
+/// How a cold set shall watch a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// As its slot says.
+    Agree,
+    /// Keep it, without reporting it.
+    Park,
+    /// As given, whatever was known of it.
+    Watch(Interest, Mode),
+    /// Forget it. It is no failure if the set knows none of this number.
+    Forget,
+}
+
+/// A cold set: the poller's own epoll set, perhaps with a babysitter behind it.
 pub trait Cold: Send {
-    /// Keeps a descriptor without reporting it.
-    fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced>;
+    /// Changes how a descriptor is watched, and notes the applied change in the slot.
+    fn change(&mut self, cx: &mut Context<'_>, index: u32, change: Change) -> Result<Synced>;
 
-    /// Watches a descriptor as given, whatever was known of it.
-    fn tell(&mut self, cx: &mut Context<'_>, index: u32, watch: (Interest, Mode))
-    -> Result<Synced>;
+    /// The poller's own epoll set.
+    fn set(&self) -> &Epoll;
 
-    /// Forgets a descriptor. It is no failure if the set knows none of this number.
-    fn forget(&mut self, cx: &mut Context<'_>, index: u32);
+    /// The same, to wait in it.
+    fn set_mut(&mut self) -> &mut Epoll;
 
-    /// As [`Backend::sync`](crate::backend::Backend::sync).
-    fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced>;
-
-    /// The call that waits. `alone`: nothing is watched elsewhere.
-    fn question<'a>(
-        &'a mut self,
-        cx: &mut Context<'_>,
-        deadline: Deadline,
-        alone: bool,
-    ) -> Question<'a>;
-
-    /// Reports the events of the call's answer. Calls `on_active` with the table index of each
-    /// descriptor whose event is wanted; returns how many there were.
+    /// Reports the events of a wait's answer. Calls `on_active` with the table index of each
+    /// descriptor whose event is wanted; returns how many there were. `alone`: nothing is watched
+    /// elsewhere.
     fn report(
         &mut self,
         cx: &mut Context<'_>,
@@ -61,82 +61,32 @@ pub trait Cold: Send {
         on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> io::Result<usize>;
 
-    /// Descriptors in the poller's own set that may report.
-    fn armed(&self) -> usize;
-
-    /// Whether nothing in the poller's own set may stir.
-    fn is_idle(&self) -> bool;
-
-    /// A descriptor that is readable when the set has something to report.
-    fn as_fd(&self) -> BorrowedFd<'_>;
-
-    /// As [`Backend::attach_waker`](crate::backend::Backend::attach_waker).
-    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()>;
-
-    /// As [`Backend::after_fork`](crate::backend::Backend::after_fork).
-    fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()>;
-
-    /// As [`Backend::nest`](crate::backend::Backend::nest).
-    fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>>;
-
-    /// The heap that the set uses.
-    fn memory(&self) -> Memory;
-
-    /// How many descriptors are with the babysitter.
-    fn away(&self) -> usize {
-        0
-    }
-
-    /// The end of a wait that may block until this deadline, or an earlier one if the set needs it.
+    /// Notes that a wait begins that may block until this deadline. Returns an earlier one if the
+    /// set needs that.
     #[inline]
-    fn until(&self, deadline: Deadline) -> Deadline {
-        deadline
-    }
-
-    /// Notes that a wait begins.
-    #[inline]
-    fn begin(&mut self, cx: &mut Context<'_>) {
+    fn begin(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> Deadline {
         let _ = cx;
+        deadline
     }
 
     /// Notes that a wait has reported its events.
     #[inline]
-    fn rest(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// As [`Backend::holds_files`](crate::backend::Backend::holds_files).
-    fn holds_files(&self) -> bool {
-        false
+    /// The babysitter.
+    fn keeper(&mut self) -> Option<&mut dyn Keeper> {
+        None
     }
 
-    /// As [`Backend::settle`](crate::backend::Backend::settle).
-    fn settle(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
+    /// Adds the facts about the babysitter to the status of the back-end.
+    fn add_keeper<'a>(&'a self, status: &mut Status<'a>) {
+        let _ = status;
     }
 
-    /// As [`Backend::catch_up`](crate::backend::Backend::catch_up).
-    fn catch_up(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
-
-    /// As [`Backend::hand_over_all`](crate::backend::Backend::hand_over_all).
-    fn hand_over_all(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
-
-    /// As [`Backend::leave_state`](crate::backend::Backend::leave_state).
-    fn leave_state(&mut self, key: Key, state: &[u8]) {
-        let _ = (key, state);
-    }
-
-    /// Drops the state of a registration that has ended.
-    fn forget_state(&mut self, index: u32) {
-        let _ = index;
-    }
-
-    /// As [`Backend::babysitting`](crate::backend::Backend::babysitting).
-    fn babysitting(&self) -> Babysitting<'_> {
-        Babysitting::None
+    /// The heap that is used besides that of the epoll set.
+    fn more_memory(&self) -> Memory {
+        Memory::default()
     }
 }

@@ -20,6 +20,13 @@ pub enum Topology {
     Process(Line, Tuning),
 }
 
+impl Topology {
+    /// Whether there is no babysitter.
+    pub(crate) fn is_nested(&self) -> bool {
+        matches!(self, Topology::Nested)
+    }
+}
+
 /// When descriptors leave for the babysitter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tuning {

@@ -43,7 +43,7 @@ impl Bench {
     fn fetch(&mut self, alone: bool) -> usize {
         let mut indices = Vec::new();
         let mut cx = self.stage.cx();
-        let answer = self.epoll.question(&mut cx, Deadline::Now, alone).put();
+        let answer = self.epoll.wait_call(&mut cx, Deadline::Now, alone).issue();
         let active =
             self.epoll.report(&mut cx, alone, answer, |_, index| indices.push(index)).unwrap();
         assert_eq!(active, indices.len());
@@ -68,13 +68,13 @@ fn a_set_is_idle_until_somebody_may_report() {
     assert!(bench.epoll.is_idle());
     let pipe = bench.pipe(Mode::Level);
     assert!(!bench.epoll.is_idle());
-    assert_eq!(bench.epoll.lengths(), Lengths { cold: 1, ..Lengths::default() });
+    assert_eq!(bench.epoll.status().lengths, Lengths { cold: 1, ..Lengths::default() });
     bench.epoll.park(&mut bench.stage.cx(), pipe.2.index()).unwrap();
     assert!(bench.epoll.is_idle());
     let (waker, _writer) = std::io::pipe().unwrap();
     bench.epoll.attach_waker(&mut bench.stage.cx(), waker.as_fd()).unwrap();
     assert!(!bench.epoll.is_idle());
-    assert_eq!(bench.epoll.lengths(), Lengths { cold: 0, ..Lengths::default() });
+    assert_eq!(bench.epoll.status().lengths, Lengths { cold: 0, ..Lengths::default() });
 }
 
 #[test]
@@ -370,12 +370,12 @@ fn a_wait_counts_what_is_watched_and_what_is_active() {
     let mut ready = bench.ready(Mode::Level);
     let _idle = bench.pipe(Mode::Level);
     for (watched, active) in [(2, 1), (4, 2)] {
-        bench.epoll.wait(&mut bench.stage.cx(), Deadline::Now).unwrap();
+        bench.epoll.finish_wait(&mut bench.stage.cx(), Deadline::Now, None).unwrap();
         let cold = bench.stage.stats.cold;
         assert_eq!((cold.watched, cold.active), (watched, active));
     }
     ready.0.read_exact(&mut [0]).unwrap();
-    bench.epoll.wait(&mut bench.stage.cx(), Deadline::Now).unwrap();
+    bench.epoll.finish_wait(&mut bench.stage.cx(), Deadline::Now, None).unwrap();
     let cold = bench.stage.stats.cold;
     assert_eq!((cold.watched, cold.active), (6, 2));
 }

@@ -31,7 +31,7 @@ impl Bench {
     }
 
     fn wait(&mut self, deadline: Deadline) {
-        self.select.wait(&mut self.stage.cx(), deadline).unwrap();
+        self.select.finish_wait(&mut self.stage.cx(), deadline, None).unwrap();
     }
 
     fn found(&self) -> Vec<RawFd> {
@@ -129,7 +129,7 @@ fn a_one_shot_leaves_the_sets_with_its_event() {
     assert_eq!(bench.stage.keys().0, [bench.keys[1]]);
     assert!(!bench.select.is_watched(bench.pipes[1].0.as_raw_fd()));
     assert!(bench.select.is_watched(bench.pipes[0].0.as_raw_fd()));
-    assert_eq!(bench.select.lengths().hot, 2, "it is still registered");
+    assert_eq!(bench.select.status().lengths.hot, 2, "it is still registered");
 }
 
 #[test]
@@ -154,22 +154,22 @@ fn a_closed_descriptor_is_found_invalid_and_leaves_the_sets() {
 #[test]
 fn its_length_follows_what_is_registered() {
     let mut bench = Bench::new(3, Watch::new(READABLE));
-    assert_eq!(bench.select.lengths(), Lengths { hot: 3, ..Lengths::default() });
+    assert_eq!(bench.select.status().lengths, Lengths { hot: 3, ..Lengths::default() });
     // A change is not another registration.
     bench.select.sync(&mut bench.stage.cx(), bench.keys[0].index()).unwrap();
-    assert_eq!(bench.select.lengths().hot, 3);
+    assert_eq!(bench.select.status().lengths.hot, 3);
     for left in [2, 1] {
         let index = bench.keys[left].index();
         bench.stage.table.end(index, false);
         bench.select.sync(&mut bench.stage.cx(), index).unwrap();
         bench.select.sync(&mut bench.stage.cx(), index).unwrap();
-        assert_eq!(bench.select.lengths().hot, left);
+        assert_eq!(bench.select.status().lengths.hot, left);
     }
     // A child tells everything again.
     bench.select.after_fork(&mut bench.stage.cx()).unwrap();
     bench.stage.table.slot_mut(bench.keys[0].index()).set_told(None);
     bench.select.sync(&mut bench.stage.cx(), bench.keys[0].index()).unwrap();
-    assert_eq!(bench.select.lengths().hot, 1);
+    assert_eq!(bench.select.status().lengths.hot, 1);
 }
 
 #[test]

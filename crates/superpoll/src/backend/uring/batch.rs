@@ -98,7 +98,7 @@ impl Batch {
 
     /// Returns whether an action of a registration was submitted and is not completed. After a wait
     /// that succeeded none is.
-    pub fn is_under_way(&self, owner: u32) -> bool {
+    fn is_under_way(&self, owner: u32) -> bool {
         self.entries[..self.told].iter().any(|entry| entry.owner == owner)
     }
 

@@ -514,9 +514,9 @@ impl InFlight {
                 }
             }
             rounds += 1;
-            match ring.ask(calls, 1, Some(LAST_WAIT)) {
+            match ring.wait_call(calls, 1, Some(LAST_WAIT)) {
                 // The call's answer is in the completions, if there are any.
-                Ok(question) => drop(question.put()),
+                Ok(call) => drop(call.issue()),
                 Err(_) => return,
             }
         }

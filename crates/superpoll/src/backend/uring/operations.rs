@@ -1,13 +1,14 @@
 //! Operations that are started, and waited for when they are given up.
 
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::backend::Context;
 use crate::backend::uring::Uring;
+use crate::backend::{Context, Operations};
 use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::operation::{self, Operation, Progress, Ticket};
+use crate::operation::{self, Action, Operation, Progress, Ticket};
 use crate::stats::Calls;
 
 /// How long a call waits for a cancelled operation before it cancels the operation once more.
@@ -16,9 +17,24 @@ const REAPED: Duration = Duration::from_millis(10);
 /// How often the kernel is asked to take a queue before its ring is given up.
 const HANDED_IN: usize = 8;
 
-impl Uring {
-    /// As [`Backend::start`](crate::backend::Backend::start).
-    pub(super) fn start_operation(
+impl Operations for Uring {
+    #[inline]
+    fn queue(&mut self, index: u32, fd: RawFd, action: Action, buffer: Vec<u8>, token: u64) {
+        self.batch.queue(index, fd, action, buffer, token);
+    }
+
+    fn disengage(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        if self.batch.is_queued(&mut self.ring, index) {
+            self.hand_in(cx);
+        }
+        self.batch.disengage(index)
+    }
+
+    fn keep_file(&mut self, index: u32, fd: RawFd) {
+        self.batch.want_file(index, fd);
+    }
+
+    fn start(
         &mut self,
         cx: &mut Context<'_>,
         key: Key,
@@ -41,12 +57,15 @@ impl Uring {
         }
     }
 
-    /// As [`Backend::reap`](crate::backend::Backend::reap).
-    pub(super) fn reap_operation(
-        &mut self,
-        cx: &mut Context<'_>,
-        ticket: Ticket,
-    ) -> io::Result<Vec<Progress>> {
+    fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
+        if self.ring.is_elsewhere() {
+            // This ends all of them.
+            self.move_here(cx)?;
+        }
+        self.in_flight.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
+    }
+
+    fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
         }
@@ -58,6 +77,70 @@ impl Uring {
             self.fetch_once(cx)?;
         }
         Ok(self.in_flight.take_done_by(ticket))
+    }
+
+    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
+        let is_queued = self.batch.is_queued(&mut self.ring, index)
+            || (!self.in_flight.is_idle() && self.in_flight.is_queued(&mut self.ring, index));
+        if is_queued {
+            self.hand_in(cx);
+        }
+        self.batch.withdraw(index);
+        self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
+        if !self.in_flight.is_idle() {
+            let linked = self.in_flight.linked(index);
+            // The registration has no other owner to report the failure to, and its memory stays.
+            let _ = self.in_flight.withdraw(&mut cx.stats.calls, &mut self.ring, index);
+            if !linked.is_empty() {
+                // The caller may close the descriptor next, and its number may then name another
+                // file.
+                let _ = self.await_end(cx, &linked);
+            }
+        }
+    }
+
+    fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if !self.batch.is_waiting() && self.in_flight.is_idle() {
+            return Ok(());
+        }
+        self.begin(cx)?;
+        self.ring.submit(&mut cx.stats.calls)?;
+        self.fetch(cx);
+        self.in_flight.take_done(&mut cx.events.progress);
+        self.keep_found();
+        Ok(())
+    }
+
+    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.ring.is_elsewhere() {
+            self.move_here(cx)?;
+        }
+        self.tell_removals(cx)?;
+        if let Some(outer) = &self.outer {
+            if self.in_flight.has_done() {
+                outer.announce()?;
+            }
+            self.catch_up_with_ring(cx)?;
+            self.in_flight.tell(&mut cx.stats.calls, &mut self.ring)?;
+        }
+        self.ring.submit(&mut cx.stats.calls)?;
+        if std::mem::take(&mut self.is_removing)
+            && self.outer.is_none()
+            && self.ring.has_completions()
+        {
+            // A removal may have been refused, and the next wait would be too late to learn that:
+            // the ring would hold the file open.
+            self.fetch_early(cx);
+            self.ring.submit(&mut cx.stats.calls)?;
+        }
+        Ok(())
+    }
+
+    fn stay_on_thread(&mut self, cx: &mut Context<'_>) {
+        if !self.ring.is_elsewhere() {
+            self.stays = true;
+            self.ring.stay(&mut cx.stats.calls);
+        }
     }
 }
 
@@ -96,7 +179,7 @@ impl Uring {
 
     /// Waits for a completion for a while, and fetches all that are there.
     fn fetch_once(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match self.ring.ask(&mut cx.stats.calls, 1, Some(REAPED))?.put() {
+        match self.ring.wait_call(&mut cx.stats.calls, 1, Some(REAPED))?.issue() {
             Err(error) if !self.ring.has_completions() => match error.raw_os_error() {
                 Some(libc::ETIME | libc::EBUSY | libc::EAGAIN | libc::ENOMEM | libc::EINTR) => {}
                 _ => return Err(error),

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use super::Uring;
-use crate::backend::{Backend, Context};
+use crate::backend::{Context, Operations};
 use crate::error::{Error, Result};
 use crate::stats::Calls;
 use crate::sys::epoll;
@@ -76,7 +76,7 @@ impl Outer {
 }
 
 impl Uring {
-    /// As [`Backend::nest`].
+    /// As [`Lifecycle::nest`](crate::backend::Lifecycle::nest).
     pub(super) fn nest_ring(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
         let failed = |source| Error::system("nesting an io_uring", None, source);
         if self.outer.is_none() {

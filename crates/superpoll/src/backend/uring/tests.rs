@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{ARMINGS, Uring, name};
 use crate::backend::stage::Stage;
-use crate::backend::{Backend, BackendKind, Deadline};
+use crate::backend::{Backend, BackendKind, Deadline, Operations};
 use crate::event::{Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
@@ -365,7 +365,7 @@ fn a_removal_that_the_ring_does_not_take_is_told_later() {
     for key in &keys {
         uring.sync(&mut stage.cx(), key.index()).unwrap();
     }
-    uring.wait(&mut stage.cx(), crate::backend::Deadline::Now).unwrap();
+    uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
     uring.ring.failing = (libc::EAGAIN, u32::MAX);
     for key in &keys {
         stage.table.end(key.index(), false);
@@ -435,9 +435,9 @@ fn what_the_kernel_has_dropped_is_watched_by_another_ring() {
         // Its completion is lost.
         while uring.ring.fetch().is_some() {}
         let dropped = io::Error::from_raw_os_error(libc::EBADR);
-        uring.hear(&mut stage.cx(), crate::backend::Deadline::Now, Err(dropped)).unwrap();
+        uring.finish_wait(&mut stage.cx(), Deadline::Now, Some(Err(dropped))).unwrap();
         assert_eq!(stage.delivered(), []);
-        uring.wait(&mut stage.cx(), crate::backend::Deadline::Now).unwrap();
+        uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
         assert_eq!(stage.delivered(), [(key, Readiness::READABLE)], "{mode:?}");
     }
 }
@@ -447,7 +447,7 @@ fn the_order_of_armings_outlasts_their_numbers() {
     if poller().is_none() {
         return;
     }
-    let now = crate::backend::Deadline::Now;
+    let now = Deadline::Now;
     // The edge is armed here, and a level there: long after, in the next round, right before the
     // numbers begin anew.
     for (first, second) in [
@@ -479,18 +479,18 @@ fn the_order_of_armings_outlasts_their_numbers() {
             // One more arming in each round, and an arrival that is over before the wait.
             level_writer.write_all(b"x").unwrap();
             uring.settle(&mut stage.cx()).unwrap();
-            uring.wait(&mut stage.cx(), now).unwrap();
+            uring.finish_wait(&mut stage.cx(), now, None).unwrap();
             level.read_exact(&mut [0]).unwrap();
             edge_writer.write_all(b"x").unwrap();
             edge.read_exact(&mut [0]).unwrap();
             stage.events.empty();
-            uring.wait(&mut stage.cx(), now).unwrap();
+            uring.finish_wait(&mut stage.cx(), now, None).unwrap();
             told += usize::from(stage.delivered().iter().any(|&(told, _)| told == key));
             stage.events.empty();
         }
         assert_eq!(told, 0, "of armings from {first} and {second} on");
         edge_writer.write_all(b"x").unwrap();
-        uring.wait(&mut stage.cx(), now).unwrap();
+        uring.finish_wait(&mut stage.cx(), now, None).unwrap();
         assert_eq!(stage.delivered(), [(key, Readiness::READABLE)]);
     }
 }
@@ -529,7 +529,7 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
             let key = stage.add(socket.as_raw_fd(), watch);
             let index = key.index();
             uring.sync(&mut stage.cx(), index).unwrap();
-            uring.wait(&mut stage.cx(), Deadline::Now).unwrap();
+            uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
             let memory = Vec::with_capacity(9);
             if is_started {
                 let receive = Operation::Receive(memory);
@@ -551,7 +551,7 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
             writer.write_all(b"secret").unwrap();
             stranger.set_nonblocking(true).unwrap();
             for _ in 0..3 {
-                uring.wait(&mut stage.cx(), Deadline::Now).unwrap();
+                uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
             }
             let mut got = [0; 9];
             let count = (&stranger).read(&mut got).unwrap();

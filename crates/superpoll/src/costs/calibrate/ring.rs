@@ -131,7 +131,7 @@ impl Bench {
 
     /// Makes a call, and returns how many changes it has submitted.
     fn ask(&mut self) -> io::Result<usize> {
-        self.ring.ask(&mut self.calls, 0, Some(Duration::ZERO))?.put()
+        self.ring.wait_call(&mut self.calls, 0, Some(Duration::ZERO))?.issue()
     }
 
     /// Fetches the completions that are there.

@@ -7,6 +7,7 @@ use super::*;
 use crate::backend::cold::process::Process;
 use crate::backend::cold::tuning::Rule;
 use crate::backend::stage::Stage;
+use crate::interest::Interest;
 
 fn babysat(idle: Duration) -> (Babysat<Process>, Line) {
     let (line, theirs) = Line::pair().unwrap();
@@ -18,7 +19,8 @@ fn babysat(idle: Duration) -> (Babysat<Process>, Line) {
 /// Registers one end.
 fn add(stage: &mut Stage, babysat: &mut Babysat<Process>, pair: &(UnixStream, UnixStream)) -> u32 {
     let index = stage.add(pair.0.as_raw_fd(), Interest::READABLE).index();
-    Cold::tell(babysat, &mut stage.cx(), index, (Interest::READABLE, Mode::Level)).unwrap();
+    let change = Change::Watch(Interest::READABLE, Mode::Level);
+    babysat.change(&mut stage.cx(), index, change).unwrap();
     index
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each function that is returned from after a system call, and was called before it, costs a
 //! mispredicted return (`returns.rs` says more). So a back-end does not make the call. It describes
-//! the call as a [`Question`]. The poller makes the call from a function that is inlined into the
+//! the call as a [`WaitCall`]. The poller makes the call from a function that is inlined into the
 //! loop of the caller, and then calls the back-end again with the answer, which is predicted.
 
 use std::io;
@@ -37,8 +37,8 @@ struct RingArgument {
 
 /// A system call that waits for descriptors, with its arguments: `epoll_wait(2)` or `poll(2)`.
 #[derive(Debug)]
-#[must_use = "a question that is not put leaves the back-end without an answer"]
-pub struct Question<'a> {
+#[must_use = "a call that is not issued leaves the back-end without an answer"]
+pub struct WaitCall<'a> {
     name: Name,
     /// The epoll set, or nothing.
     set: libc::c_int,
@@ -58,7 +58,7 @@ const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_pwait;
 
 const NO_TIME: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
 
-impl<'a> Question<'a> {
+impl<'a> WaitCall<'a> {
     /// `epoll_wait` with all of the buffer, which must not be empty; with whole nanoseconds
     /// (`epoll_pwait2`, Linux 5.11) if there is a timeout and it is not zero.
     #[inline(always)]
@@ -67,7 +67,7 @@ impl<'a> Question<'a> {
         set: BorrowedFd<'a>,
         buffer: &'a mut [Raw],
         timeout: Option<Duration>,
-    ) -> Question<'a> {
+    ) -> WaitCall<'a> {
         let (name, milliseconds, time) = match timeout {
             Some(timeout) if !timeout.is_zero() => {
                 calls.epoll_pwait2 += 1;
@@ -80,19 +80,19 @@ impl<'a> Question<'a> {
         };
         let (memory, room) = (buffer.as_mut_ptr().cast(), buffer.len());
         let set = set.as_raw_fd();
-        Question { name, set, memory, room, milliseconds, time, borrowed: PhantomData }
+        WaitCall { name, set, memory, room, milliseconds, time, borrowed: PhantomData }
     }
 
-    /// As [`epoll`](Question::epoll), for kernels without `epoll_pwait2`: the timeout is rounded up
+    /// As [`epoll`](WaitCall::epoll), for kernels without `epoll_pwait2`: the timeout is rounded up
     /// to milliseconds.
     pub(crate) fn epoll_in_milliseconds(
         calls: &mut Calls,
         set: BorrowedFd<'a>,
         buffer: &'a mut [Raw],
         timeout: Option<Duration>,
-    ) -> Question<'a> {
-        let question = Question::epoll(calls, set, buffer, None);
-        Question { milliseconds: round_up(timeout), ..question }
+    ) -> WaitCall<'a> {
+        let call = WaitCall::epoll(calls, set, buffer, None);
+        WaitCall { milliseconds: round_up(timeout), ..call }
     }
 
     /// `poll`, or `ppoll` if there is a timeout and it is not zero.
@@ -101,7 +101,7 @@ impl<'a> Question<'a> {
         calls: &mut Calls,
         slots: &'a mut [Slot],
         timeout: Option<Duration>,
-    ) -> Question<'a> {
+    ) -> WaitCall<'a> {
         let (name, milliseconds, time) = match timeout {
             Some(timeout) if !timeout.is_zero() => {
                 calls.ppoll += 1;
@@ -113,7 +113,7 @@ impl<'a> Question<'a> {
             }
         };
         let (memory, room) = (slots.as_mut_ptr().cast(), slots.len());
-        Question { name, set: -1, memory, room, milliseconds, time, borrowed: PhantomData }
+        WaitCall { name, set: -1, memory, room, milliseconds, time, borrowed: PhantomData }
     }
 
     /// `io_uring_enter`: submits `changes`, and waits for completions until the timeout.
@@ -125,7 +125,7 @@ impl<'a> Question<'a> {
         (changes, completions): (u32, u32),
         flags: u32,
         timeout: Option<Duration>,
-    ) -> Question<'a> {
+    ) -> WaitCall<'a> {
         calls.io_uring_enter += 1;
         let _borrowed = ring;
         let timeout = timeout.filter(|timeout| completions > 0 || !timeout.is_zero());
@@ -133,7 +133,7 @@ impl<'a> Question<'a> {
             Some(timeout) => (1, super::timespec(timeout)),
             None => (0, NO_TIME),
         };
-        Question {
+        WaitCall {
             name: Name::Ring(changes, completions, flags),
             set: name,
             memory: std::ptr::null_mut(),
@@ -150,7 +150,7 @@ impl<'a> Question<'a> {
     ///
     /// The kernel's error, `EINTR` included.
     #[inline(always)]
-    pub fn put(mut self) -> io::Result<usize> {
+    pub fn issue(mut self) -> io::Result<usize> {
         // SAFETY: the constructors have borrowed the memory, with its room, for as long as this
         // lives; the set is an open descriptor for as long.
         let answer = unsafe { self.call() };
