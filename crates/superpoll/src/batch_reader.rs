@@ -33,6 +33,7 @@ use crate::operation::Action;
 use crate::policy::Account;
 use crate::poller::{Builder, Poller};
 use crate::stats::Stats;
+use crate::sys::poll::Slot;
 use crate::sys::uring;
 use crate::waker::Waker;
 
@@ -90,6 +91,9 @@ pub struct BatchReader<T: AsFd> {
     speculation: Option<Speculation>,
     /// Emptied, kept for its room.
     found: Vec<u32>,
+    /// Sources whose last read may have left something, and the question to the kernel.
+    doubted: Vec<u32>,
+    probe: Vec<Slot>,
     /// The costs of the ways to read, where reads can be handed over together.
     prices: Option<&'static Prices>,
     /// Whether reads are handed over together, whatever that costs.
@@ -157,6 +161,8 @@ impl<T: AsFd> BatchReader<T> {
                 Speculation::new(prices.terms(None), prices.terms_of_looking(Costs::calibrated()))
             }),
             found: Vec::new(),
+            doubted: Vec::new(),
+            probe: Vec::new(),
             prices,
             together: None,
             pool: Vec::new(),
@@ -224,7 +230,8 @@ impl<T: AsFd> BatchReader<T> {
     pub fn memory(&self) -> usize {
         self.poller.memory().own
             + self.sources.capacity() * size_of::<Option<Source<T>>>()
-            + self.due.capacity() * size_of::<u32>()
+            + (self.due.capacity() + self.doubted.capacity()) * size_of::<u32>()
+            + self.probe.capacity() * size_of::<Slot>()
             + self.speculation.as_ref().map_or(0, Speculation::memory)
     }
 

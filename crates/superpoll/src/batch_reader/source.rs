@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::operation::Action;
 use crate::policy::Account;
 use crate::poller::Poller;
-use crate::sys::{call, descriptor};
+use crate::sys::call;
 
 /// The interest in a source that is read: the end too, because it may come with the last bytes, and
 /// a read that finds less than there was room for does not show it.
@@ -34,7 +34,8 @@ pub enum Ends {
     /// that there is nothing more. In a ring each arrival looks like an urgent one. This is TCP,
     /// too.
     AskedMark,
-    /// The kernel is asked how much there is.
+    /// The kernel is asked whether there is more, for all sources of a pass with one `poll`: a call
+    /// for each costs as much as its read.
     Asked,
 }
 
@@ -91,14 +92,15 @@ pub struct Source<T> {
 }
 
 impl<T: AsFd> Source<T> {
-    /// Whether a read that found less than there was room for may have left something. Without
-    /// `more` the kernel has answered for TCP that nothing is left.
+    /// Whether a read that found less than there was room for may have left something, as far as that
+    /// is known without [asking](Ends::Asked). Without `more` the kernel has answered for TCP that
+    /// nothing is left.
     pub fn may_have_left(&self, more: bool) -> bool {
         match self.ends {
             Ends::ToldAgain => false,
             Ends::Watched => self.has_mark,
             Ends::AskedMark => more && call::is_at_mark(&self.io),
-            Ends::Asked => descriptor::unread(self.io.as_fd()) > 0,
+            Ends::Asked => false,
         }
     }
 }

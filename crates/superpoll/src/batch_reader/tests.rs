@@ -117,7 +117,9 @@ fn where_reads_are_in_vain_a_look_comes_first() {
         looks.push(reader.stats().calls.poll - before);
         assert_eq!(reader.stats().hot.len, 20, "{looks:?}");
     }
-    assert!(looks[0] == 0 && looks[1] > 500 && looks[2] < 50, "{looks:?}");
+    // Until the sources are hot, one call in each wait asks whether their short reads have left
+    // something.
+    assert!(looks[0] < 50 && looks[1] > 500 && looks[2] < 50, "{looks:?}");
 }
 
 /// A reader of one source, which each report makes hot and each look makes cold again: its reads

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use super::BatchReader;
 use super::arrivals::{Arrival, Arrivals, Outcome};
-use super::source::{NOWHERE, STAYS};
+use super::source::{Ends, NOWHERE, STAYS};
 use super::speculation::Speculation;
 use crate::backend::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::key::Key;
 use crate::operation::{Action, Completion};
+use crate::sys::poll::{self, Slot};
 use crate::sys::{call, descriptor, uring};
 
 /// The most buffers that are kept for later reads.
@@ -61,6 +62,9 @@ impl<T: AsFd> BatchReader<T> {
             }
             if !self.due.is_empty() {
                 self.read_reported(arrivals);
+            }
+            if !self.doubted.is_empty() {
+                self.ask_for_rest();
             }
             self.review();
             if !arrivals.list.is_empty() || arrivals.woken || !arrivals.refusals.is_empty() {
@@ -261,8 +265,30 @@ impl<T: AsFd> BatchReader<T> {
             || source.may_have_left(more)
         {
             self.due.extend(source.becomes_due());
+        } else if source.ends == Ends::Asked {
+            self.doubted.push(key.index());
         }
         arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
+    }
+
+    /// Asks the kernel which of the sources that gave less than there was room for have more. If the
+    /// call fails all of them are read again.
+    fn ask_for_rest(&mut self) {
+        self.probe.clear();
+        for &index in &self.doubted {
+            let source = self.sources[index as usize].as_ref();
+            let fd = source.map_or(-1, |source| source.io.as_fd().as_raw_fd());
+            self.probe.push(Slot { fd, events: libc::POLLIN, revents: 0 });
+        }
+        let calls = self.poller.calls();
+        let failed = poll::wait(calls, &mut self.probe, Deadline::Now.left()).is_err();
+        for (index, slot) in self.doubted.drain(..).zip(&self.probe) {
+            if (failed || slot.revents != 0)
+                && let Some(Some(source)) = self.sources.get_mut(index as usize)
+            {
+                self.due.extend(source.becomes_due());
+            }
+        }
     }
 
     /// Makes sure that nothing more reaches the kernel under the number that a source has now: its
