@@ -3,8 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
-use superpoll::backend::Choice;
-use superpoll::costs::{Costs, Kind, KindCosts};
+use superpoll::diagnostics::{Choice, Costs, Kind, KindCosts};
 use superpoll_lab::environment::Environment;
 use superpoll_lab::output;
 use superpoll_lab::probe;
@@ -29,7 +28,7 @@ pub struct Options {
 /// An unknown back-end in `SUPERPOLL_BACKEND`, since every program that leaves the choice to that
 /// variable would fail the same way. Or a failure to print.
 pub fn run(options: &Options) -> superpoll_lab::Result<()> {
-    let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
+    let chosen = std::env::var(superpoll::backend::BACKEND_VARIABLE).unwrap_or_default();
     let chosen = match chosen.as_str() {
         "" => None,
         name => Some(name.parse::<BackendKind>()?),
@@ -59,7 +58,7 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     say!(
         "timer slack    {}",
         probe::timer_slack().map_or_else(unknown, |ns| format!(
-            "{ns} ns (a timeout may end so much later; superpoll::set_timer_slack changes it)"
+            "{ns} ns (a timeout may end so much later; superpoll::diagnostics::set_timer_slack changes it)"
         ))
     )?;
     say!(
@@ -71,7 +70,7 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     )?;
     say!(
         "returns        {}",
-        match superpoll::refills_returns() {
+        match superpoll::diagnostics::refills_returns() {
             true => "made cheap after system calls, which pays here",
             false => "left alone after system calls",
         }
@@ -97,7 +96,7 @@ pub fn run(options: &Options) -> superpoll_lab::Result<()> {
     if let Some(kind) = chosen {
         say!(
             "\n{}={kind}: programs that leave the choice to it use {}",
-            superpoll::BACKEND_VARIABLE,
+            superpoll::backend::BACKEND_VARIABLE,
             kind.resolve()
         )?;
     }
@@ -200,7 +199,7 @@ fn document(
             "epoll_pwait2": probe::epoll_pwait2().is_ok(),
             "io_uring_disabled": probe::io_uring_disabled(),
         },
-        "refills_returns": superpoll::refills_returns(),
+        "refills_returns": superpoll::diagnostics::refills_returns(),
         "backends": backends,
         "auto": auto::document(choice),
         "costs_ns": ns,

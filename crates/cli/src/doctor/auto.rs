@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
-use superpoll::backend::{Choice, Reason};
-use superpoll::costs::{Comparison, Estimate, Kind, Load, MARGIN, RingCosts, RingKindCosts, WORST};
+use superpoll::diagnostics::{
+    Choice, Comparison, Estimate, Kind, Load, MARGIN, Reason, RingCosts, RingKindCosts, WORST,
+};
 use superpoll_lab::output;
 use superpoll_lab::say;
 use superpoll_lab::table::Table;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use superpoll::costs::{Kind, Load};
+use superpoll::diagnostics::{Kind, Load};
 
 use crate::start::{succeed, superpoll};
 

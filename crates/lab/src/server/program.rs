@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(arguments).env_remove(superpoll::BACKEND_VARIABLE);
+    command.args(arguments).env_remove(superpoll::backend::BACKEND_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (child, output, errors) = at(place, || process::spawn(&mut command).map_err(failed))?;
     let server = Server::of_program(name, child);
