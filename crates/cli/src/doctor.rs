@@ -7,8 +7,7 @@ use std::io::Write as _;
 
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
-use superpoll::backend::Choice;
-use superpoll::costs::{Costs, Kind, KindCosts};
+use superpoll::diagnostics::{Choice, Costs, Kind, KindCosts};
 use superpoll_cli::environment::Environment;
 use superpoll_cli::probe;
 use superpoll_cli::table::Table;
@@ -33,7 +32,7 @@ const SCHEMA: u32 = 1;
 /// An unknown back-end in `SUPERPOLL_BACKEND`, since every program that leaves the choice to that
 /// variable would fail the same way. Or a failure to print.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let chosen = std::env::var(superpoll::BACKEND_VARIABLE).unwrap_or_default();
+    let chosen = std::env::var(superpoll::backend::BACKEND_VARIABLE).unwrap_or_default();
     let chosen = match chosen.as_str() {
         "" => None,
         name => Some(name.parse::<BackendKind>()?),
@@ -89,7 +88,7 @@ fn describe(
         out,
         "timer slack    {}",
         probe::timer_slack().map_or_else(unknown, |ns| format!(
-            "{ns} ns (a timeout may end so much later; superpoll::set_timer_slack changes it)"
+            "{ns} ns (a timeout may end so much later; superpoll::diagnostics::set_timer_slack changes it)"
         ))
     )?;
     writeln!(
@@ -103,7 +102,7 @@ fn describe(
     writeln!(
         out,
         "returns        {}",
-        match superpoll::refills_returns() {
+        match superpoll::diagnostics::refills_returns() {
             true => "made cheap after system calls, which pays here",
             false => "left alone after system calls",
         }
@@ -131,7 +130,7 @@ fn describe(
         writeln!(
             out,
             "\n{}={kind}: programs that leave the choice to it use {}",
-            superpoll::BACKEND_VARIABLE,
+            superpoll::backend::BACKEND_VARIABLE,
             kind.resolve()
         )?;
     }
@@ -227,7 +226,7 @@ fn document(tried: &[Trial], costs: &Costs, choice: &Choice, (soft, hard): (u64,
             "epoll_pwait2": probe::epoll_pwait2().is_ok(),
             "io_uring_disabled": probe::io_uring_disabled(),
         },
-        "refills_returns": superpoll::refills_returns(),
+        "refills_returns": superpoll::diagnostics::refills_returns(),
         "backends": backends,
         "auto": auto::document(choice),
         "costs_ns": ns,

@@ -3,9 +3,9 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
+use superpoll::backend::policy::{Fixed, Governed, Place, Threshold};
 use superpoll::backend::{Adaptive, Rule, Topology, Tuning};
-use superpoll::costs::Costs;
-use superpoll::policy::{Fixed, Governed, Place, Threshold};
+use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Poller};
 
 use crate::chaos::Chaos;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use superpoll::Hint;
-use superpoll::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::backend::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
 
 /// A policy that moves at random.
 #[derive(Clone, Debug)]

@@ -7,9 +7,8 @@
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use superpoll::backend::{Choice, Reason};
-use superpoll::costs::Costs;
-use superpoll::{BackendKind, Calls, Error, Events, Interest, Mode, Poller, Watch};
+use superpoll::diagnostics::{Calls, Choice, Costs, Reason};
+use superpoll::{BackendKind, Error, Events, Interest, Mode, Poller, Watch};
 use superpoll_conformance::{bench, checks, sys};
 
 const REFUSED: &str = "SUPERPOLL_CONFORMANCE_REFUSED";

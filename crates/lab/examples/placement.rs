@@ -1,8 +1,8 @@
 //! What placement costs in the simulator: the families of loads that the targets name, and the
 //! worst loads that a search finds. `placement [SEED]` searches from another seed.
 
-use superpoll::costs::Kind;
-use superpoll::policy::Governed;
+use superpoll::backend::policy::Governed;
+use superpoll::diagnostics::Kind;
 use superpoll_lab::simulator::{
     Adversary, Load, Outcome, Pattern, Search, Setting, Tactic, play, play_adversary, worst_load,
 };

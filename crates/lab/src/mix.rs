@@ -8,8 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use superpoll::costs::{self, Costs};
-use superpoll::policy::Governed;
+use superpoll::backend::policy::Governed;
+use superpoll::diagnostics::{self, Costs};
 
 use crate::channel::{self, Kind, Pairs};
 use crate::environment::Environment;
@@ -256,9 +256,9 @@ fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<C
 /// of this machine.
 fn worst(kind: Kind, quick: bool, seed: u64) -> simulator::Load {
     let kind = match kind {
-        Kind::Pipe => costs::Kind::Pipe,
-        Kind::Unix => costs::Kind::Unix,
-        Kind::Tcp => costs::Kind::Tcp,
+        Kind::Pipe => diagnostics::Kind::Pipe,
+        Kind::Unix => diagnostics::Kind::Unix,
+        Kind::Tcp => diagnostics::Kind::Tcp,
     };
     let setting =
         simulator::Setting { costs: *Costs::calibrated(), ..simulator::Setting::new(kind) };

@@ -5,8 +5,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use superpoll::costs::Kind;
-use superpoll::policy::Thresholds;
+use superpoll::backend::policy::Thresholds;
+use superpoll::diagnostics::Kind;
 
 use crate::calls::Calls;
 use crate::engine;
@@ -68,9 +68,9 @@ pub struct Stats {
     pub looks_found: u64,
     /// The poller's estimate of the costs of watching, as corrected so far; none on back-ends that
     /// have no use for it.
-    pub costs: Option<superpoll::costs::Costs>,
+    pub costs: Option<superpoll::diagnostics::Costs>,
     /// The thresholds that the poller's policy uses now, for [each kind of
-    /// descriptor](superpoll::costs::Kind::MEASURED); none where there is no such policy.
+    /// descriptor](superpoll::diagnostics::Kind::MEASURED); none where there is no such policy.
     pub thresholds: [Option<Thresholds>; Kind::MEASURED.len()],
     /// Descriptors that were found ready a thousand times in a row while no task read, wrote or
     /// cleared them: a task waits for an event that it does not handle. At most sixteen are named.

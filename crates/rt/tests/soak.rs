@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use superpoll::{
-    Arrivals, BackendKind, BatchReader, Events, Interest, Key, Mode, Outcome, Poller, Watch,
-};
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::{Runtime, spawn, time, yield_now};
 

@@ -57,7 +57,7 @@ const BUFFER: usize = 4096;
 /// ```
 /// use std::io::Write;
 /// use std::os::unix::net::UnixStream;
-/// use superpoll::{Arrivals, BatchReader};
+/// use superpoll::batch::{Arrivals, BatchReader};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut reader = BatchReader::new()?;

@@ -6,14 +6,17 @@
 //! the rest: a start, the whole contract, how to choose a back-end, bytes instead of readiness,
 //! forking, and coming from other pollers.
 
+#![warn(unreachable_pub)]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("superpoll runs on Linux; other systems have no epoll to adapt to");
 
 pub mod backend;
+pub mod batch;
 mod batch_reader;
-pub mod costs;
+mod costs;
+pub mod diagnostics;
 mod error;
 mod event;
 pub mod guide;
@@ -21,7 +24,7 @@ mod interest;
 mod key;
 pub mod operation;
 mod owned;
-pub mod policy;
+mod policy;
 mod poller;
 mod registrar;
 mod shared;
@@ -31,8 +34,7 @@ mod sys;
 mod table;
 mod waker;
 
-pub use backend::{BACKEND_VARIABLE, BackendKind, Topology, Tuning};
-pub use batch_reader::{Arrival, Arrivals, BatchReader, Outcome, Refused};
+pub use backend::BackendKind;
 pub use error::{Error, Result};
 pub use event::{Event, Events, Readiness};
 pub use interest::{Hint, Interest, Mode, Watch};
@@ -40,10 +42,6 @@ pub use key::Key;
 pub use owned::{Owned, Rejected};
 pub use poller::{Builder, Poller};
 pub use registrar::Registrar;
-pub use stats::{Calls, SetStats, Stats};
-pub use sys::call;
-pub use sys::limits;
-pub use sys::returns::refills_returns;
-pub use sys::set_timer_slack;
-pub use table::{Slot, Table};
+pub use stats::Stats;
+pub use sys::{call, limits};
 pub use waker::Waker;

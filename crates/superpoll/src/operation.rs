@@ -8,7 +8,7 @@
 //! non-blocking descriptor does, so nothing is ever under way between two waits and an idle
 //! descriptor owns no memory.
 //!
-//! [`BatchReader`](crate::BatchReader) reads this way; so does a runtime that has several tasks
+//! [`BatchReader`](crate::batch::BatchReader) reads this way; so does a runtime that has several tasks
 //! due. The order stays with the caller: two writes to one stream are one after the other only if
 //! the second is queued after the first has been completed.
 //!

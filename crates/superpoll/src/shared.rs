@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new() -> Shared {
+    pub(crate) fn new() -> Shared {
         Shared {
             sleep: Sleep::new(),
             names: Arc::default(),
@@ -56,12 +56,12 @@ impl Shared {
 
     /// Whether there are commands; costs a load.
     #[inline]
-    pub fn has_commands(&self) -> bool {
+    pub(crate) fn has_commands(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
 
     /// Swaps the commands into the emptied list, and gives vacant keys back.
-    pub fn take(&self, commands: &mut Vec<Command>, vacant: impl Iterator<Item = Key>) {
+    pub(crate) fn take(&self, commands: &mut Vec<Command>, vacant: impl Iterator<Item = Key>) {
         let mut queue = self.queue();
         self.pending.store(false, Ordering::Release);
         std::mem::swap(&mut queue.commands, commands);
@@ -72,14 +72,14 @@ impl Shared {
         queue.vacant.extend(vacant);
     }
 
-    pub fn push(&self, command: Command) {
+    pub(crate) fn push(&self, command: Command) {
         let mut queue = self.queue();
         queue.commands.push(command);
         self.pending.store(true, Ordering::Release);
     }
 
     /// Registers a descriptor under a key that it has from now on.
-    pub fn push_registration(&self, fd: RawFd, watch: Watch) -> Key {
+    pub(crate) fn push_registration(&self, fd: RawFd, watch: Watch) -> Key {
         let mut queue = self.queue();
         let key = match queue.vacant.pop() {
             Some(key) => key,

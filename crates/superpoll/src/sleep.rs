@@ -72,12 +72,12 @@ pub(crate) struct Signals {
 }
 
 impl Sleep {
-    pub fn new() -> Sleep {
+    pub(crate) fn new() -> Sleep {
         Sleep { state: State::new(), eventfd: OnceLock::new(), writes: AtomicU64::new(0) }
     }
 
     /// Creates the descriptor, unless there is one.
-    pub fn ensure(&self, calls: &mut Calls) -> Result<bool> {
+    pub(crate) fn ensure(&self, calls: &mut Calls) -> Result<bool> {
         if self.eventfd.get().is_some() {
             return Ok(false);
         }
@@ -87,36 +87,36 @@ impl Sleep {
     }
 
     /// The descriptor, if there is one.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.eventfd.get().map(AsFd::as_fd)
     }
 
-    pub fn begin(&self) -> bool {
+    pub(crate) fn begin(&self) -> bool {
         self.state.begin()
     }
 
-    pub fn is_signalled(&self) -> bool {
+    pub(crate) fn is_signalled(&self) -> bool {
         self.state.is_signalled()
     }
 
-    pub fn take(&self) -> Signals {
+    pub(crate) fn take(&self) -> Signals {
         let bits = self.state.take();
         Signals { woken: bits & WOKEN != 0, kicked: bits & KICKED != 0 }
     }
 
-    pub fn drain(&self, calls: &mut Calls) {
+    pub(crate) fn drain(&self, calls: &mut Calls) {
         if let Some(eventfd) = self.eventfd.get() {
             eventfd.drain(calls);
         }
     }
 
     /// System calls that wakes have cost so far.
-    pub fn writes(&self) -> u64 {
+    pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
 
     /// In a child process: a descriptor of its own, and no sleep or wake of the parent's.
-    pub fn after_fork(&self, calls: &mut Calls) -> Result<()> {
+    pub(crate) fn after_fork(&self, calls: &mut Calls) -> Result<()> {
         self.state.take();
         match self.eventfd.get() {
             Some(eventfd) => eventfd
@@ -128,7 +128,7 @@ impl Sleep {
 
     /// Leaves the state asleep although no wait blocks here, because an outer loop does; writes to
     /// the descriptor if there is something to wake up for already.
-    pub fn rest(&self, known: bool) {
+    pub(crate) fn rest(&self, known: bool) {
         let begun = self.state.begin();
         if known || (!begun && self.state.is_signalled()) {
             // It cannot fail on an open eventfd; should it, the outer loop's own timeout remains.
@@ -136,11 +136,11 @@ impl Sleep {
         }
     }
 
-    pub fn wake(&self) -> Result<()> {
+    pub(crate) fn wake(&self) -> Result<()> {
         self.signal(WOKEN)
     }
 
-    pub fn kick(&self) -> Result<()> {
+    pub(crate) fn kick(&self) -> Result<()> {
         self.signal(KICKED)
     }
 

@@ -4,9 +4,9 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use superpoll::costs::{Costs, Kind};
-use superpoll::policy::{Account, Governed, Place, Policy, Quiet, Tally, Verdict, View};
-use superpoll::{Calls, Events, Hint, Interest, Mode, Owned, Poller, Watch};
+use superpoll::backend::policy::{Account, Governed, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::diagnostics::{Calls, Costs, Kind};
+use superpoll::{Events, Hint, Interest, Mode, Owned, Poller, Watch};
 
 /// A policy that follows the test's orders.
 #[derive(Clone, Default)]

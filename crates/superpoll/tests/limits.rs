@@ -4,7 +4,7 @@ use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use superpoll::policy::{Fixed, Place};
+use superpoll::backend::policy::{Fixed, Place};
 use superpoll::{
     BackendKind, Error, Events, Hint, Interest, Key, Mode, Owned, Poller, Readiness, Watch,
 };

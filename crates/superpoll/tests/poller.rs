@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use superpoll::backend::policy::{Fixed, Place};
 use superpoll::backend::{Backend, Context, Poll, Synced};
-use superpoll::costs::Costs;
-use superpoll::policy::{Fixed, Place};
+use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Error, Events, Hint, Interest, Mode, Poller, Watch};
 
 mod around;
@@ -85,9 +85,9 @@ fn the_environment_chooses_where_the_program_does_not() {
     let run = |value: Option<&str>| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child_prints_its_back_end", "--nocapture"]);
-        command.env_remove(superpoll::BACKEND_VARIABLE);
+        command.env_remove(superpoll::backend::BACKEND_VARIABLE);
         if let Some(value) = value {
-            command.env(superpoll::BACKEND_VARIABLE, value);
+            command.env(superpoll::backend::BACKEND_VARIABLE, value);
         }
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
@@ -269,7 +269,7 @@ fn a_change_undone_is_counted_as_saved() {
 fn timer_slack_is_set_for_this_thread() {
     std::thread::spawn(|| {
         for nanoseconds in [12_345, 1] {
-            superpoll::set_timer_slack(Duration::from_nanos(nanoseconds)).unwrap();
+            superpoll::diagnostics::set_timer_slack(Duration::from_nanos(nanoseconds)).unwrap();
             // SAFETY: this option takes no further argument and touches no memory.
             let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
             assert_eq!(slack, nanoseconds as i32);

@@ -4,8 +4,9 @@ use std::fmt::{self, Write};
 
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
-use superpoll::backend::{Choice, Reason};
-use superpoll::costs::{Comparison, Estimate, Kind, Load, MARGIN, RingCosts, RingKindCosts, WORST};
+use superpoll::diagnostics::{
+    Choice, Comparison, Estimate, Kind, Load, MARGIN, Reason, RingCosts, RingKindCosts, WORST,
+};
 use superpoll_cli::table::Table;
 
 /// Writes the chosen back-end, and the reason.

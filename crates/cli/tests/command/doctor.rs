@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use serde_json::Value;
-use superpoll::costs::{Kind, Load};
+use superpoll::diagnostics::{Kind, Load};
 
 use crate::program::superpoll;
 

@@ -3,7 +3,8 @@
 use std::io::{Read, Write, pipe};
 use std::os::unix::net::UnixStream;
 
-use superpoll::{Calls, Interest, Mode, Readiness, Watch};
+use superpoll::diagnostics::Calls;
+use superpoll::{Interest, Mode, Readiness, Watch};
 
 use super::{Outcome, ensure, expect};
 use crate::bench::Bench;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
-use superpoll::costs::Kind;
+use superpoll::diagnostics::Kind;
 use superpoll_rt::{SlowTurn, Stats};
 
 use crate::metrics;
@@ -281,7 +281,7 @@ impl Engine {
 }
 
 impl Set {
-    fn new(set: &superpoll::SetStats) -> Set {
+    fn new(set: &superpoll::diagnostics::SetStats) -> Set {
         Set { len: set.len, watched: set.watched, active: set.active }
     }
 
@@ -297,7 +297,7 @@ impl Set {
 impl Costs {
     fn all(stats: &Stats) -> Vec<Costs> {
         let Some(costs) = &stats.costs else { return Vec::new() };
-        let of = |(kind, thresholds): (Kind, Option<superpoll::policy::Thresholds>)| {
+        let of = |(kind, thresholds): (Kind, Option<superpoll::backend::policy::Thresholds>)| {
             let (of, even) = (costs.of(kind), costs.break_even(kind));
             Costs {
                 kind: kind.name().to_owned(),
@@ -367,10 +367,10 @@ mod tests {
     fn what_is_told_is_read_again_and_what_never_is_has_no_number() {
         let mut stats = Stats::default();
         stats.poller.calls.epoll_wait = 3;
-        let mut costs = superpoll::costs::Costs::ASSUMED;
+        let mut costs = superpoll::diagnostics::Costs::ASSUMED;
         costs.pipe.event = 0.0;
         stats.costs = Some(costs);
-        let known = superpoll::policy::Thresholds {
+        let known = superpoll::backend::policy::Thresholds {
             scan: 1.0,
             gain: 0.0,
             round_trip: 5.0,

@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime};
 
 use http::{HeaderMap, Request, Response};
 use serde::Serialize;
-use superpoll::costs::{Costs, Kind};
+use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
 use crate::body::Body;
@@ -135,7 +135,7 @@ fn prices(costs: &Costs) -> Vec<Price> {
 impl EngineState {
     fn new(engine: &Engine, stats: &Stats) -> EngineState {
         let poller = &stats.poller;
-        let set = |set: &superpoll::SetStats| SetState {
+        let set = |set: &superpoll::diagnostics::SetStats| SetState {
             len: set.len,
             watched: set.watched,
             active: set.active,

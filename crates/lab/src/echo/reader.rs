@@ -2,7 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use superpoll::{Arrivals, BackendKind, BatchReader, Outcome, call};
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
+use superpoll::{BackendKind, call};
 
 use crate::echo::subject::{Connections, EVENTS};
 use crate::error::{Error, Result};

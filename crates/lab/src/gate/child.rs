@@ -39,7 +39,7 @@ pub fn operate(path: Path, operations: u64) -> Result<()> {
     for (name, count) in &mut counted {
         *count -= before.get(name).copied().unwrap_or(0).min(*count);
     }
-    let answer = Answer { counted, refills_returns: superpoll::refills_returns() };
+    let answer = Answer { counted, refills_returns: superpoll::diagnostics::refills_returns() };
     let text = serde_json::to_string(&answer)
         .map_err(|error| Error::usage(format!("writing what {} called: {error}", path.name)))?;
     crate::say!("{text}")

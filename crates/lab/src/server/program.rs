@@ -46,7 +46,7 @@ fn next_to(program: &Path) -> Result<PathBuf> {
 pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
     let mut command = Command::new(next_to(&std::env::current_exe().map_err(failed)?)?);
-    command.args(arguments).env_remove(superpoll::BACKEND_VARIABLE);
+    command.args(arguments).env_remove(superpoll::backend::BACKEND_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (child, output, errors) = at(place, || process::spawn(&mut command).map_err(failed))?;
     let server = Server::of_program(name, child);

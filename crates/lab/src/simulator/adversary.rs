@@ -4,7 +4,7 @@
 //! moved to the array and to wake it as soon as it is back. No rule can do well against that; a
 //! good one bounds what it can be made to lose.
 
-use superpoll::policy::Place;
+use superpoll::backend::policy::Place;
 
 use crate::random::Random;
 

@@ -11,8 +11,8 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use superpoll::Hint;
-use superpoll::costs::{Costs, Kind};
-use superpoll::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::backend::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::diagnostics::{Costs, Kind};
 
 use crate::simulator::run::Setting;
 
@@ -161,7 +161,7 @@ impl<P: Policy> Machine<P> {
         &self.policy
     }
 
-    fn kind_costs(&self) -> superpoll::costs::KindCosts {
+    fn kind_costs(&self) -> superpoll::diagnostics::KindCosts {
         *self.setting.costs.of(self.setting.kind)
     }
 

@@ -1,8 +1,8 @@
 //! Placement without a kernel: replays activity against a policy and adds up what it would cost.
 //!
 //! A [`Load`] says which descriptors are active in each round. A [`Machine`] does with a
-//! [`Policy`](superpoll::policy::Policy) what the adaptive back-end does, call for call, and
-//! charges each step what [`Costs`](superpoll::costs::Costs) says it costs, the writer's share
+//! [`Policy`](superpoll::backend::policy::Policy) what the adaptive back-end does, call for call, and
+//! charges each step what [`Costs`](superpoll::diagnostics::Costs) says it costs, the writer's share
 //! included. Beside it run the yardsticks: pure `poll`, pure `epoll` level- and edge-triggered, and
 //! the best schedule in hindsight. Nothing is measured and nothing is random but by seed, so the
 //! same load gives the same number everywhere, and [`worst_load`] can search for the load that

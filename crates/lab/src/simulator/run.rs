@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use superpoll::Hint;
-use superpoll::costs::{Costs, Kind};
-use superpoll::policy::Policy;
+use superpoll::backend::policy::Policy;
+use superpoll::diagnostics::{Costs, Kind};
 
 use crate::simulator::adversary::Adversary;
 use crate::simulator::load::Load;

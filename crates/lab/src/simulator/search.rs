@@ -3,7 +3,7 @@
 //! Random loads of one or two groups, then small changes to the worst ones, kept when they make
 //! it worse. The result is a load, so that it can be played to real descriptors.
 
-use superpoll::policy::Policy;
+use superpoll::backend::policy::Policy;
 
 use crate::random::Random;
 use crate::simulator::load::{Group, Load, Pattern};

@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use superpoll::Hint;
-use superpoll::costs::Kind;
-use superpoll::policy::{
+use superpoll::backend::policy::{
     Account, Fixed, Governed, Place, Policy, Quiet, Tally, Threshold, Verdict, View,
 };
+use superpoll::diagnostics::Kind;
 
 use crate::simulator::{
     Adversary, Load, Machine, Outcome, Pattern, Search, Setting, Tactic, play, play_adversary,

@@ -1,6 +1,6 @@
 //! What a policy is compared with: one back-end for everything, and perfect knowledge.
 
-use superpoll::costs::KindCosts;
+use superpoll::diagnostics::KindCosts;
 
 use crate::simulator::machine::Spent;
 use crate::simulator::run::Setting;
@@ -154,7 +154,7 @@ fn relax([cold, parked, settled]: &mut [f64; 3], costs: &KindCosts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpoll::costs::Kind;
+    use superpoll::diagnostics::Kind;
 
     const BUSY: &[u32] = &[0];
     const IDLE: &[u32] = &[];

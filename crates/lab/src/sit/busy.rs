@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use superpoll::backend::Tuning;
-use superpoll::policy::Governed;
+use superpoll::backend::policy::Governed;
 use superpoll::{Events, Interest};
 
 use crate::channel;

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use superpoll::backend::policy::{Fixed, Governed};
 use superpoll::backend::{Rule, Tuning};
-use superpoll::policy::{Fixed, Governed};
 use superpoll::{Events, Interest};
 
 use crate::channel::{Kind as Descriptors, Pairs};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use superpoll::backend::policy::Policy;
 use superpoll::backend::{Topology, Tuning};
-use superpoll::policy::Policy;
 use superpoll::{BackendKind, Poller};
 use superpoll_sit::{Babysitter, Control, Line, Listener};
 use tempfile::TempDir;

@@ -5,7 +5,8 @@
 
 use std::os::fd::OwnedFd;
 
-use superpoll::{Arrivals, BackendKind, BatchReader, Outcome};
+use superpoll::BackendKind;
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@
 
 use std::os::fd::RawFd;
 
-use superpoll::policy::{Fixed, Place, Threshold};
+use superpoll::backend::policy::{Fixed, Place, Threshold};
 use superpoll::{BackendKind, Builder, Events, Interest, Mode, Poller, Watch};
 
 use crate::channel::Pairs;

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 
-use superpoll::backend::{Backend, Context, Deadline, Lengths, Memory, Synced};
+use superpoll::backend::{Backend, Context, Deadline, Lengths, Lifecycle, Memory, Status, Synced};
 use superpoll::operation::{Action, Completion};
 use superpoll::{Error, Events, Key, Poller, Watch};
 
@@ -72,12 +72,12 @@ impl Engine {
         }
     }
 
-    /// Ends the reads that were to be made by a wait which has failed. Threads that drop a stream wait for them, and
-    /// no other wait may follow.
+    /// Ends the reads of a wait that has failed. Threads that drop a stream wait for these reads,
+    /// and no other wait may follow.
     ///
-    /// The kernel may know of a read, by the number of its descriptor, without having begun it, and would begin it with
-    /// the next call. So the poller goes first, while the threads still keep those descriptors open. Whether a read has
-    /// taken bytes is not known any more, so its stream fails.
+    /// The kernel may know of a read, by the number of its descriptor, without having begun it, and
+    /// would begin it with the next call. So the poller goes first, while the threads still keep
+    /// those descriptors open. Whether a read has taken bytes is unknown, so its stream fails.
     #[cold]
     pub(super) fn end_reads_after(&self, error: &Error) {
         if !self.sources.borrow_mut().has_reads() {
@@ -93,7 +93,8 @@ impl Engine {
     }
 }
 
-/// The back-end of an engine whose poller is gone: each wait fails as the one that ended the poller did.
+/// The back-end of an engine whose poller is gone: each wait fails with the error that ended the
+/// poller.
 struct OutOfOrder {
     name: &'static str,
     error: i32,
@@ -110,8 +111,12 @@ impl OutOfOrder {
 }
 
 impl Backend for OutOfOrder {
-    fn name(&self) -> &'static str {
-        self.name
+    fn status(&self) -> Status<'_> {
+        Status::new(self.name, Lengths::default())
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::default()
     }
 
     fn admit(&self, _fd: RawFd, _watch: Watch) -> superpoll::Result<()> {
@@ -122,10 +127,21 @@ impl Backend for OutOfOrder {
         Ok(Synced::Saved)
     }
 
-    fn wait(&mut self, _cx: &mut Context<'_>, _deadline: Deadline) -> io::Result<()> {
+    fn finish_wait(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _deadline: Deadline,
+        _answer: Option<io::Result<usize>>,
+    ) -> io::Result<()> {
         Err(self.failure())
     }
 
+    fn lifecycle(&mut self) -> &mut dyn Lifecycle {
+        self
+    }
+}
+
+impl Lifecycle for OutOfOrder {
     fn attach_waker(
         &mut self,
         _cx: &mut Context<'_>,
@@ -140,13 +156,5 @@ impl Backend for OutOfOrder {
 
     fn nest(&mut self, _cx: &mut Context<'_>) -> superpoll::Result<BorrowedFd<'_>> {
         Err(self.refusal())
-    }
-
-    fn lengths(&self) -> Lengths {
-        Lengths::default()
-    }
-
-    fn memory(&self) -> Memory {
-        Memory::default()
     }
 }

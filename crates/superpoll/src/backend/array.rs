@@ -35,7 +35,7 @@ fn entry(slot: &table::Slot) -> Slot {
 }
 
 impl Array {
-    pub fn new() -> Array {
+    pub(super) fn new() -> Array {
         Array {
             slots: vec![Slot { fd: -1, events: libc::POLLIN, revents: 0 }],
             indices: vec![u32::MAX],
@@ -43,15 +43,15 @@ impl Array {
     }
 
     /// Descriptors in the array, without the back-end's own.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slots.len() - 1
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    pub fn memory(&self) -> Memory {
+    pub(super) fn memory(&self) -> Memory {
         Memory {
             own: self.indices.capacity() * size_of::<u32>(),
             mirrors: self.slots.capacity() * size_of::<Slot>(),
@@ -59,23 +59,23 @@ impl Array {
     }
 
     /// Frees memory that is not needed.
-    pub fn shrink_to_fit(&mut self) {
+    pub(super) fn shrink_to_fit(&mut self) {
         self.slots.shrink_to_fit();
         self.indices.shrink_to_fit();
     }
 
     /// Sets the back-end's own descriptor; negative for none.
-    pub fn set_own(&mut self, fd: RawFd) {
+    pub(super) fn set_own(&mut self, fd: RawFd) {
         self.slots[OWN].fd = fd;
     }
 
     /// The table index of the descriptor at a place from 0 to the length.
-    pub fn index(&self, place: usize) -> u32 {
+    pub(super) fn index(&self, place: usize) -> u32 {
         self.indices[place + 1]
     }
 
     /// Makes the array agree with a live slot of the table.
-    pub fn put(&mut self, table: &mut Table, index: u32) {
+    pub(super) fn put(&mut self, table: &mut Table, index: u32) {
         let slot = table.slot_mut(index);
         let entry = entry(slot);
         match slot.place() {
@@ -91,7 +91,7 @@ impl Array {
     }
 
     /// Takes a descriptor out, if it is in.
-    pub fn remove(&mut self, table: &mut Table, index: u32) {
+    pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
         let Some(place) = table.slot(index).place() else { return };
         table.slot_mut(index).set_place(None);
         self.slots.swap_remove(place);
@@ -104,7 +104,7 @@ impl Array {
     /// Puts the slots into the order of their registration, in which neither the kernel nor the
     /// table is read criss-cross; the order in which descriptors became busy costs up to a tenth
     /// of a pass.
-    pub fn sort(&mut self, table: &mut Table) {
+    pub(super) fn sort(&mut self, table: &mut Table) {
         if self.indices[1..].is_sorted() {
             return;
         }
@@ -118,13 +118,17 @@ impl Array {
 
     /// Calls `poll`; returns how many slots are ready.
     #[inline(always)]
-    pub fn poll(&mut self, stats: &mut Stats, timeout: Option<Duration>) -> io::Result<usize> {
+    pub(super) fn poll(
+        &mut self,
+        stats: &mut Stats,
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
         self.wait_call(stats, timeout).issue()
     }
 
     /// The call of `poll`, for the poller to make.
     #[inline]
-    pub fn wait_call<'a>(
+    pub(super) fn wait_call<'a>(
         &'a mut self,
         stats: &mut Stats,
         timeout: Option<Duration>,
@@ -134,7 +138,7 @@ impl Array {
     }
 
     /// Whether the last `poll` found the back-end's own descriptor ready.
-    pub fn own_is_ready(&self) -> bool {
+    pub(super) fn own_is_ready(&self) -> bool {
         self.slots[OWN].revents != 0
     }
 
@@ -142,7 +146,7 @@ impl Array {
     /// `on_active` with the table index of each descriptor whose event is wanted. Returns how many
     /// there were.
     #[inline]
-    pub fn collect(
+    pub(super) fn collect(
         &mut self,
         cx: &mut Context<'_>,
         ready: usize,

@@ -46,7 +46,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    pub fn begin_wait(&mut self) {
+    pub(crate) fn begin_wait(&mut self) {
         // Never zero, which means that a slot has not been served. The numbers come round after
         // four thousand million waits that were cut off. A descriptor that was last served exactly
         // that long ago waits for one more wait; the rest only change places in the queue.
@@ -55,7 +55,7 @@ impl Delivery {
 
     /// Whether no event is kept waiting and no descriptor was found closed.
     #[inline]
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         !self.all
             && !self.cut
             && !self.kernel_cut
@@ -66,13 +66,13 @@ impl Delivery {
 
     /// Begins a collection of all ready descriptors. The backlog is empty.
     #[inline]
-    pub fn begin_collection(&mut self) {
+    pub(crate) fn begin_collection(&mut self) {
         self.all = self.cut;
     }
 
     /// Ends a collection: fills the room that is left, oldest service first.
     #[inline]
-    pub fn end_collection(&mut self, events: &mut Events, table: &mut Table) {
+    pub(crate) fn end_collection(&mut self, events: &mut Events, table: &mut Table) {
         if self.all || !self.backlog.is_empty() {
             self.sort(events, table);
         }
@@ -81,7 +81,7 @@ impl Delivery {
     /// Ends a wait: if some event may not have been delivered, notes which registrations were
     /// served.
     #[inline]
-    pub fn end_wait(&self, events: &Events, table: &mut Table) {
+    pub(crate) fn end_wait(&self, events: &Events, table: &mut Table) {
         if self.cut || self.kernel_cut {
             self.note(events, table);
         }

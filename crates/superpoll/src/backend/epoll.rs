@@ -84,14 +84,14 @@ impl Epoll {
     /// [`Error::DescriptorLimit`], or [`Error::BackendUnavailable`] with the kernel's error.
     pub fn new() -> Result<Epoll> {
         let fd =
-            epoll::create(&mut crate::Calls::default()).map_err(|source| {
-                match Error::system("creating an epoll set", None, source) {
+            epoll::create(&mut crate::stats::Calls::default()).map_err(
+                |source| match Error::system("creating an epoll set", None, source) {
                     Error::System { source, .. } => {
                         Error::BackendUnavailable { backend: "epoll", source }
                     }
                     error => error,
-                }
-            })?;
+                },
+            )?;
         Ok(Epoll {
             fd,
             outer: None,
@@ -124,13 +124,13 @@ impl Epoll {
     /// Watches a babysitter's line.
     pub(super) fn watch_line(&mut self, line: BorrowedFd<'_>) -> Result<()> {
         let line = line.as_raw_fd();
-        self.add_line(&mut crate::Calls::default(), line)
+        self.add_line(&mut crate::stats::Calls::default(), line)
             .map_err(|source| Error::system("watching a babysitter's line", Some(line), source))?;
         self.line = Some(line);
         Ok(())
     }
 
-    fn add_line(&self, calls: &mut crate::Calls, fd: RawFd) -> io::Result<()> {
+    fn add_line(&self, calls: &mut crate::stats::Calls, fd: RawFd) -> io::Result<()> {
         let (set, bits) = (self.fd.as_fd(), libc::EPOLLIN as u32);
         epoll::control(calls, set, Operation::Add, fd, bits, LINE.to_bits())
     }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 pub(crate) mod adaptive;
 mod array;
-mod choice;
+pub(crate) mod choice;
 pub(crate) mod cold;
 mod context;
 mod delivery;
@@ -31,7 +31,7 @@ mod stage;
 pub(crate) mod uring;
 
 pub use adaptive::Adaptive;
-pub use choice::{Choice, Reason};
+use choice::Choice;
 pub use cold::{Profile, Rule, Topology, Tuning};
 pub use context::{Context, Deadline, Report};
 pub(crate) use delivery::Delivery;
@@ -44,6 +44,12 @@ pub use select::Select;
 pub use uring::Uring;
 
 pub use crate::sys::wait_call::WaitCall;
+pub use crate::table::{Slot, Table};
+
+/// Rules for where the [`Adaptive`] back-end watches a descriptor.
+pub mod policy {
+    pub use crate::policy::*;
+}
 
 /// A back-end of the table.
 pub(crate) struct Entry {

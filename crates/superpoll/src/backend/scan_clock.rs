@@ -39,31 +39,31 @@ pub(super) struct ScanClock {
 
 impl ScanClock {
     /// Nothing was timed yet: calibration is right.
-    pub fn new() -> ScanClock {
+    pub(super) fn new() -> ScanClock {
         ScanClock { factor: 1.0, timed: 0 }
     }
 
     /// By how much a slot's scan costs more than calibrated.
     #[inline]
-    pub fn factor(&self) -> f32 {
+    pub(super) fn factor(&self) -> f32 {
         self.factor
     }
 
     /// Whether to time the pass of this number, over this many slots.
     #[inline]
-    pub fn is_due(&self, pass: u32, slots: usize) -> bool {
+    pub(super) fn is_due(&self, pass: u32, slots: usize) -> bool {
         let every = if self.timed < OFTEN { EVERY_AT_FIRST } else { EVERY };
         pass.is_multiple_of(every) && slots >= FEWEST
     }
 
     /// The expected time of a pass over slots of these kinds, in nanoseconds, as calibrated.
-    pub fn expected(costs: &Costs, kinds: impl Iterator<Item = Kind>) -> f32 {
+    pub(super) fn expected(costs: &Costs, kinds: impl Iterator<Item = Kind>) -> f32 {
         let call = costs.pass + costs.cold_wait;
         kinds.fold(call, |sum, kind| sum + costs.of(kind).scan)
     }
 
     /// Takes in the time of a pass.
-    pub fn correct(&mut self, took: f32, expected: f32) {
+    pub(super) fn correct(&mut self, took: f32, expected: f32) {
         self.timed = self.timed.saturating_add(1);
         let seen = (took / expected).clamp(LEAST, MOST);
         if seen < MOST {

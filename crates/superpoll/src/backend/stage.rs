@@ -17,7 +17,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub fn new(limit: usize) -> Stage {
+    pub(super) fn new(limit: usize) -> Stage {
         Stage {
             table: Table::new(Default::default()),
             stats: Stats::default(),
@@ -27,14 +27,14 @@ impl Stage {
     }
 
     /// Registers a descriptor as if the back-end had applied it already.
-    pub fn add(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Key {
+    pub(super) fn add(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Key {
         let key = self.table.insert(fd, watch.into(), None);
         let told = self.table.take_changed();
         self.table.recycle_changed(told);
         key
     }
 
-    pub fn cx(&mut self) -> Context<'_> {
+    pub(super) fn cx(&mut self) -> Context<'_> {
         Context {
             table: &mut self.table,
             stats: &mut self.stats,
@@ -46,12 +46,12 @@ impl Stage {
     }
 
     /// The events that were delivered.
-    pub fn delivered(&self) -> Vec<(Key, Readiness)> {
+    pub(super) fn delivered(&self) -> Vec<(Key, Readiness)> {
         self.events.iter().map(|event| (event.key(), event.readiness())).collect()
     }
 
     /// The keys of the events that were delivered, and of those that are kept for their turn.
-    pub fn keys(&self) -> (Vec<Key>, Vec<Key>) {
+    pub(super) fn keys(&self) -> (Vec<Key>, Vec<Key>) {
         let delivered = self.events.iter().map(|event| event.key()).collect();
         (delivered, self.delivery.backlog.iter().map(|event| event.key()).collect())
     }

@@ -119,7 +119,7 @@ impl Uring {
     /// or the seccomp profile of a container), `ENOMEM` if the memory for the rings may not be
     /// locked (`ulimit -l`).
     pub fn new() -> Result<Uring> {
-        let ring = Ring::new(&mut crate::Calls::default()).map_err(Error::no_io_uring)?;
+        let ring = Ring::new(&mut crate::stats::Calls::default()).map_err(Error::no_io_uring)?;
         Ok(Uring {
             ring,
             armings: 0,

@@ -16,7 +16,7 @@ pub enum Outcome {
     /// Reading failed, for good. Nothing more is read.
     Failed(io::Error),
     /// The descriptor can be written to again, as was [asked
-    /// for](crate::BatchReader::notify_writable).
+    /// for](crate::batch::BatchReader::notify_writable).
     Writable,
 }
 
@@ -96,7 +96,7 @@ impl Arrivals {
 
     /// Descriptors that the kernel would not watch when the last wait asked it to, each with its
     /// reason. They are not read, and still the reader's:
-    /// [`deregister`](crate::BatchReader::deregister) gives them back.
+    /// [`deregister`](crate::batch::BatchReader::deregister) gives them back.
     pub fn refusals(&self) -> &[(Key, Error)] {
         &self.refusals
     }

@@ -58,14 +58,14 @@ struct OfKind {
 
 /// Prices of all kinds.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Prices {
+pub(super) struct Prices {
     pipe: OfKind,
     unix: OfKind,
     tcp: OfKind,
 }
 
 /// Stand-ins where measuring failed (Linux 6.18, one virtual core).
-pub const ASSUMED: Prices = Prices {
+pub(super) const ASSUMED: Prices = Prices {
     pipe: OfKind {
         reads: Reads { call: 330.0, call_in_vain: 230.0, together: 340.0, together_in_vain: 170.0 },
         ring: RingKindCosts { arm: 200.0, event: 45.0, wake: 90.0, cancel: 430.0 },
@@ -85,7 +85,7 @@ pub const ASSUMED: Prices = Prices {
 
 impl Prices {
     /// The prices of this machine.
-    pub fn calibrated() -> &'static Prices {
+    pub(super) fn calibrated() -> &'static Prices {
         static PRICES: OnceLock<Prices> = OnceLock::new();
         PRICES.get_or_init(|| {
             let Ok(ring) = RingCosts::calibrated() else { return ASSUMED };
@@ -103,14 +103,14 @@ impl Prices {
 
     /// Whether descriptors of a kind are read by a call each, however many: if that is cheaper,
     /// unless it was decided by hand that they are read together, or that they are not.
-    pub fn by_call(&self, kind: Kind, together: Option<bool>) -> bool {
+    pub(super) fn by_call(&self, kind: Kind, together: Option<bool>) -> bool {
         let reads = &self.of(kind).reads;
         together.map_or(reads.call <= reads.together, |together| !together)
     }
 
     /// The number of reads of a kind up to which calls are used because a further call of the ring
     /// costs more, unless the way was chosen by hand.
-    pub fn few(&self, kind: Kind, together: Option<bool>) -> usize {
+    pub(super) fn few(&self, kind: Kind, together: Option<bool>) -> usize {
         if together.is_some() {
             return 0;
         }
@@ -122,7 +122,7 @@ impl Prices {
     /// In the terms of the rule of placement, for reading in place of scanning. A pass there
     /// subtracts a scan, whatever it finds, so a read that has something adds it again. Nothing is
     /// parked, and a set of speculative reads has no price of its own.
-    pub fn terms(&self, together: Option<bool>) -> Costs {
+    pub(super) fn terms(&self, together: Option<bool>) -> Costs {
         let terms = |kind| {
             let reads = &self.of(kind).reads;
             let by_call = self.by_call(kind, together);
@@ -135,7 +135,7 @@ impl Prices {
 
     /// The same for a look before each read that finds which descriptors have something, at these
     /// prices of `poll`.
-    pub fn terms_of_looking(&self, costs: &Costs) -> Costs {
+    pub(super) fn terms_of_looking(&self, costs: &Costs) -> Costs {
         let terms = |kind| {
             let KindCosts { scan, ready, .. } = *costs.of(kind);
             self.terms_of(kind, scan, ready)

@@ -14,7 +14,7 @@ use crate::sys::call;
 const READS: Interest = Interest::READABLE.with(Interest::READ_CLOSED);
 
 /// The interest for reading a source with these ends.
-pub const fn reads(ends: Ends) -> Interest {
+pub(super) const fn reads(ends: Ends) -> Interest {
     match ends {
         Ends::Watched => READS.with(Interest::PRIORITY),
         _ => READS,
@@ -25,7 +25,7 @@ pub const fn reads(ends: Ends) -> Interest {
 /// On a socket a read ends at an urgent byte, on a Unix socket also where descriptors came along,
 /// and on a pipe at the end of a packet (`O_DIRECT`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ends {
+pub(super) enum Ends {
     /// The descriptor is reported again, by a level trigger.
     ToldAgain,
     /// An urgent byte is watched for, which costs nothing. Only TCP has no other reason.
@@ -40,7 +40,7 @@ pub enum Ends {
 }
 
 impl Ends {
-    pub fn of(poller: &Poller, is_tcp: bool) -> Ends {
+    pub(super) fn of(poller: &Poller, is_tcp: bool) -> Ends {
         match poller.backend() {
             "uring" if is_tcp => Ends::AskedMark,
             "uring" => Ends::Asked,
@@ -51,14 +51,14 @@ impl Ends {
 }
 
 /// No place among the hot ones.
-pub const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// A source that has had something this often without being watched has come to stay. It then pays
 /// to look up its file for good, which costs about ten times the saving in one read.
-pub const STAYS: u8 = 16;
+pub(super) const STAYS: u8 = 16;
 
 #[derive(Debug)]
-pub struct Source<T> {
+pub(super) struct Source<T> {
     pub io: T,
     pub key: Key,
     pub account: Account,
@@ -95,7 +95,7 @@ impl<T: AsFd> Source<T> {
     /// Whether a read that found less than there was room for may have left something, as far as that
     /// is known without [asking](Ends::Asked). Without `more` the kernel has answered for TCP that
     /// nothing is left.
-    pub fn may_have_left(&self, more: bool) -> bool {
+    pub(super) fn may_have_left(&self, more: bool) -> bool {
         match self.ends {
             Ends::ToldAgain => false,
             Ends::Watched => self.has_mark,
@@ -106,25 +106,25 @@ impl<T: AsFd> Source<T> {
 }
 
 impl<T> Source<T> {
-    pub fn is_hot(&self) -> bool {
+    pub(super) fn is_hot(&self) -> bool {
         self.place != NOWHERE
     }
 
     /// Whether the source is read by a call of its own if this many are due.
     #[inline]
-    pub fn is_read_by_call(&self, due: usize) -> bool {
+    pub(super) fn is_read_by_call(&self, due: usize) -> bool {
         self.by_call || due <= usize::from(self.few)
     }
 
     /// Returns the source's index if the readiness that was found makes it due.
-    pub fn becomes_due(&mut self) -> Option<u32> {
+    pub(super) fn becomes_due(&mut self) -> Option<u32> {
         let due = !(self.is_due || self.is_paused || self.is_over || self.is_hot());
         self.is_due |= due;
         due.then_some(self.key.index())
     }
 
     /// The interest with which the poller should watch it.
-    pub fn interest(&self) -> Interest {
+    pub(super) fn interest(&self) -> Interest {
         let reads = !(self.is_paused || self.is_over || self.is_hot());
         let reading = if reads { self::reads(self.ends) } else { Interest::NONE };
         if self.wants_room { reading | Interest::WRITABLE } else { reading }

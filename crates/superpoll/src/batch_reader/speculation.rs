@@ -44,7 +44,7 @@ impl Way {
 
 /// The descriptors that are read in each wait.
 #[derive(Debug)]
-pub struct Speculation {
+pub(super) struct Speculation {
     read: Way,
     look: Way,
     /// Whether the descriptors are looked at before they are read.
@@ -74,7 +74,7 @@ pub struct Speculation {
 
 impl Speculation {
     /// A set in which nothing is hot. The costs are those of reading and of looking.
-    pub fn new(read: Costs, look: Costs) -> Speculation {
+    pub(super) fn new(read: Costs, look: Costs) -> Speculation {
         Speculation {
             read: Way::new(read),
             look: Way::new(look),
@@ -96,14 +96,14 @@ impl Speculation {
     }
 
     /// Replaces the costs of reads from now on. There must be no account of any descriptor.
-    pub fn begin_anew(&mut self, read: Costs) {
+    pub(super) fn begin_anew(&mut self, read: Costs) {
         // One clock for both.
         (self.read, self.look) = (Way::new(read), Way::new(self.look.costs));
     }
 
     /// The terms of reading.
     #[cfg(test)]
-    pub fn terms(&self) -> Costs {
+    pub(super) fn terms(&self) -> Costs {
         self.read.costs
     }
 
@@ -116,7 +116,7 @@ impl Speculation {
     }
 
     /// Makes the account of a new descriptor of this kind.
-    pub fn account(&mut self, kind: Kind) -> Account {
+    pub(super) fn account(&mut self, kind: Kind) -> Account {
         let mut account = Account { kind, ..Account::default() };
         let (policy, view) = self.judge(0);
         policy.start(&mut account, crate::Hint::None, &view);
@@ -124,23 +124,23 @@ impl Speculation {
     }
 
     /// The number of descriptors.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.hot.len()
     }
 
     /// The statistics of the descriptors.
-    pub fn stats(&self) -> SetStats {
+    pub(super) fn stats(&self) -> SetStats {
         SetStats { len: self.hot.len(), watched: self.reads, active: self.hits }
     }
 
     /// How many descriptors have moved into the set, and back.
-    pub fn moves(&self) -> (u64, u64) {
+    pub(super) fn moves(&self) -> (u64, u64) {
         self.moves
     }
 
     /// The next descriptor to read, in turn.
     #[inline]
-    pub fn next(&mut self) -> Option<u32> {
+    pub(super) fn next(&mut self) -> Option<u32> {
         self.reads += 1;
         self.next = if self.next == 0 { self.hot.len() } else { self.next.min(self.hot.len()) };
         self.next = self.next.checked_sub(1)?;
@@ -148,13 +148,13 @@ impl Speculation {
     }
 
     /// Whether the descriptors are looked at before they are read, if all of them can be read.
-    pub fn looks(&self) -> bool {
+    pub(super) fn looks(&self) -> bool {
         self.looks
     }
 
     /// Looks which descriptors have something, and puts those at the end of the list. A descriptor
     /// that cannot be looked at counts as one that has something.
-    pub fn look_at_all(&mut self, calls: &mut Calls, found: &mut Vec<u32>) {
+    pub(super) fn look_at_all(&mut self, calls: &mut Calls, found: &mut Vec<u32>) {
         self.reads += self.hot.len() as u64;
         if poll::wait(calls, &mut self.slots, Some(Duration::ZERO)).is_err() {
             found.extend_from_slice(&self.hot);
@@ -166,13 +166,13 @@ impl Speculation {
 
     /// Notes that a watched descriptor was reported. Returns whether it should be read without
     /// being watched from now on.
-    pub fn was_reported(&mut self, account: &mut Account, registered: usize) -> bool {
+    pub(super) fn was_reported(&mut self, account: &mut Account, registered: usize) -> bool {
         let (policy, view) = self.judge(registered);
         policy.cold_event(account, &view) && policy.admit(1, &view) == 1
     }
 
     /// Reads a descriptor without watching it from now on. Returns its place.
-    pub fn enter(
+    pub(super) fn enter(
         &mut self,
         index: u32,
         fd: RawFd,
@@ -189,7 +189,7 @@ impl Speculation {
     }
 
     /// Notes that a read had something.
-    pub fn was_hit(&mut self, account: &mut Account, registered: usize) {
+    pub(super) fn was_hit(&mut self, account: &mut Account, registered: usize) {
         self.hits += 1;
         let (policy, view) = self.judge(registered);
         policy.hot_event(account, &view);
@@ -197,7 +197,7 @@ impl Speculation {
 
     /// Takes out a descriptor that is watched from now on, or gone. Returns the source that has its
     /// place now.
-    pub fn leave(&mut self, place: u32, account: &mut Account, quiet: bool) -> Option<u32> {
+    pub(super) fn leave(&mut self, place: u32, account: &mut Account, quiet: bool) -> Option<u32> {
         let place = place as usize;
         self.hot.swap_remove(place);
         self.slots.swap_remove(place);
@@ -219,7 +219,7 @@ impl Speculation {
     }
 
     /// Ends a wait. Returns how many descriptors must be considered again.
-    pub fn pass(&mut self, registered: usize) -> usize {
+    pub(super) fn pass(&mut self, registered: usize) -> usize {
         self.passes = self.passes.wrapping_add(1);
         self.choose();
         let (hot, looks) = (self.hot.len(), self.looks);
@@ -253,25 +253,25 @@ impl Speculation {
 
     /// The next descriptor to consider again, from the end to the front, so that a descriptor that
     /// moves to a free place has been considered.
-    pub fn candidate(&mut self) -> Option<u32> {
+    pub(super) fn candidate(&mut self) -> Option<u32> {
         self.hand = if self.hand == 0 { self.hot.len() } else { self.hand.min(self.hot.len()) };
         self.hand = self.hand.checked_sub(1)?;
         self.hot.get(self.hand).copied()
     }
 
     /// Whether a descriptor should be watched from now on.
-    pub fn has_lost(&mut self, account: &mut Account, registered: usize) -> bool {
+    pub(super) fn has_lost(&mut self, account: &mut Account, registered: usize) -> bool {
         let (policy, view) = self.judge(registered);
         policy.review(account, &view) == Verdict::Demote
     }
 
     /// The last descriptor.
-    pub fn last(&self) -> Option<u32> {
+    pub(super) fn last(&self) -> Option<u32> {
         self.hot.last().copied()
     }
 
     /// Heap in use.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.hot.capacity() * size_of::<u32>() + self.slots.capacity() * size_of::<Slot>()
     }
 }

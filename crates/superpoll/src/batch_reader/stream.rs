@@ -9,7 +9,7 @@ use crate::sys::descriptor;
 
 /// A stream that can be read until it would block.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream {
+pub(super) struct Stream {
     /// As it is priced.
     pub kind: Kind,
     /// Each read gives one record.
@@ -17,7 +17,7 @@ pub struct Stream {
 }
 
 /// The kind of stream that the descriptor is.
-pub fn of(io: BorrowedFd<'_>) -> Result<Stream> {
+pub(super) fn of(io: BorrowedFd<'_>) -> Result<Stream> {
     let fd = io.as_raw_fd();
     let calls = &mut Calls::default();
     let refused = |what, instead| Err(Error::NotAStream { fd, what, instead });

@@ -30,11 +30,11 @@ const ATR: f64 = 0.6;
 /// Moves descriptors when the active/total ratio of their set crosses a threshold.
 ///
 /// ```
-/// use superpoll::policy::Threshold;
+/// use superpoll::backend::policy::Threshold;
 ///
 /// let policy = Threshold::new().hot_atr(0.3)?.cold_atr(0.8)?.hold(100);
 /// assert!(Threshold::new().hot_atr(60.0).is_err());
-/// # Ok::<(), superpoll::policy::RatioError>(())
+/// # Ok::<(), superpoll::backend::policy::RatioError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Threshold {

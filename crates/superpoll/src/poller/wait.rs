@@ -23,7 +23,7 @@ impl Poller {
     /// with completed actions ([`Events::completions`]) and operations ([`Events::progress`]).
     ///
     /// The timeout has nanosecond resolution and never ends early; how late it ends is the
-    /// kernel's timer slack (see [`set_timer_slack`](crate::set_timer_slack)). Signals do not
+    /// kernel's timer slack (see [`set_timer_slack`](crate::diagnostics::set_timer_slack)). Signals do not
     /// end a wait.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ impl Kind {
 }
 
 /// Whether the number is an open descriptor (`fcntl(F_GETFD)`).
-pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
+pub(crate) fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
     calls.fcntl += 1;
     // SAFETY: F_GETFD takes no argument and touches no memory.
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
@@ -49,7 +49,7 @@ pub fn is_open(calls: &mut Calls, fd: RawFd) -> bool {
 
 /// A descriptor that is registered and still means the file that was registered: the caller has
 /// asked epoll, or the registration keeps it open. For one call, right away.
-pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
+pub(crate) fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: registered numbers are not negative. The result is handed to one call, right
     // after the caller has seen that the number means its file. If another thread closes it in
     // between, the call refuses it (`EBADF`).
@@ -60,7 +60,7 @@ pub fn registered<'a>(fd: RawFd) -> BorrowedFd<'a> {
 /// `/dev/null` are always ready. Not every file is: those of `/proc` and `/sys` that report a
 /// change can be waited for. So for a descriptor that is neither a socket nor a pipe the kernel is
 /// asked, in the only way there is: epoll refuses descriptors that are always ready (`EPERM`).
-pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
+pub(crate) fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
     let Some(mode) = mode(calls, fd).map(|mode| mode & libc::S_IFMT) else { return true };
     if matches!(mode, libc::S_IFSOCK | libc::S_IFIFO) {
         return true;
@@ -79,7 +79,7 @@ pub fn can_wait(calls: &mut Calls, fd: RawFd) -> bool {
 /// sockets and pipes, for event counters and timers. A signalfd reports the signals of the task
 /// that waits, an epoll set may contain one, and kinds that are not named here have not been
 /// examined. For a closed descriptor there is no answer, and none is needed.
-pub fn waits_alike_everywhere(calls: &mut Calls, fd: RawFd) -> bool {
+pub(crate) fn waits_alike_everywhere(calls: &mut Calls, fd: RawFd) -> bool {
     match mode(calls, fd).map(|mode| mode & libc::S_IFMT) {
         None | Some(libc::S_IFSOCK | libc::S_IFIFO) => true,
         // A file without a type: the kernel's name for it shows its kind.
@@ -106,7 +106,7 @@ fn mode(calls: &mut Calls, fd: RawFd) -> Option<libc::mode_t> {
 }
 
 /// The kind of the descriptor, among those that are priced apart.
-pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
+pub(crate) fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
     if mode(calls, fd).is_none_or(|mode| mode & libc::S_IFMT != libc::S_IFSOCK) {
         return Kind::Pipe;
     }
@@ -118,13 +118,13 @@ pub fn kind(calls: &mut Calls, fd: RawFd) -> Kind {
 }
 
 /// The status flags of the open file (`F_GETFL`).
-pub fn flags(fd: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+pub(crate) fn flags(fd: BorrowedFd<'_>) -> io::Result<libc::c_int> {
     // SAFETY: F_GETFL takes no argument and touches no memory.
     super::check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })
 }
 
 /// An integer option of a socket (`SOL_SOCKET`).
-pub fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to `value`, which is that long.
@@ -136,7 +136,7 @@ pub fn socket_option(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> 
 
 /// Whether a connection that keeps records apart has ended, after a read of nothing: an empty
 /// record reads the same.
-pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn has_ended(fd: BorrowedFd<'_>) -> bool {
     let left = unread(fd);
     let fd = fd.as_raw_fd();
     let mut slot = [Slot { fd, events: libc::POLLRDHUP, revents: 0 }];
@@ -146,7 +146,7 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
 
 /// How many bytes there are to read (`FIONREAD`); for TCP, up to the next urgent one. Zero where
 /// the kernel cannot count them.
-pub fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
+pub(crate) fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
     let mut left: libc::c_int = 0;
     // SAFETY: the kernel writes one integer, which outlives the call; where it cannot count, it
     // leaves it.
@@ -155,7 +155,7 @@ pub fn unread(fd: BorrowedFd<'_>) -> libc::c_int {
 }
 
 /// Makes reads and writes fail rather than wait.
-pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = flags(fd)?;
     let fd = fd.as_raw_fd();
     // SAFETY: F_SETFL takes an integer and touches no memory.
@@ -164,7 +164,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Makes the close of a TCP socket reset the connection, which leaves nothing waiting in the
 /// kernel.
-pub fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     // SAFETY: the kernel reads one linger structure, which outlives the call.
     super::check(unsafe {

@@ -10,18 +10,18 @@ use crate::sys::call;
 use crate::sys::wait_call::WaitCall;
 
 /// One event as the kernel writes it.
-pub type Raw = libc::epoll_event;
+pub(crate) type Raw = libc::epoll_event;
 
 /// The change to make for a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
+pub(crate) enum Operation {
     Add,
     Modify,
     Delete,
 }
 
 /// A new epoll instance, close-on-exec.
-pub fn create(calls: &mut Calls) -> io::Result<OwnedFd> {
+pub(crate) fn create(calls: &mut Calls) -> io::Result<OwnedFd> {
     calls.epoll_create += 1;
     // SAFETY: takes a flag, touches no memory.
     let fd = super::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -30,7 +30,7 @@ pub fn create(calls: &mut Calls) -> io::Result<OwnedFd> {
 }
 
 /// Adds, changes or removes a descriptor.
-pub fn control(
+pub(crate) fn control(
     calls: &mut Calls,
     epoll: BorrowedFd<'_>,
     operation: Operation,
@@ -68,7 +68,7 @@ const NOTHING: Raw = Raw { events: 0, u64: 0 };
 /// The call that waits until the timeout (`None`: no limit) and writes at most `room` events to the
 /// front of the buffer, which is made large enough.
 #[inline(always)]
-pub fn wait_call<'a>(
+pub(crate) fn wait_call<'a>(
     calls: &mut Calls,
     epoll: BorrowedFd<'a>,
     buffer: &'a mut Vec<Raw>,
@@ -102,7 +102,7 @@ fn timed<'a>(
 /// Whether this answer only says that the kernel, or a seccomp profile (`EPERM`), does not know the
 /// call with nanoseconds. The next wait then uses another call.
 #[inline]
-pub fn is_to_be_asked_again(answer: &io::Result<usize>) -> bool {
+pub(crate) fn is_to_be_asked_again(answer: &io::Result<usize>) -> bool {
     match answer {
         Ok(_) => false,
         Err(error) => is_unknown_call(error) && !WITHOUT_NANOSECONDS.swap(true, Ordering::Relaxed),
@@ -111,7 +111,7 @@ pub fn is_to_be_asked_again(answer: &io::Result<usize>) -> bool {
 
 /// Asks and waits for the answer: how many events there are.
 #[inline(always)]
-pub fn wait(
+pub(crate) fn wait(
     calls: &mut Calls,
     epoll: BorrowedFd<'_>,
     buffer: &mut Vec<Raw>,

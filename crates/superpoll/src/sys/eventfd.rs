@@ -7,10 +7,10 @@ use crate::stats::Calls;
 
 /// A kernel counter that is readable while it is not zero.
 #[derive(Debug)]
-pub struct EventFd(OwnedFd);
+pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
-    pub fn new(calls: &mut Calls) -> io::Result<EventFd> {
+    pub(crate) fn new(calls: &mut Calls) -> io::Result<EventFd> {
         calls.eventfd += 1;
         // SAFETY: takes integers, touches no memory.
         let fd = super::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
@@ -19,7 +19,7 @@ impl EventFd {
     }
 
     /// Makes the counter readable.
-    pub fn write(&self) -> io::Result<()> {
+    pub(crate) fn write(&self) -> io::Result<()> {
         let one = 1u64;
         // SAFETY: the kernel reads eight bytes, which outlive the call.
         let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
@@ -34,7 +34,7 @@ impl EventFd {
     }
 
     /// Makes the counter unreadable.
-    pub fn drain(&self, calls: &mut Calls) {
+    pub(crate) fn drain(&self, calls: &mut Calls) {
         calls.waker_read += 1;
         let mut count = 0u64;
         // SAFETY: the kernel writes eight bytes, for which there is room. Failure means that it
@@ -44,7 +44,7 @@ impl EventFd {
 
     /// Puts a new counter under the same descriptor number, for a child process: the parent keeps
     /// the old one.
-    pub fn renew(&self, calls: &mut Calls) -> io::Result<()> {
+    pub(crate) fn renew(&self, calls: &mut Calls) -> io::Result<()> {
         let new = EventFd::new(calls)?;
         replace(self.0.as_fd(), new.0)
     }
@@ -57,7 +57,7 @@ impl AsFd for EventFd {
 }
 
 /// Makes the number of `old` mean the open file of `new` (`dup3`).
-pub fn replace(old: BorrowedFd<'_>, new: OwnedFd) -> io::Result<()> {
+pub(crate) fn replace(old: BorrowedFd<'_>, new: OwnedFd) -> io::Result<()> {
     // SAFETY: both are open descriptors; `old` keeps its owner, and only means another open file
     // from now on.
     super::check(unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) })?;

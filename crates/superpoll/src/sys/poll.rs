@@ -7,11 +7,11 @@ use crate::stats::Calls;
 use crate::sys::wait_call::WaitCall;
 
 /// One watched descriptor as the kernel reads and writes it.
-pub type Slot = libc::pollfd;
+pub(crate) type Slot = libc::pollfd;
 
 /// A timeout in whole milliseconds, rounded up so that it is never early; `-1` without a limit.
 #[inline]
-pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
+pub(crate) fn round_up(timeout: Option<Duration>) -> libc::c_int {
     match timeout {
         None => -1,
         Some(timeout) => timeout
@@ -27,7 +27,11 @@ pub fn round_up(timeout: Option<Duration>) -> libc::c_int {
 
 /// Waits until the timeout (`None`: no limit); returns how many slots are ready.
 #[inline(always)]
-pub fn wait(calls: &mut Calls, slots: &mut [Slot], timeout: Option<Duration>) -> io::Result<usize> {
+pub(crate) fn wait(
+    calls: &mut Calls,
+    slots: &mut [Slot],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
     WaitCall::poll(calls, slots, timeout).issue()
 }
 

@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::stats::Calls;
 
 /// The first descriptor number that does not fit into a set.
-pub const SET_SIZE: RawFd = libc::FD_SETSIZE as RawFd;
+pub(crate) const SET_SIZE: RawFd = libc::FD_SETSIZE as RawFd;
 
 /// A set of descriptors below [`SET_SIZE`].
 #[derive(Clone, Copy)]
-pub struct Set(libc::fd_set);
+pub(crate) struct Set(libc::fd_set);
 
 impl Set {
-    pub fn new() -> Set {
+    pub(crate) fn new() -> Set {
         let mut set = MaybeUninit::<libc::fd_set>::uninit();
         // SAFETY: FD_ZERO writes the whole set.
         unsafe { libc::FD_ZERO(set.as_mut_ptr()) };
@@ -24,7 +24,7 @@ impl Set {
     }
 
     /// Adds or removes a descriptor; numbers outside the set are ignored.
-    pub fn put(&mut self, fd: RawFd, on: bool) {
+    pub(crate) fn put(&mut self, fd: RawFd, on: bool) {
         if !(0..SET_SIZE).contains(&fd) {
             return;
         }
@@ -37,7 +37,7 @@ impl Set {
         }
     }
 
-    pub fn has(&self, fd: RawFd) -> bool {
+    pub(crate) fn has(&self, fd: RawFd) -> bool {
         // SAFETY: the number is inside the set.
         (0..SET_SIZE).contains(&fd) && unsafe { libc::FD_ISSET(fd, &self.0) }
     }
@@ -45,7 +45,7 @@ impl Set {
 
 /// Waits until the timeout (`None`: no limit) for descriptors below `end`; leaves the ready ones in
 /// the sets.
-pub fn wait(
+pub(crate) fn wait(
     calls: &mut Calls,
     end: RawFd,
     readable: &mut Set,

@@ -30,8 +30,8 @@ use crate::sys::wait_call::WaitCall;
 
 mod address;
 mod files;
-pub mod loan;
-pub mod provided;
+pub(crate) mod loan;
+pub(crate) mod provided;
 mod trial;
 
 use files::Files;
@@ -52,7 +52,7 @@ const UNREGISTER_RING_FDS: libc::c_uint = 21;
 const IGNORED: u64 = u64::MAX;
 
 /// Set in the name of a poll whose removal came too late.
-pub const REMOVAL: u32 = 1 << 31;
+pub(crate) const REMOVAL: u32 = 1 << 31;
 
 /// How often this process has been forked, seen from the child.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -82,7 +82,7 @@ fn update_name(fd: RawFd, what: libc::c_uint, update: &mut NameUpdate) -> bool {
 
 /// The readiness of a descriptor, or the reason why it is not watched any more.
 #[derive(Clone, Copy, Debug)]
-pub struct Completion {
+pub(crate) struct Completion {
     /// The name with which it was armed.
     pub data: u64,
     /// The kernel's answer: for a poll the readiness, as in `poll(2)`; an error's number, negated.
@@ -97,7 +97,7 @@ pub struct Completion {
 
 impl Completion {
     /// Fills an array before completions are fetched into it.
-    pub const NONE: Completion =
+    pub(crate) const NONE: Completion =
         Completion { data: 0, answer: 0, armed: false, buffer: None, more: false };
 
     #[inline]
@@ -114,7 +114,7 @@ impl Completion {
 }
 
 /// The ring.
-pub struct Ring {
+pub(crate) struct Ring {
     ring: IoUring,
     /// The thread that has used the ring first, if only one may use it; zero before the first use.
     owner: Option<u64>,
@@ -146,13 +146,13 @@ impl std::fmt::Debug for Ring {
 
 /// How often this process has been forked since the first call of this function, seen from the
 /// child.
-pub fn forks() -> u32 {
+pub(crate) fn forks() -> u32 {
     watch_forks();
     FORKS.load(Ordering::Relaxed)
 }
 
 /// The error for a child that uses a ring of its parent.
-pub fn forked() -> io::Error {
+pub(crate) fn forked() -> io::Error {
     io::Error::other("the process has been forked: call after_fork in the child first")
 }
 
@@ -171,7 +171,7 @@ fn watch_forks() {
 
 impl Ring {
     /// A ring that belongs to no thread yet.
-    pub fn new(calls: &mut Calls) -> io::Result<Ring> {
+    pub(crate) fn new(calls: &mut Calls) -> io::Result<Ring> {
         watch_forks();
         let forks = FORKS.load(Ordering::Relaxed);
         trial::pass()?;
@@ -227,7 +227,7 @@ impl Ring {
     }
 
     /// Watches a descriptor: reports arrivals until it is removed, or a state once.
-    pub fn arm(
+    pub(crate) fn arm(
         &mut self,
         calls: &mut Calls,
         fd: RawFd,
@@ -243,7 +243,7 @@ impl Ring {
     /// Stops watching it, unless it is about to be completed: then the kernel refuses the removal
     /// with `EALREADY`, under the same name with [`REMOVAL`] in it. Readiness that was found before
     /// may still be reported.
-    pub fn remove(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
+    pub(crate) fn remove(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
         let entry = opcode::PollRemove::new(data).build();
         let entry = entry.flags(self.quiet()).user_data(data | u64::from(REMOVAL));
         // SAFETY: a removal refers to no memory.
@@ -251,7 +251,7 @@ impl Ring {
     }
 
     /// Stops watching it whatever it is about to do, at twice the price.
-    pub fn cancel(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
+    pub(crate) fn cancel(&mut self, calls: &mut Calls, data: u64) -> io::Result<()> {
         let entry = opcode::AsyncCancel::new(data).build().flags(self.quiet()).user_data(IGNORED);
         // SAFETY: a removal refers to no memory.
         unsafe { self.push(calls, &entry) }
@@ -307,13 +307,13 @@ impl Ring {
 
     /// Returns the number of the entry that was queued last, for
     /// [`has_taken`](Ring::has_taken).
-    pub fn last_pushed(&self) -> u32 {
+    pub(crate) fn last_pushed(&self) -> u32 {
         self.pushed
     }
 
     /// Returns whether the kernel has taken the entry with this number, and with it the file that
     /// the entry names by a descriptor's number.
-    pub fn has_taken(&mut self, number: u32) -> bool {
+    pub(crate) fn has_taken(&mut self, number: u32) -> bool {
         let queued = self.ring.submission().len() as u32;
         // Fewer entries are queued than there are numbers.
         self.pushed.wrapping_sub(number) >= queued
@@ -322,14 +322,14 @@ impl Ring {
     /// Lets the kernel take nothing more that is queued: a descriptor's number in the queue may
     /// name another file from now on. As with dropped completions, another ring must watch.
     #[cold]
-    pub fn bar(&mut self) {
+    pub(crate) fn bar(&mut self) {
         self.is_barred = true;
         self.has_lost = true;
     }
 
     /// Whether the ring belongs to another thread than this one.
     #[inline]
-    pub fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         matches!(self.owner, Some(owner) if owner != 0 && owner != THREAD.with(|&thread| thread))
     }
 
@@ -341,7 +341,7 @@ impl Ring {
     }
 
     /// Whether the ring belongs to a parent process.
-    pub fn is_forked(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
@@ -354,7 +354,7 @@ impl Ring {
     }
 
     /// The opcodes below 64 that the kernel knows, one bit each.
-    pub fn opcodes(&mut self, calls: &mut Calls) -> io::Result<u64> {
+    pub(crate) fn opcodes(&mut self, calls: &mut Calls) -> io::Result<u64> {
         self.check_forks()?;
         calls.io_uring_register += 1;
         let mut probe = Probe::new();
@@ -389,13 +389,13 @@ impl Ring {
     }
 
     /// Whether changes wait to be submitted.
-    pub fn has_changes(&mut self) -> bool {
+    pub(crate) fn has_changes(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
 
     /// Submits all changes and makes the kernel carry them out. An error does not undo the changes
     /// that the kernel has made.
-    pub fn submit(&mut self, calls: &mut Calls) -> io::Result<()> {
+    pub(crate) fn submit(&mut self, calls: &mut Calls) -> io::Result<()> {
         if self.is_elsewhere() {
             // As the kernel answers for a ring without a name; under its name it might know another
             // ring.
@@ -435,19 +435,19 @@ impl Ring {
     /// Notes that the kernel dropped completions (`EBADR`). The kernel reports that once, without
     /// naming the polls and operations, and this ring will never report their completions.
     #[cold]
-    pub fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.has_lost = true;
     }
 
     /// Whether completions were dropped, so that another ring must watch from now on.
     #[inline]
-    pub fn has_lost(&self) -> bool {
+    pub(crate) fn has_lost(&self) -> bool {
         self.has_lost
     }
 
     /// The call that submits all changes and waits until there are this many completions, or the
     /// time is over (`None`: no limit).
-    pub fn wait_call(
+    pub(crate) fn wait_call(
         &mut self,
         calls: &mut Calls,
         completions: u32,
@@ -482,7 +482,7 @@ impl Ring {
     /// Notes that from now on the ring is used, and dropped, on this thread alone, which makes its
     /// calls cheaper. On another thread it is replaced like any other ring, but the files that it
     /// watched stay open until this thread ends.
-    pub fn stay(&mut self, calls: &mut Calls) {
+    pub(crate) fn stay(&mut self, calls: &mut Calls) {
         self.stays = true;
         let is_enabled = !matches!(self.owner, None | Some(0));
         if is_enabled && self.name.1 == 0 && !self.is_elsewhere() && !self.is_forked() {
@@ -501,27 +501,31 @@ impl Ring {
     }
 
     /// Makes the kernel write to a counter whenever there is something to fetch.
-    pub fn announce_to(&mut self, calls: &mut Calls, counter: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn announce_to(
+        &mut self,
+        calls: &mut Calls,
+        counter: BorrowedFd<'_>,
+    ) -> io::Result<()> {
         calls.io_uring_register += 1;
         self.ring.submitter().register_eventfd(counter.as_raw_fd())
     }
 
     /// Looks a descriptor's file up once and for all. Returns the file's index, if there is room,
     /// by which entries may name it until it is [forgotten](Ring::forget_file).
-    pub fn keep_file(&mut self, calls: &mut Calls, fd: RawFd) -> Option<u32> {
+    pub(crate) fn keep_file(&mut self, calls: &mut Calls, fd: RawFd) -> Option<u32> {
         let usable = self.check_forks().is_ok() && self.owner != Some(0) && !self.is_elsewhere();
         if usable { self.files.keep(calls, &self.ring, fd) } else { None }
     }
 
     /// Lets go of a file.
-    pub fn forget_file(&mut self, calls: &mut Calls, place: u32) {
+    pub(crate) fn forget_file(&mut self, calls: &mut Calls, place: u32) {
         if self.check_forks().is_ok() {
             self.files.forget(calls, &self.ring, place);
         }
     }
 
     /// Returns the next completion.
-    pub fn fetch(&mut self) -> Option<Completion> {
+    pub(crate) fn fetch(&mut self) -> Option<Completion> {
         loop {
             let entry = self.ring.completion().next()?;
             if entry.user_data() != IGNORED {
@@ -531,7 +535,7 @@ impl Ring {
     }
 
     /// Fetches as many completions as there is room for. Returns how many there are.
-    pub fn fetch_some(&mut self, room: &mut [Completion]) -> usize {
+    pub(crate) fn fetch_some(&mut self, room: &mut [Completion]) -> usize {
         let mut queue = self.ring.completion();
         let mut count = 0;
         while let Some(place) = room.get_mut(count) {
@@ -543,20 +547,20 @@ impl Ring {
     }
 
     /// Whether something can be fetched without a call.
-    pub fn has_completions(&mut self) -> bool {
+    pub(crate) fn has_completions(&mut self) -> bool {
         !self.ring.completion().is_empty()
     }
 
     /// Whether a call would most likely bring more completions. The kernel sets the flag after it
     /// has queued the work, and may be so late that the work is done by then. Nothing clears the
     /// flag in that case.
-    pub fn has_more(&mut self) -> bool {
+    pub(crate) fn has_more(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()
     }
 
     /// The ring's descriptor: readable when there are completions.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring keeps its descriptor open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }

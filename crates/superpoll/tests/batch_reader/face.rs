@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::time::{Duration, Instant};
 
-use superpoll::{Arrivals, BatchReader, Error, Outcome};
+use superpoll::Error;
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
 use crate::stage::{NOW, pair, pipe, readers, tcp};
 use crate::sys;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use superpoll::{Arrivals, BatchReader, Outcome};
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
 use crate::stage::{NOW, pair, readers, tcp};
 use crate::sys;

@@ -1,6 +1,7 @@
 //! A reader that goes on in another thread, and one in a child process.
 
-use superpoll::{Arrivals, Error};
+use superpoll::Error;
+use superpoll::batch::Arrivals;
 
 use crate::stage::{NOW, keep_busy, pipe, readers, tcp, write};
 use crate::sys;

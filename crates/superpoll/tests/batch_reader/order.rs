@@ -5,7 +5,8 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use superpoll::{Arrivals, BatchReader, Error, Key, Outcome};
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
+use superpoll::{Error, Key};
 
 use crate::stage::{BUFFER, NOW, Random, byte, pair, readers, stream, write};
 

@@ -4,7 +4,8 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use superpoll::{Arrivals, BackendKind, BatchReader, Error};
+use superpoll::batch::{Arrivals, BatchReader};
+use superpoll::{BackendKind, Error};
 
 use crate::stage::{NOW, keep_busy, pair, pipe, readers, tcp};
 use crate::sys::{self, Numbered};

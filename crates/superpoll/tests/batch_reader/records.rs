@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use superpoll::{Arrivals, Outcome};
+use superpoll::batch::{Arrivals, Outcome};
 
 use crate::stage::{NOW, readers};
 use crate::sys::{records, send_record};

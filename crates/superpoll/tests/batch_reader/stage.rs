@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use superpoll::{Arrivals, BackendKind, BatchReader};
+use superpoll::BackendKind;
+use superpoll::batch::{Arrivals, BatchReader};
 
 use crate::sys;
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use superpoll::{Arrivals, BatchReader, Key, Outcome};
+use superpoll::Key;
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
 use crate::stage::{BUFFER, Random, byte, readers, stream};
 use crate::{stage, sys};

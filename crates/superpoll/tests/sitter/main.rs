@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use superpoll::backend::{Babysitting, Profile, Rule};
-use superpoll::costs::Costs;
-use superpoll::policy::{Fixed, Place};
-use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Topology, Tuning, Watch};
+use superpoll::backend::policy::{Fixed, Place};
+use superpoll::backend::{Babysitting, Profile, Rule, Topology, Tuning};
+use superpoll::diagnostics::Costs;
+use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_sit::{Babysitter, Control, FULL, Line, Listener, Notice, Options, STATE};
 
 mod exchanged;

@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use superpoll::costs::Costs;
+use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Events, Interest, Poller};
 
 use super::{Work, wrong};

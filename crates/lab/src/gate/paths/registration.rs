@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use superpoll::costs::Costs;
+use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Interest, Poller};
 
 use super::{Work, wrong};

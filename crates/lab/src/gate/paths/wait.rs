@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use superpoll::costs::Costs;
+use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Events, Interest, Key, Poller};
 
 use super::{Work, wrong};

@@ -117,7 +117,7 @@ pub(crate) struct Babysat<S: Sitter> {
 }
 
 impl<S: Sitter> Babysat<S> {
-    pub fn new(sitter: S, line: Line, tuning: Tuning) -> Result<Babysat<S>> {
+    pub(crate) fn new(sitter: S, line: Line, tuning: Tuning) -> Result<Babysat<S>> {
         let mut epoll = Epoll::new()?;
         epoll.watch_line(line.as_fd())?;
         Ok(Babysat {

@@ -39,25 +39,25 @@ fn remove<T>(map: &mut HashMap<u32, T>, index: u32) -> Option<T> {
 
 impl States {
     /// Sets the state with which a registration leaves next.
-    pub fn set(&mut self, index: u32, state: &[u8]) {
+    pub(super) fn set(&mut self, index: u32, state: &[u8]) {
         self.here.insert(index, state.into());
     }
 
     /// Returns that state, without removing it.
-    pub fn get(&self, index: u32) -> Option<&[u8]> {
+    pub(super) fn get(&self, index: u32) -> Option<&[u8]> {
         self.here.get(&index).map(|state| &state[..])
     }
 
     /// Notes that a registration has left, with its state if it has one; returns true in that case.
     /// Question `next` is the first that comes after it.
-    pub fn leave(&mut self, index: u32, next: u64) -> bool {
+    pub(super) fn leave(&mut self, index: u32, next: u64) -> bool {
         let state = remove(&mut self.here, index);
         state.map(|state| self.sent.insert(index, (next, state))).is_some()
     }
 
     /// Notes that a registration was returned. It has its state again, unless it was given another
     /// one meanwhile.
-    pub fn take_back(&mut self, index: u32) {
+    pub(super) fn take_back(&mut self, index: u32) {
         if let Some((_, state)) = remove(&mut self.sent, index) {
             self.here.entry(index).or_insert(state);
         }
@@ -65,25 +65,25 @@ impl States {
 
     /// Notes that a registration was taken, or is called back: the state with which it left is of
     /// no use any more.
-    pub fn forget_sent(&mut self, index: u32) {
+    pub(super) fn forget_sent(&mut self, index: u32) {
         remove(&mut self.sent, index);
     }
 
     /// Notes that a registration has ended.
-    pub fn forget(&mut self, index: u32) {
+    pub(super) fn forget(&mut self, index: u32) {
         remove(&mut self.here, index);
         remove(&mut self.sent, index);
     }
 
     /// Notes that a question is answered: the states that were sent before it were taken.
-    pub fn confirm(&mut self, question: u64) {
+    pub(super) fn confirm(&mut self, question: u64) {
         if !self.sent.is_empty() {
             self.sent.retain(|_, &mut (next, _)| next > question);
             keep_short(&mut self.sent);
         }
     }
 
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         let here: usize = self.here.values().map(|state| state.len()).sum();
         let sent: usize = self.sent.values().map(|(_, state)| state.len()).sum();
         here + sent

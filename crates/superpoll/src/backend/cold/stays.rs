@@ -65,7 +65,7 @@ pub(super) struct Stays {
 }
 
 impl Stays {
-    pub fn new(idle: Duration, rule: Rule) -> Stays {
+    pub(super) fn new(idle: Duration, rule: Rule) -> Stays {
         let idle = u32::try_from(idle.as_nanos().div_ceil(1 << 16)).unwrap_or(LONGEST);
         Stays {
             all: Vec::new(),
@@ -80,26 +80,26 @@ impl Stays {
         }
     }
 
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.all.capacity() * size_of::<Stay>()
     }
 
-    pub fn set_time(&mut self, now: u32) {
+    pub(super) fn set_time(&mut self, now: u32) {
         self.now = now;
     }
 
-    pub fn begin_pass(&mut self) {
+    pub(super) fn begin_pass(&mut self) {
         self.pass = self.pass.wrapping_add(1);
     }
 
     /// Counts the descriptors and events of a wait in the poller's own set.
-    pub fn end_pass(&mut self, watched: usize, active: usize) {
+    pub(super) fn end_pass(&mut self, watched: usize, active: usize) {
         self.watched += watched as u64;
         self.active += active as u64;
     }
 
     /// Ends a period.
-    pub fn end_period(&mut self) {
+    pub(super) fn end_period(&mut self) {
         if let Rule::Threshold { idle_atr } = self.rule {
             let limit = f64::from(idle_atr) * self.watched as f64;
             self.is_quiet = self.active as f64 <= limit;
@@ -116,7 +116,7 @@ impl Stays {
     }
 
     /// Notes something new about a descriptor: an event, or a change.
-    pub fn touch(&mut self, index: u32, generation: u32, is_event: bool) {
+    pub(super) fn touch(&mut self, index: u32, generation: u32, is_event: bool) {
         let (now, pass, owner) = (self.now, self.pass, generation as u8);
         let stay = self.at(index);
         stay.since = now;
@@ -129,7 +129,7 @@ impl Stays {
     }
 
     /// Whether it has been idle for long enough.
-    pub fn is_due(&self, index: u32) -> bool {
+    pub(super) fn is_due(&self, index: u32) -> bool {
         let Some(stay) = self.all.get(index as usize) else { return false };
         // Only a barred descriptor is idle from a future moment on; any other such number is from
         // long ago.
@@ -143,25 +143,25 @@ impl Stays {
     }
 
     /// The name of the stay that it would leave for next.
-    pub fn next_key(&mut self, index: u32) -> u64 {
+    pub(super) fn next_key(&mut self, index: u32) -> u64 {
         self.numbers = self.numbers.wrapping_add(1);
         self.at(index).number = self.numbers;
         self.key(index)
     }
 
     /// The name of its present stay.
-    pub fn key(&self, index: u32) -> u64 {
+    pub(super) fn key(&self, index: u32) -> u64 {
         let number = self.all.get(index as usize).map_or(0, |stay| stay.number);
         u64::from(number) << 32 | u64::from(index)
     }
 
     /// Notes that it has left.
-    pub fn leave(&mut self, index: u32) {
+    pub(super) fn leave(&mut self, index: u32) {
         self.at(index).since = self.now;
     }
 
     /// Notes that it is back, and whether that was soon.
-    pub fn come_back(&mut self, index: u32) {
+    pub(super) fn come_back(&mut self, index: u32) {
         let (now, idle, rule) = (self.now, self.idle, self.rule);
         let stay = self.at(index);
         if let Rule::Regret { within, doublings } = rule {
@@ -179,27 +179,27 @@ impl Stays {
 
     /// Notes that it is of a kind that may be given away, as long as it belongs to this
     /// registration.
-    pub fn set_fit(&mut self, index: u32) {
+    pub(super) fn set_fit(&mut self, index: u32) {
         self.at(index).doublings |= FIT;
     }
 
     /// Whether that was found out.
-    pub fn is_fit(&self, index: u32) -> bool {
+    pub(super) fn is_fit(&self, index: u32) -> bool {
         self.all.get(index as usize).is_some_and(|stay| stay.doublings & FIT > 0)
     }
 
     /// Notes that it cannot be given away at all, as long as it belongs to this registration.
-    pub fn keep(&mut self, index: u32) {
+    pub(super) fn keep(&mut self, index: u32) {
         self.at(index).doublings = KEPT;
     }
 
     /// Whether that is so.
-    pub fn is_kept(&self, index: u32) -> bool {
+    pub(super) fn is_kept(&self, index: u32) -> bool {
         self.all.get(index as usize).is_some_and(|stay| stay.doublings == KEPT)
     }
 
     /// Notes that it could not leave: not again for a while.
-    pub fn bar(&mut self, index: u32) {
+    pub(super) fn bar(&mut self, index: u32) {
         let later = self.now.wrapping_add(ticks(BARRED));
         self.at(index).since = later;
     }

@@ -16,7 +16,7 @@ use crate::sys::uring::{self, Ring};
 use crate::sys::{call, descriptor};
 
 /// The low half of the names of actions; polls have another one.
-pub const MARK: u32 = u32::MAX;
+pub(super) const MARK: u32 = u32::MAX;
 
 /// Up to this many cost more through the ring than by a call each.
 const FEW: usize = 2;
@@ -26,7 +26,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// The actions of one wait.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     entries: Vec<Entry>,
     /// How many of the actions have been submitted.
     told: usize,
@@ -56,24 +56,31 @@ struct Entry {
 impl Batch {
     /// Takes an action of the registration with this index.
     #[inline]
-    pub fn queue(&mut self, owner: u32, fd: RawFd, action: Action, buffer: Vec<u8>, token: u64) {
+    pub(crate) fn queue(
+        &mut self,
+        owner: u32,
+        fd: RawFd,
+        action: Action,
+        buffer: Vec<u8>,
+        token: u64,
+    ) {
         self.entries.push(Entry { loan: Loan::of(buffer), token, owner, fd, action });
     }
 
     /// Whether the next wait has something to submit or to deliver.
     #[inline]
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.is_untold() || !self.kept.is_empty()
     }
 
     /// Whether some actions have not been submitted.
     #[inline]
-    pub fn is_untold(&self) -> bool {
+    pub(crate) fn is_untold(&self) -> bool {
         self.told < self.entries.len()
     }
 
     /// Forgets the actions of a registration that have not been submitted.
-    pub fn withdraw(&mut self, owner: u32) {
+    pub(crate) fn withdraw(&mut self, owner: u32) {
         self.kept.retain(|&(whose, _)| whose != owner);
         let told = self.told;
         for entry in self.entries.iter_mut().skip(told) {
@@ -85,7 +92,7 @@ impl Batch {
 
     /// Makes sure that nothing more is submitted with the number of a registration's descriptor.
     /// Returns whether an action was queued.
-    pub fn disengage(&mut self, owner: u32) -> bool {
+    pub(crate) fn disengage(&mut self, owner: u32) -> bool {
         if !self.wanted.is_empty() {
             self.wanted.retain(|&(wanted, _)| wanted != owner);
         }
@@ -104,18 +111,18 @@ impl Batch {
 
     /// Returns whether an action of a registration is in the ring's queue, and the kernel has not
     /// taken it.
-    pub fn is_queued(&self, ring: &mut Ring, owner: u32) -> bool {
+    pub(crate) fn is_queued(&self, ring: &mut Ring, owner: u32) -> bool {
         self.is_under_way(owner) && !ring.has_taken(self.last_told)
     }
 
     /// Asks the ring to keep the file of a registration that has come to stay.
-    pub fn want_file(&mut self, owner: u32, fd: RawFd) {
+    pub(crate) fn want_file(&mut self, owner: u32, fd: RawFd) {
         self.wanted.push((owner, fd));
     }
 
     /// Registers with the ring the files that it shall keep.
     #[inline]
-    pub fn keep_files(&mut self, calls: &mut Calls, ring: &mut Ring) {
+    pub(crate) fn keep_files(&mut self, calls: &mut Calls, ring: &mut Ring) {
         if !self.wanted.is_empty() {
             self.keep_wanted(calls, ring);
         }
@@ -137,7 +144,7 @@ impl Batch {
     }
 
     /// Makes the ring let go of a registration's file, whose descriptor is given back.
-    pub fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) {
+    pub(crate) fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) {
         self.wanted.retain(|&(wanted, _)| wanted != owner);
         if let Some(place) = self.files.get_mut(owner as usize)
             && *place != NOBODY
@@ -148,7 +155,7 @@ impl Batch {
 
     /// Carries out a few actions by calls of their own, where submitting them together is not worth
     /// it.
-    pub fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Completion)) {
+    pub(crate) fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Completion)) {
         if self.told > 0 || self.entries.len() > FEW {
             return;
         }
@@ -162,7 +169,7 @@ impl Batch {
 
     /// Queues as many in the ring as it has room for; the next call carries them out. Returns
     /// whether that is all.
-    pub fn tell(&mut self, ring: &mut Ring) -> io::Result<bool> {
+    pub(crate) fn tell(&mut self, ring: &mut Ring) -> io::Result<bool> {
         let Batch { entries, told, under_way, files, last_told, .. } = self;
         let mut waiting = entries.iter_mut().enumerate().skip(*told);
         let next = || {
@@ -188,7 +195,7 @@ impl Batch {
 
     /// Takes the result of an action: the kernel's answer under the name of that action.
     #[inline]
-    pub fn complete(
+    pub(crate) fn complete(
         &mut self,
         calls: &mut Calls,
         answered: uring::Completion,
@@ -211,7 +218,7 @@ impl Batch {
     }
 
     /// Gives up the actions that are not completed, with this error: their ring is gone.
-    pub fn give_up(&mut self, error: i32) {
+    pub(crate) fn give_up(&mut self, error: i32) {
         for mut entry in self.entries.drain(..) {
             entry.loan.recall();
             if entry.owner != NOBODY {
@@ -223,12 +230,12 @@ impl Batch {
     }
 
     /// Keeps the completions that arrived outside of a wait.
-    pub fn keep(&mut self, done: &mut Vec<Completion>) {
+    pub(crate) fn keep(&mut self, done: &mut Vec<Completion>) {
         self.kept.extend(done.drain(..).map(|completion| (NOBODY, completion)));
     }
 
     /// Takes the completions that were kept.
-    pub fn take_kept(&mut self) -> impl Iterator<Item = Completion> {
+    pub(crate) fn take_kept(&mut self) -> impl Iterator<Item = Completion> {
         self.kept.drain(..).map(|(_, completion)| completion)
     }
 
@@ -241,7 +248,7 @@ impl Batch {
     }
 
     /// Heap in use, without the memory of actions.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
             + self.files.capacity() * size_of::<u32>()
             + self.wanted.capacity() * size_of::<(u32, RawFd)>()

@@ -14,7 +14,7 @@ use crate::sys::uring::provided::{MOST, SIZE, SLAB, Slabs};
 
 /// The buffers of one ring.
 #[derive(Debug)]
-pub struct Buffers {
+pub(super) struct Buffers {
     slabs: Slabs,
     total: u16,
     /// How many buffers the kernel has not taken, as far as completions show.
@@ -23,7 +23,7 @@ pub struct Buffers {
 
 impl Buffers {
     /// Buffers for a ring that has none.
-    pub fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Buffers> {
+    pub(super) fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Buffers> {
         let slabs = Slabs::new(calls, ring)?;
         let mut buffers = Buffers { slabs, total: 0, available: 0 };
         buffers.grow();
@@ -31,7 +31,7 @@ impl Buffers {
     }
 
     /// Adds some buffers. Returns whether there could be more.
-    pub fn grow(&mut self) -> bool {
+    pub(super) fn grow(&mut self) -> bool {
         if self.total >= MOST {
             return false;
         }
@@ -44,7 +44,7 @@ impl Buffers {
 
     /// Provides the returned buffers to the kernel again.
     #[inline]
-    pub fn take_back(&mut self) {
+    pub(super) fn take_back(&mut self) {
         if let Some(mut returned) = self.slabs.take_returned() {
             self.provide(returned.drain(..));
             self.slabs.keep_room(returned);
@@ -61,34 +61,34 @@ impl Buffers {
 
     /// Whether no buffer is in use, and the kernel has taken none whose completion is still
     /// missing.
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.available == self.total
     }
 
     /// How many the kernel may have left.
-    pub fn available(&self) -> u16 {
+    pub(super) fn available(&self) -> u16 {
         self.available
     }
 
     /// Takes the bytes that the kernel has put into a buffer, which the kernel must not know any
     /// more.
-    pub fn taken(&mut self, number: u16, length: usize) -> Provided {
+    pub(super) fn taken(&mut self, number: u16, length: usize) -> Provided {
         self.available = self.available.saturating_sub(1);
         self.slabs.taken(number, length)
     }
 
     /// Makes the kernel forget the buffers. Nothing may be under way that uses them.
-    pub fn forget(self, calls: &mut Calls, ring: &mut Ring) {
+    pub(super) fn forget(self, calls: &mut Calls, ring: &mut Ring) {
         self.slabs.forget(calls, ring);
     }
 
     /// Leaves all memory to a kernel that may still write to it.
-    pub fn leak(self) {
+    pub(super) fn leak(self) {
         self.slabs.leak();
     }
 
     /// Heap in use.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         usize::from(self.total) * SIZE + Slabs::SHARED
     }
 }

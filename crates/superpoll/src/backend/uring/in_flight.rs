@@ -37,7 +37,7 @@ use entry::{End, Entry, request};
 use eof::Ends;
 
 /// The low half of the name of an operation begins with this, and polls are armed below it.
-pub const MARK: u32 = 0x7000_0000;
+pub(super) const MARK: u32 = 0x7000_0000;
 
 /// The low half is below this.
 const END: u32 = 0x8000_0000;
@@ -58,7 +58,7 @@ const LAST_WAIT: Duration = Duration::from_millis(10);
 
 /// Whether the low half of a name is an operation's.
 #[inline]
-pub fn is_name(low: u32) -> bool {
+pub(super) fn is_name(low: u32) -> bool {
     (MARK..END).contains(&low)
 }
 
@@ -70,7 +70,7 @@ struct Place {
 
 /// All operations of a ring.
 #[derive(Default)]
-pub struct InFlight {
+pub(super) struct InFlight {
     places: Vec<Place>,
     free: Vec<u32>,
     /// The first entry of each registration, by its index.
@@ -122,22 +122,22 @@ impl Ticket {
 impl InFlight {
     /// Whether nothing is under way, waits, or is done.
     #[inline]
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.live == 0 && self.waiting.is_empty() && self.done.is_empty()
     }
 
     /// Whether an operation waits to be submitted to the kernel.
-    pub fn is_untold(&self) -> bool {
+    pub(super) fn is_untold(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// Whether there is progress to take.
-    pub fn has_done(&self) -> bool {
+    pub(super) fn has_done(&self) -> bool {
         !self.done.is_empty()
     }
 
     /// Prepares for this operation and returns whether the ring can do it.
-    pub fn prepare(
+    pub(super) fn prepare(
         &mut self,
         calls: &mut Calls,
         ring: &mut Ring,
@@ -158,7 +158,13 @@ impl InFlight {
     }
 
     /// Takes an operation of the registration with this index.
-    pub fn start(&mut self, owner: u32, fd: RawFd, operation: Operation, token: u64) -> Ticket {
+    pub(super) fn start(
+        &mut self,
+        owner: u32,
+        fd: RawFd,
+        operation: Operation,
+        token: u64,
+    ) -> Ticket {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             (self.places.len() - 1) as u32
@@ -190,13 +196,13 @@ impl InFlight {
     }
 
     /// Whether an operation is not over, as far as is known.
-    pub fn is_under_way(&mut self, ticket: Ticket) -> bool {
+    pub(super) fn is_under_way(&mut self, ticket: Ticket) -> bool {
         self.find(ticket).is_some()
     }
 
     /// Submits the waiting operations to the kernel, which begins them with the next call.
     #[inline]
-    pub fn tell(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+    pub(super) fn tell(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
         if !self.ends.is_certain() {
             self.look_for_ends(calls, ring)?;
         }
@@ -249,7 +255,7 @@ impl InFlight {
     }
 
     /// Takes one completion whose name is an operation's.
-    pub fn complete(&mut self, completion: Completion) {
+    pub(super) fn complete(&mut self, completion: Completion) {
         let (place, low) = ((completion.data >> 32) as u32, completion.data as u32);
         let Some(home) = self.places.get_mut(place as usize) else { return };
         if home.generation & GENERATION != low & GENERATION {
@@ -377,7 +383,12 @@ impl InFlight {
 
     /// Asks the kernel to end an operation. An operation that the kernel has not received yet is
     /// over at once.
-    pub fn cancel(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
+    pub(super) fn cancel(
+        &mut self,
+        calls: &mut Calls,
+        ring: &mut Ring,
+        ticket: Ticket,
+    ) -> io::Result<()> {
         let Some(entry) = self.find(ticket) else { return Ok(()) };
         if !entry.loan.is_due() {
             self.end(ticket, Err(canceled()));
@@ -389,7 +400,7 @@ impl InFlight {
 
     /// Operations of a registration whose second part the kernel begins only when the first is
     /// done; it looks up the descriptor's number then.
-    pub fn linked(&self, owner: u32) -> Vec<Ticket> {
+    pub(super) fn linked(&self, owner: u32) -> Vec<Ticket> {
         let mut found = Vec::new();
         let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
         while let Some(home) = self.places.get(place as usize) {
@@ -405,7 +416,7 @@ impl InFlight {
 
     /// Returns whether an operation of a registration is in the ring's queue, and the kernel has not
     /// taken it.
-    pub fn is_queued(&mut self, ring: &mut Ring, owner: u32) -> bool {
+    pub(super) fn is_queued(&mut self, ring: &mut Ring, owner: u32) -> bool {
         let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
         while let Some(entry) = self.entry(place) {
             if entry.loan.is_due() {
@@ -418,7 +429,12 @@ impl InFlight {
 
     /// Ends the operations of a registration that is over. Operations under way have no owner from
     /// then on.
-    pub fn withdraw(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) -> io::Result<()> {
+    pub(super) fn withdraw(
+        &mut self,
+        calls: &mut Calls,
+        ring: &mut Ring,
+        owner: u32,
+    ) -> io::Result<()> {
         let mut outcome = Ok(());
         while let Some(&place) = self.heads.get(owner as usize).filter(|&&head| head != NOWHERE) {
             let ticket = Ticket::new(place, self.places[place as usize].generation);
@@ -430,14 +446,14 @@ impl InFlight {
 
     /// Takes all progress, in order.
     #[inline]
-    pub fn take_done(&mut self, progress: &mut Vec<Progress>) {
+    pub(super) fn take_done(&mut self, progress: &mut Vec<Progress>) {
         if !self.done.is_empty() {
             progress.extend(self.done.drain(..).map(|(_, progress)| progress));
         }
     }
 
     /// Takes the progress of one operation.
-    pub fn take_done_by(&mut self, ticket: Ticket) -> Vec<Progress> {
+    pub(super) fn take_done_by(&mut self, ticket: Ticket) -> Vec<Progress> {
         let done = self.done.extract_if(.., |(whose, _)| *whose == ticket);
         done.map(|(_, progress)| progress).collect()
     }
@@ -450,7 +466,7 @@ impl InFlight {
 
     /// Ends everything, because its ring is about to be given up. Progress that was made is
     /// reported, and for the rest that it has ended with this error.
-    pub fn give_up(&mut self, calls: &mut Calls, ring: &mut Ring, error: i32) {
+    pub(super) fn give_up(&mut self, calls: &mut Calls, ring: &mut Ring, error: i32) {
         let ended = || io::Error::from_raw_os_error(error);
         self.waiting.clear();
         self.starved.clear();
@@ -524,7 +540,7 @@ impl InFlight {
 
     /// Frees memory that nothing under way needs, the provided buffers included if all of them have
     /// come back.
-    pub fn shrink_to_fit(&mut self, calls: &mut Calls, ring: &mut Ring) {
+    pub(super) fn shrink_to_fit(&mut self, calls: &mut Calls, ring: &mut Ring) {
         for list in [&mut self.waiting, &mut self.starved] {
             list.shrink_to_fit();
         }
@@ -543,7 +559,7 @@ impl InFlight {
     }
 
     /// Heap in use, without the memory of operations.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.places.capacity() * size_of::<Place>()
             + self.heads.capacity() * size_of::<u32>()
             + (self.waiting.capacity() + self.starved.capacity()) * size_of::<Ticket>()

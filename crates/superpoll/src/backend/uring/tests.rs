@@ -498,11 +498,11 @@ fn the_order_of_armings_outlasts_their_numbers() {
 #[test]
 fn what_cannot_be_waited_for_is_told_from_what_can() {
     use crate::sys::descriptor::can_wait;
-    let calls = &mut crate::Calls::default();
+    let calls = &mut crate::stats::Calls::default();
     let (reader, _writer) = pipe().unwrap();
     let can = |path: &str| {
         std::fs::File::open(path)
-            .map(|file| can_wait(&mut crate::Calls::default(), file.as_raw_fd()))
+            .map(|file| can_wait(&mut crate::stats::Calls::default(), file.as_raw_fd()))
     };
     assert!(can_wait(calls, reader.as_raw_fd()));
     assert_eq!((calls.fstat, calls.total()), (1, 1));

@@ -115,7 +115,7 @@ pub(super) struct Governor {
 }
 
 impl Governor {
-    pub fn new(costs: &KindCosts, scan_factor: f32) -> Governor {
+    pub(super) fn new(costs: &KindCosts, scan_factor: f32) -> Governor {
         let mut governor = Governor {
             scan: 0.0,
             gain: 0.0,
@@ -154,7 +154,7 @@ impl Governor {
     }
 
     /// Takes over prices; learned values stay.
-    pub fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
+    pub(super) fn reprice(&mut self, costs: &KindCosts, scan_factor: f32) {
         let ready = costs.ready * scan_factor;
         self.scan = (costs.scan * scan_factor).max(1.0);
         // An event in a row saves its writer part of the wake-up; any other is looked at once more.
@@ -178,12 +178,12 @@ impl Governor {
     }
 
     /// Whether there is nothing to learn from: no event for long.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.all_events < 0.5
     }
 
     /// Lets the past fade and uses the thresholds that would have served best.
-    pub fn learn(&mut self) {
+    pub(super) fn learn(&mut self) {
         let scores = self.rises.iter_mut().chain(&mut self.falls);
         for score in scores.chain(&mut self.falls_settled).chain(&mut self.settles) {
             *score *= FADE;
@@ -229,7 +229,7 @@ impl Governor {
     /// Notes an event in epoll, in the wait after another event of the same descriptor or not.
     /// Returns the saving that it would have had in the array.
     #[inline]
-    pub fn cold_event(&mut self, in_a_row: bool) -> f32 {
+    pub(super) fn cold_event(&mut self, in_a_row: bool) -> f32 {
         self.cold_events += 1.0;
         self.in_a_row += f32::from(in_a_row);
         self.hot_event(in_a_row)
@@ -237,14 +237,14 @@ impl Governor {
 
     /// The same for an event in the array.
     #[inline]
-    pub fn hot_event(&mut self, in_a_row: bool) -> f32 {
+    pub(super) fn hot_event(&mut self, in_a_row: bool) -> f32 {
         self.all_events += 1.0;
         self.all_in_a_row += f32::from(in_a_row);
         if in_a_row { self.gain_in_a_row } else { self.gain }
     }
 
     /// Notes that a stay in the array has ended after this many events.
-    pub fn stay(&mut self, events: u16) {
+    pub(super) fn stay(&mut self, events: u16) {
         let events = f32::from(events);
         for (level, cost) in SETTLE.iter().zip(&mut self.settles) {
             let settled_at = level * self.even;
@@ -253,7 +253,7 @@ impl Governor {
     }
 
     /// Notes that a burst has ended, or the descriptor has come to stay, with this reach.
-    pub fn burst(&mut self, reach: f32) {
+    pub(super) fn burst(&mut self, reach: f32) {
         let late = LATE * self.scan;
         let price = self.parked * MARGIN + self.fall + late;
         let events = f32::from(self.settle);
@@ -274,7 +274,7 @@ impl Governor {
     /// Notes that a lull has ended that went down to `depth`, of a descriptor that was settled or
     /// not. A patience is charged for the cost beyond the lull's depth; a patience that was not
     /// exceeded would have cost just the depth.
-    pub fn lull(&mut self, depth: f32, settled: bool) {
+    pub(super) fn lull(&mut self, depth: f32, settled: bool) {
         let (costs, price, back) = if settled {
             (&mut self.falls_settled, self.settled, self.settled + self.delete + self.rise)
         } else {
@@ -290,7 +290,7 @@ impl Governor {
     }
 
     /// The depth, in nanoseconds, from which a lull is worth recording.
-    pub fn shallow(&self) -> f32 {
+    pub(super) fn shallow(&self) -> f32 {
         FALL[0] * self.parked
     }
 }

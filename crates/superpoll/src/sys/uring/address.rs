@@ -3,19 +3,19 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// An address, where the kernel reads or writes it.
-pub struct Room {
+pub(super) struct Room {
     pub address: libc::sockaddr_storage,
     pub length: libc::socklen_t,
 }
 
 impl Room {
-    pub fn empty() -> Room {
+    pub(super) fn empty() -> Room {
         // SAFETY: all zero is an address of no family.
         let address = unsafe { std::mem::zeroed() };
         Room { address, length: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
     }
 
-    pub fn of(address: SocketAddr) -> Room {
+    pub(super) fn of(address: SocketAddr) -> Room {
         let mut room = Room::empty();
         let storage = &raw mut room.address;
         match address {
@@ -47,7 +47,7 @@ impl Room {
     }
 
     /// The address that the kernel has written, if it is one of IP.
-    pub fn address(&self) -> Option<SocketAddr> {
+    pub(super) fn address(&self) -> Option<SocketAddr> {
         let storage = &raw const self.address;
         let length = self.length as usize;
         match i32::from(self.address.ss_family) {

@@ -17,7 +17,7 @@ const MOST: u64 = 16_384;
 
 /// The places of the table.
 #[derive(Debug, Default)]
-pub struct Files {
+pub(super) struct Files {
     /// How many there are; unknown until the first is asked for.
     size: Option<u32>,
     /// Places below this one have been in use.
@@ -27,7 +27,7 @@ pub struct Files {
 
 impl Files {
     /// Gives a file a place, if there is one.
-    pub fn keep(&mut self, calls: &mut Calls, ring: &IoUring, fd: RawFd) -> Option<u32> {
+    pub(super) fn keep(&mut self, calls: &mut Calls, ring: &IoUring, fd: RawFd) -> Option<u32> {
         let size = *self.size.get_or_insert_with(|| {
             calls.io_uring_register += 1;
             let size = limits::descriptors().0.min(MOST) as u32;
@@ -51,7 +51,7 @@ impl Files {
     }
 
     /// Gives a place up, and with it the file.
-    pub fn forget(&mut self, calls: &mut Calls, ring: &IoUring, place: u32) {
+    pub(super) fn forget(&mut self, calls: &mut Calls, ring: &IoUring, place: u32) {
         calls.io_uring_register += 1;
         const NONE: RawFd = -1;
         if ring.submitter().register_files_update(place, &[NONE]).is_ok() {
@@ -60,7 +60,7 @@ impl Files {
     }
 
     /// Gives all of them up, at once and not when the kernel gets round to it.
-    pub fn forget_all(&mut self, ring: &IoUring) {
+    pub(super) fn forget_all(&mut self, ring: &IoUring) {
         if self.used > 0 {
             let _ = ring.submitter().unregister_files();
         }

@@ -21,7 +21,7 @@ const MOST: usize = 0x7fff_f000;
 
 /// The file that a request is for.
 #[derive(Clone, Copy, Debug)]
-pub enum File {
+pub(crate) enum File {
     /// By the number of its descriptor, which the kernel looks up when it carries the request out.
     Descriptor(RawFd),
     /// By its place in the [table](Ring::keep_file) of the ring.
@@ -30,7 +30,7 @@ pub enum File {
 
 /// A request to the kernel. Its bytes are in the [`Loan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub(crate) enum Request {
     /// `accept4(2)` of a non-blocking connection, with the peer's address.
     Accept,
     /// The same again and again, without addresses.
@@ -71,7 +71,7 @@ impl Request {
     }
 
     /// The opcodes that the request takes.
-    pub fn opcodes(self) -> &'static [u8] {
+    pub(crate) fn opcodes(self) -> &'static [u8] {
         match self {
             Request::Accept | Request::AcceptMany => &[opcode::Accept::CODE],
             Request::Connect => &[opcode::Connect::CODE],
@@ -90,11 +90,11 @@ impl Request {
 }
 
 /// The opcode by which a request is cancelled.
-pub const CANCEL: u8 = opcode::AsyncCancel::CODE;
+pub(crate) const CANCEL: u8 = opcode::AsyncCancel::CODE;
 
 /// The memory of a request, and how far the kernel is with it.
 #[derive(Default)]
-pub struct Loan {
+pub(crate) struct Loan {
     bytes: Vec<u8>,
     /// In memory of its own, whose place is fixed.
     address: Option<Box<Room>>,
@@ -114,17 +114,17 @@ impl std::fmt::Debug for Loan {
 impl Loan {
     /// A loan of bytes: those to send, or the room to fill.
     #[inline]
-    pub fn of(bytes: Vec<u8>) -> Loan {
+    pub(crate) fn of(bytes: Vec<u8>) -> Loan {
         Loan { bytes, address: None, due: 0, fills: false, filled: 0 }
     }
 
     /// A loan of room for the address of a peer.
-    pub fn of_room() -> Loan {
+    pub(crate) fn of_room() -> Loan {
         Loan::of_boxed(Room::empty())
     }
 
     /// A loan of an address to connect to.
-    pub fn of_address(address: SocketAddr) -> Loan {
+    pub(crate) fn of_address(address: SocketAddr) -> Loan {
         Loan::of_boxed(Room::of(address))
     }
 
@@ -136,30 +136,30 @@ impl Loan {
 
     /// Whether the kernel has the memory.
     #[inline]
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.due > 0
     }
 
     /// The bytes, for a call that is made instead of the request; none while the kernel has them.
-    pub fn room(&mut self) -> Option<&mut Vec<u8>> {
+    pub(crate) fn room(&mut self) -> Option<&mut Vec<u8>> {
         self.fills = false;
         (self.due == 0).then_some(&mut self.bytes)
     }
 
     /// The number of bytes from an offset on.
-    pub fn length(&self, from: usize) -> usize {
+    pub(crate) fn length(&self, from: usize) -> usize {
         self.bytes.len() - self.bytes.len().min(from)
     }
 
     /// The address that the kernel has written, if it is one of IP.
-    pub fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         if self.due > 0 { None } else { self.address.as_ref()?.address() }
     }
 
     /// Takes the bytes out: those that the kernel has filled and no more, or as they were given.
     /// None while the kernel has them.
     #[inline]
-    pub fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         if self.due > 0 {
             return Vec::new();
         }
@@ -175,7 +175,7 @@ impl Loan {
 
     /// Queues the entries of a request for the next call, under `name` and, where the request takes
     /// two, `second`. The error is `EBUSY` if completions must be fetched first.
-    pub fn submit(
+    pub(crate) fn submit(
         &mut self,
         calls: &mut Calls,
         ring: &mut Ring,
@@ -199,7 +199,7 @@ impl Loan {
 
     /// Notes an answer to the request, which the caller knows by its name.
     #[inline]
-    pub fn answered(&mut self, completion: Completion) {
+    pub(crate) fn answered(&mut self, completion: Completion) {
         if !completion.armed {
             self.due = self.due.saturating_sub(1);
         }
@@ -212,7 +212,7 @@ impl Loan {
     /// gone: the kernel is done with such a request when the call that submits it returns, and
     /// nothing submits it any more. Also for the copy of a loan in a child process, which the
     /// kernel does not know of.
-    pub fn recall(&mut self) {
+    pub(crate) fn recall(&mut self) {
         self.due = 0;
         self.filled = 0;
     }
@@ -308,7 +308,7 @@ impl Ring {
     /// Queues requests of one entry each, as many as there is room for. The iterator is advanced
     /// only when there is room for its next request.
     #[inline]
-    pub fn fill<'a>(
+    pub(crate) fn fill<'a>(
         &mut self,
         mut next: impl FnMut() -> Option<(&'a mut Loan, File, Request, u64)>,
     ) -> io::Result<()> {
@@ -330,7 +330,7 @@ impl Ring {
 impl Completion {
     /// The connection that an accept has made, or its error. The kernel has made the descriptor for
     /// this process, and only this answer tells its number, so it is taken once.
-    pub fn into_socket(self) -> io::Result<OwnedFd> {
+    pub(crate) fn into_socket(self) -> io::Result<OwnedFd> {
         if self.answer < 0 {
             return Err(io::Error::from_raw_os_error(-self.answer));
         }

@@ -18,13 +18,13 @@ use super::Ring;
 use crate::stats::Calls;
 
 /// The bytes of a buffer, how many are added at a time, and how many there are at most.
-pub const SIZE: usize = 4096;
-pub const SLAB: u16 = 64;
-pub const MOST: u16 = 1024;
+pub(crate) const SIZE: usize = 4096;
+pub(crate) const SLAB: u16 = 64;
+pub(crate) const MOST: u16 = 1024;
 const _: () = assert!(MOST.is_power_of_two() && MOST.is_multiple_of(SLAB));
 
 /// The name of the one group of buffers that a ring has.
-pub const GROUP: u16 = 0;
+pub(crate) const GROUP: u16 = 0;
 
 /// Memory from the allocator, given back when it is dropped.
 struct Memory {
@@ -106,7 +106,7 @@ impl Drop for Provided {
 }
 
 /// The memory of the buffers of one ring.
-pub struct Slabs {
+pub(crate) struct Slabs {
     /// The memory that is shared with the kernel; leaked if the kernel could not be made to forget
     /// it.
     shared: Option<Memory>,
@@ -122,10 +122,10 @@ impl fmt::Debug for Slabs {
 
 impl Slabs {
     /// The bytes of the memory that is shared with the kernel.
-    pub const SHARED: usize = MOST as usize * size_of::<BufRingEntry>();
+    pub(crate) const SHARED: usize = MOST as usize * size_of::<BufRingEntry>();
 
     /// No buffers yet, for a ring that has none.
-    pub fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Slabs> {
+    pub(crate) fn new(calls: &mut Calls, ring: &mut Ring) -> io::Result<Slabs> {
         // Its address must be that of a page.
         let shared = Memory::zeroed(Slabs::SHARED, 4096);
         // SAFETY: the memory is kept until the kernel was told to forget it, or indefinitely.
@@ -134,14 +134,14 @@ impl Slabs {
     }
 
     /// Adds memory for [`SLAB`] buffers more.
-    pub fn add(&mut self) {
+    pub(crate) fn add(&mut self) {
         let slab = Memory::zeroed(usize::from(SLAB) * SIZE, 4096);
         lock(&self.pool.slabs).push(slab);
     }
 
     /// Takes the numbers that have come back, if any have.
     #[inline]
-    pub fn take_returned(&mut self) -> Option<Vec<u16>> {
+    pub(crate) fn take_returned(&mut self) -> Option<Vec<u16>> {
         if !self.pool.any_returned.load(Ordering::Acquire) {
             return None;
         }
@@ -151,7 +151,7 @@ impl Slabs {
     }
 
     /// Keeps a list of numbers for its room.
-    pub fn keep_room(&mut self, emptied: Vec<u16>) {
+    pub(crate) fn keep_room(&mut self, emptied: Vec<u16>) {
         let mut place = lock(&self.pool.returned);
         if place.is_empty() && emptied.is_empty() {
             *place = emptied;
@@ -167,7 +167,7 @@ impl Slabs {
 
     /// Provides a buffer to the kernel, which sees it once that was [published](Slabs::publish).
     /// For a number that is new, or that has come back.
-    pub fn provide(&mut self, number: u16) {
+    pub(crate) fn provide(&mut self, number: u16) {
         let Some(shared) = &self.shared else { return };
         let place = usize::from(self.tail % MOST);
         let start = self.start_of(number).as_ptr() as u64;
@@ -184,7 +184,7 @@ impl Slabs {
     }
 
     /// Makes the kernel see the buffers that were provided.
-    pub fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         let Some(shared) = &self.shared else { return };
         // SAFETY: the ring begins there, is aligned, and lives as long as `shared`; we alone write
         // its tail.
@@ -196,13 +196,13 @@ impl Slabs {
 
     /// Takes the bytes that the kernel has put into a buffer, which the kernel must not know any
     /// more.
-    pub fn taken(&mut self, number: u16, length: usize) -> Provided {
+    pub(crate) fn taken(&mut self, number: u16, length: usize) -> Provided {
         let start = self.start_of(number);
         Provided { pool: self.pool.clone(), start, length: length.min(SIZE), number }
     }
 
     /// Makes the kernel forget the buffers. Nothing may be under way that uses them.
-    pub fn forget(mut self, calls: &mut Calls, ring: &mut Ring) {
+    pub(crate) fn forget(mut self, calls: &mut Calls, ring: &mut Ring) {
         if ring.unregister_buffers(calls, GROUP).is_ok() {
             return;
         }
@@ -212,7 +212,7 @@ impl Slabs {
     }
 
     /// Leaves all memory to a kernel that may still write to it.
-    pub fn leak(mut self) {
+    pub(crate) fn leak(mut self) {
         std::mem::forget(self.shared.take());
         std::mem::forget(self.pool.clone());
     }

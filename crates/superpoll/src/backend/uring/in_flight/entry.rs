@@ -8,7 +8,7 @@ use crate::sys::uring::loan::{Loan, Request};
 
 /// The known state of the end of a stream that a receive reads again and again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub(super) enum End {
     /// The kernel will report it, as far as is known.
     Ahead,
     /// It may have come, and must be checked.
@@ -18,7 +18,7 @@ pub enum End {
 }
 
 /// An operation under way, or about to be.
-pub struct Entry {
+pub(super) struct Entry {
     /// The registration's index; `None` after the registration has ended.
     pub owner: Option<u32>,
     /// The entries of the same registration before and after this one.
@@ -37,7 +37,7 @@ pub struct Entry {
 }
 
 /// The request that an operation stands for.
-pub fn request(operation: &Operation) -> Request {
+pub(super) fn request(operation: &Operation) -> Request {
     match *operation {
         Operation::Accept => Request::Accept,
         Operation::AcceptMany => Request::AcceptMany,
@@ -54,7 +54,13 @@ pub fn request(operation: &Operation) -> Request {
 
 impl Entry {
     /// An entry that the kernel has not received, before another one of the same registration.
-    pub fn new(owner: u32, after: u32, fd: RawFd, operation: Operation, token: u64) -> Entry {
+    pub(super) fn new(
+        owner: u32,
+        after: u32,
+        fd: RawFd,
+        operation: Operation,
+        token: u64,
+    ) -> Entry {
         let request = request(&operation);
         let loan = match operation {
             Operation::Accept => Loan::of_room(),
@@ -76,12 +82,12 @@ impl Entry {
     }
 
     /// The kind of operation.
-    pub fn kind(&self) -> Request {
+    pub(super) fn kind(&self) -> Request {
         self.request
     }
 
     /// The request to submit now.
-    pub fn request(&self) -> Request {
+    pub(super) fn request(&self) -> Request {
         match self.request {
             Request::ReceiveMany if self.end == End::There => Request::ReceiveProvided,
             request => request,
@@ -89,7 +95,7 @@ impl Entry {
     }
 
     /// The number of bytes to send.
-    pub fn length(&self) -> usize {
+    pub(super) fn length(&self) -> usize {
         match self.request {
             Request::Send { from }
             | Request::SendAll { from }
@@ -101,7 +107,7 @@ impl Entry {
 
     /// Takes out the memory that the operation was given, if any: with the bytes that were read and
     /// no more, or as it was given.
-    pub fn into_memory(mut self, is_filled: bool) -> Option<Vec<u8>> {
+    pub(super) fn into_memory(mut self, is_filled: bool) -> Option<Vec<u8>> {
         use Request::*;
         let has_memory = !matches!(self.request, Accept | AcceptMany | Connect | ReceiveMany);
         let mut memory = has_memory.then(|| self.loan.take())?;

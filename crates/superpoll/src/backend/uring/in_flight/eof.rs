@@ -46,7 +46,7 @@ const PATIENCE: u32 = 16;
 
 /// The receives to check, and when to check them.
 #[derive(Default)]
-pub struct Ends {
+pub(super) struct Ends {
     doubted: Vec<Ticket>,
     /// The array for `poll`, in the same order.
     probe: Vec<Slot>,
@@ -57,17 +57,17 @@ pub struct Ends {
 impl Ends {
     /// Whether there is no receive to check.
     #[inline]
-    pub fn is_certain(&self) -> bool {
+    pub(super) fn is_certain(&self) -> bool {
         self.doubted.is_empty()
     }
 
     /// Adds a receive to the next check.
-    pub fn doubt(&mut self, ticket: Ticket) {
+    pub(super) fn doubt(&mut self, ticket: Ticket) {
         self.doubted.push(ticket);
     }
 
     /// Heap in use.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.doubted.capacity() * size_of::<Ticket>() + self.probe.capacity() * size_of::<Slot>()
     }
 }
