@@ -1,23 +1,26 @@
 //! The laboratory: experiments that compare ways to watch descriptors, on the reader's machine.
 //!
-//! Every experiment does the same work with every subject, in turns, checks that the work was
-//! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
-//! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
-//! experiment, options in, rows out; [`latency`] is the same loads seen by who waits. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
-//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`files`] servers of static files,
-//! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`threads`] a thread
-//! for each descriptor against loops over events, [`zombies`] what
-//! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
-//! end watching, [`sit`] what a babysitter costs and keeps. [`gate`] counts instructions
-//! and system calls and holds them against what is stored. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured:
-//! [`experiments`] is the table of all of them, [`claims`] what the texts they come from say and what holds, [`all`] runs
-//! everything into one [`report`], [`comparison`] sets two reports side by side, and [`verify`] holds one against the README.
-//! [`simulator`] judges placement policies without a kernel.
+//! Every experiment does the same work with every subject, in turns, checks that the work was done, and reports ratios
+//! within one run. An experiment is a folder that implements [`experiment::Experiment`]: options in, rows out, and what
+//! becomes of the rows (tables, plots, targets, figures to compare). [`experiments`] lists all of them; the drivers know
+//! that list and the trait only:
+//!
+//! - [`output`] runs one, prints it and writes its files; [`all`] runs everything into one [`report`];
+//! - [`claims`] says what the texts claim that the experiments come from, and what holds here; [`targets`] measures what
+//!   we aim at;
+//! - [`comparison`] sets two reports side by side, [`citation`] takes the documentation's numbers from one, and
+//!   [`verify`] holds one against the README's promises.
+//!
+//! Three harnesses are shared: [`measure`] lets pollers ([`subject`]) take turns on the same descriptors, `server` lets
+//! servers take turns that a load generator on another processor asks, and `waking` wakes loops that sleep. Apart from
+//! all that, [`gate`] counts instructions and system calls and compares them with what is stored, and [`simulator`] judges
+//! placement policies without a kernel.
+//!
+//! What can go wrong is the same everywhere, and [`Error`] says it: options that make no sense, a system call that failed,
+//! a subject that did not do its work, a poller that refused. Functions name their errors only where there is more to say.
 
 pub mod all;
 pub mod atr;
-mod atr_plot;
-pub mod atr_table;
 mod by_name;
 mod cgroup;
 pub mod channel;
@@ -28,6 +31,7 @@ pub mod document;
 pub mod echo;
 pub mod environment;
 mod error;
+pub mod experiment;
 pub mod experiments;
 pub mod files;
 pub mod gate;
@@ -43,8 +47,6 @@ mod limits;
 pub mod load;
 pub mod measure;
 pub mod mix;
-mod mix_plot;
-pub mod mix_table;
 pub mod models;
 pub mod options;
 pub mod output;
@@ -65,6 +67,7 @@ pub mod ring;
 pub mod rivals;
 #[cfg(test)]
 mod rivals_table;
+pub mod say;
 mod second_thread;
 mod server;
 pub mod simulator;
@@ -74,6 +77,7 @@ pub mod subject;
 mod sweep;
 mod sys;
 pub mod table;
+pub mod target;
 pub mod targets;
 pub mod threads;
 pub mod timers;

@@ -3,10 +3,30 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use superpoll_lab::atr::experiment::Atr;
+use superpoll_lab::echo::experiment::Echo;
+use superpoll_lab::files::experiment::Files;
+use superpoll_lab::herd::experiment::Herd;
+use superpoll_lab::http::experiment::Http;
+use superpoll_lab::idle::experiment::Idle;
+use superpoll_lab::idle::ramp::experiment::IdleRamp;
+use superpoll_lab::latency::experiment::{AtrLatency, MixLatency};
+use superpoll_lab::mix::experiment::Mix;
+use superpoll_lab::models::experiment::Models;
+use superpoll_lab::output::present;
+use superpoll_lab::registrations::experiment::Registrations;
+use superpoll_lab::relay::experiment::Relay;
+use superpoll_lab::ring::experiment::Ring;
+use superpoll_lab::say::{PROGRAM, note};
+use superpoll_lab::sit::experiment::Sit;
+use superpoll_lab::threads::experiment::Threads;
+use superpoll_lab::timers::experiment::Timers;
+use superpoll_lab::wake::experiment::Wake;
+use superpoll_lab::zombies::experiment::Zombies;
 use superpoll_lab::{
-    Error, Result, all, atr, citation, comparison, echo, files, gate, herd, http, idle, latency,
-    mix, models, output, png, registrations, relay, ring, sit, targets, threads, timers, verify,
-    wake, zombies,
+    Error, Result, all, atr, citation, comparison, echo, files, gate, herd, http, idle, mix,
+    models, output, png, registrations, relay, ring, sit, targets, threads, timers, verify, wake,
+    zombies,
 };
 
 /// Counts allocations, so that experiments can say that a round made none.
@@ -74,13 +94,13 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return superpoll_cli::refuse(output::PROGRAM, &error),
+        Err(error) => return superpoll_cli::refuse(PROGRAM, &error),
     };
     superpoll_cli::end_on_closed_output();
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::note(&error.to_string());
+            note(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -93,84 +113,28 @@ fn this_program() -> Result<std::path::PathBuf> {
 
 fn run(command: Command) -> Result<()> {
     match command {
-        Command::Atr(options) if options.latency => {
-            output::latency(&latency::of_atr(&options)?, &options.output)
-        }
-        Command::Atr(options) => {
-            let record = atr::run(&options)?;
-            let appendix = atr::appendix(&options)?;
-            output::atr(&record, appendix.as_ref(), &options.output)
-        }
-        Command::Mix(options) if options.latency => {
-            output::latency(&latency::of_mix(&options)?, &options.output)
-        }
-        Command::Mix(options) => {
-            let record = mix::run(&options)?;
-            output::mix(&record, &options.output)
-        }
-        Command::Models(options) => {
-            let record = models::run(&options)?;
-            output::models(&record, &options.output)
-        }
-        Command::Threads(options) => {
-            let record = threads::run(&options)?;
-            output::threads(&record, &options.output)
-        }
-        Command::Registrations(options) => {
-            let record = registrations::run(&options)?;
-            output::registrations(&record, &options.output)
-        }
-        Command::Wake(options) => {
-            let record = wake::run(&options)?;
-            output::wake(&record, &options.output)
-        }
-        Command::Ring(options) => {
-            let record = ring::run(&options)?;
-            output::ring(&record, &options.output)
-        }
-        Command::Herd(options) => {
-            let record = herd::run(&options)?;
-            output::herd(&record, &options.output)
-        }
-        Command::Echo(options) => {
-            let record = echo::run(&options)?;
-            output::echo(&record, &options.output)
-        }
-        Command::Http(options) => {
-            let record = http::run(&options)?;
-            output::http(&record, &options.output)
-        }
-        Command::Files(options) => {
-            let record = files::run(&options)?;
-            output::files(&record, &options.output)
-        }
-        Command::Relay(options) => {
-            let record = relay::run(&options)?;
-            output::relay(&record, &options.output)
-        }
-        Command::Timers(options) => {
-            let record = timers::run(&options)?;
-            output::timers(&record, &options.output)
-        }
-        Command::Zombies(options) => {
-            let record = zombies::run(&options)?;
-            output::zombies(&record, &options.output)
-        }
-        Command::Idle(options) if options.ramp => {
-            output::idle_ramp(&idle::ramp::run(&options)?, &options.output)
-        }
-        Command::Idle(options) => {
-            let record = idle::run(&options)?;
-            output::idle(&record, &options.output)
-        }
-        Command::Sit(options) => {
-            let record = sit::run(&options)?;
-            output::sit(&record, &options.output)
-        }
+        Command::Atr(options) if options.latency => present::<AtrLatency>(&options),
+        Command::Atr(options) => present::<Atr>(&options),
+        Command::Mix(options) if options.latency => present::<MixLatency>(&options),
+        Command::Mix(options) => present::<Mix>(&options),
+        Command::Models(options) => present::<Models>(&options),
+        Command::Threads(options) => present::<Threads>(&options),
+        Command::Registrations(options) => present::<Registrations>(&options),
+        Command::Wake(options) => present::<Wake>(&options),
+        Command::Ring(options) => present::<Ring>(&options),
+        Command::Herd(options) => present::<Herd>(&options),
+        Command::Echo(options) => present::<Echo>(&options),
+        Command::Http(options) => present::<Http>(&options),
+        Command::Files(options) => present::<Files>(&options),
+        Command::Relay(options) => present::<Relay>(&options),
+        Command::Timers(options) => present::<Timers>(&options),
+        Command::Zombies(options) => present::<Zombies>(&options),
+        Command::Idle(options) if options.ramp => present::<IdleRamp>(&options),
+        Command::Idle(options) => present::<Idle>(&options),
+        Command::Sit(options) => present::<Sit>(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Targets(options) => {
-            let record =
-                targets::run(&options, |what| eprintln!("superpoll-lab: measuring {what}"))?;
+            let record = targets::run(&options, |what| note(&format!("measuring {what}")))?;
             output::all_targets(&record, &options.output)
         }
         Command::All(options) => {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use superpoll::{Arrivals, BackendKind, BatchReader, Outcome, call};
 
-use crate::echo::subject::{Connections, EVENTS};
+use crate::echo::connections::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 

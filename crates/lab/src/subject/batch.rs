@@ -9,7 +9,7 @@ use superpoll::{Arrivals, BackendKind, BatchReader, Outcome};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 
 struct Batch<'a> {
     reader: BatchReader<&'a OwnedFd>,
