@@ -150,11 +150,6 @@ impl Pairs {
         self.readers.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.readers.is_empty()
-    }
-
     /// The numbers of the readers, by pair.
     pub fn readers(&self) -> &[RawFd] {
         &self.reader_numbers

@@ -138,11 +138,6 @@ fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The experiment of this name.
-pub fn named(name: &str) -> Option<&'static Listed> {
-    ALL.iter().find(|experiment| experiment.name == name)
-}
-
 /// The targets of all records.
 pub fn targets(records: &Records) -> Vec<Target> {
     ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
