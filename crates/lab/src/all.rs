@@ -25,10 +25,10 @@ use superpoll_rt::{Runtime, process, signal, time};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiments::{self, Experiment};
+use crate::experiments::{self, Listed};
 use crate::journal::{Extent, Journal, State};
 use crate::progress::Progress;
-use crate::{options, output, report, sys};
+use crate::{options, report, say, sys};
 
 /// Options of `superpoll-lab all`.
 #[derive(Clone, Debug, clap::Args)]
@@ -67,11 +67,6 @@ enum Outcome {
 }
 
 /// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the report.
-///
-/// # Errors
-///
-/// [`Error::Usage`] for options that make no sense, or if every experiment failed; [`Error::System`] if the folder
-/// cannot be written or a process not be started.
 pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
     let chosen = chosen(options)?;
     let folder = &options.report;
@@ -115,7 +110,7 @@ pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
             },
         };
         if let State::Failed { reason } = &state {
-            output::note(&format!("{} failed: {reason}", journal.steps[place].experiment));
+            say::note(&format!("{} failed: {reason}", journal.steps[place].experiment));
         }
         journal.steps[place].state = state;
         journal.write(folder)?;
@@ -131,8 +126,8 @@ pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
     Ok((journal, End::Complete))
 }
 
-fn chosen(options: &Options) -> Result<Vec<&'static Experiment>> {
-    let all: Vec<&'static Experiment> = experiments::ALL.iter().collect();
+fn chosen(options: &Options) -> Result<Vec<&'static Listed>> {
+    let all: Vec<&'static Listed> = experiments::ALL.iter().collect();
     if options.limit == Some(0) {
         return Err(Error::usage("--limit 0 leaves no time for any experiment: give 1 or more"));
     }
@@ -150,13 +145,13 @@ fn begin(options: &Options, new: Journal) -> Journal {
     let mut notes = Vec::new();
     let found = Journal::load(&options.report, &mut notes);
     for note in notes {
-        output::note(&note);
+        say::note(&note);
     }
     match found.filter(|old| !options.fresh && !old.is_complete()) {
         None => new,
         Some(old) => match old.differs(&new) {
             None => {
-                output::note(&format!(
+                say::note(&format!(
                     "going on with the run of {}: {} of {} experiments are done (--fresh begins anew)",
                     old.date,
                     old.done(),
@@ -165,9 +160,7 @@ fn begin(options: &Options, new: Journal) -> Journal {
                 old
             }
             Some(why) => {
-                output::note(&format!(
-                    "the unfinished run in the folder is not gone on with: {why}"
-                ));
+                say::note(&format!("the unfinished run in the folder is not gone on with: {why}"));
                 new
             }
         },

@@ -1,52 +1,20 @@
 //! The descriptors an experiment works on: pairs of a reader that is watched and a writer.
 
-use std::fmt;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, network};
 
-/// Kinds of descriptors.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
-    /// Pipes.
-    Pipe,
-    /// Connected Unix-domain stream sockets.
-    Unix,
-    /// TCP connections over the loopback interface, without Nagle's delay.
-    Tcp,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Pipe, Kind::Unix, Kind::Tcp];
-
-    /// Its name, as users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Pipe => "pipe",
-            Kind::Unix => "unix",
-            Kind::Tcp => "tcp",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            Error::usage(format!(
-                "no kind of descriptor is called {name:?}: choose pipe, unix, tcp or all"
-            ))
-        })
+crate::by_name::named! {
+    /// Kinds of descriptors.
+    pub enum Kind {
+        /// Pipes.
+        Pipe = "pipe",
+        /// Connected Unix-domain stream sockets.
+        Unix = "unix",
+        /// TCP connections over the loopback interface, without Nagle's delay.
+        Tcp = "tcp",
     }
 }
 
@@ -108,10 +76,6 @@ impl Pairs {
     ///
     /// The writers of a small set are moved out of the first 1024 numbers, so that `select` can
     /// watch the readers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the kernel refuses one.
     pub fn open(kind: Kind, total: usize) -> Result<Pairs> {
         let (soft, _) = superpoll::limits::descriptors();
         let room_above = usize::try_from(soft).unwrap_or(usize::MAX) > 1024 + total;
@@ -157,10 +121,6 @@ impl Pairs {
     /// the read: two to three microseconds of network stack that no server with requests and
     /// responses sees. An answer carries the acknowledgement and keeps the connection in the
     /// kernel's interactive mode.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if an answer is not taken.
     pub fn answer(&self, active: &[u32]) -> Result<()> {
         if !self.answers {
             return Ok(());
@@ -190,11 +150,6 @@ impl Pairs {
         self.readers.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.readers.is_empty()
-    }
-
     /// The numbers of the readers, by pair.
     pub fn readers(&self) -> &[RawFd] {
         &self.reader_numbers
@@ -213,10 +168,6 @@ impl Pairs {
 
 /// Connected sockets that do not block and of which both are read and written; TCP without Nagle's delay
 /// and with a plain congestion control.
-///
-/// # Errors
-///
-/// [`Error::Usage`] for pipes, [`Error::System`] if the kernel refuses a pair.
 pub fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, OwnedFd)>> {
     let pairs: std::io::Result<Vec<_>> = match kind {
         Kind::Pipe => return Err(Error::usage("a pipe has one direction: choose tcp or unix")),
@@ -264,12 +215,5 @@ mod tests {
                 assert_eq!(byte, 7);
             }
         }
-    }
-
-    #[test]
-    fn an_unknown_kind_is_named_with_the_known_ones() {
-        let error = "fifo".parse::<Kind>().unwrap_err().to_string();
-        assert!(error.contains("\"fifo\"") && error.contains("pipe, unix, tcp"), "{error}");
-        assert_eq!("tcp".parse::<Kind>().unwrap(), Kind::Tcp);
     }
 }

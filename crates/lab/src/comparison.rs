@@ -12,9 +12,10 @@ use serde::Serialize;
 use crate::claims::Finding;
 use crate::document::Document;
 use crate::error::{Error, Result};
+use crate::experiment::Figure;
 use crate::experiments;
-use crate::output;
-use crate::record::{self, Figures};
+use crate::record;
+use crate::say;
 use crate::statistics;
 use crate::table::Table;
 
@@ -33,52 +34,6 @@ pub struct Options {
     /// Writes the comparison to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// Something that was measured, with what its rounds gave. Less is better.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
-    /// The point and the subject.
-    pub at: String,
-    /// What it is, with its unit.
-    pub name: String,
-    /// The figure.
-    pub value: f64,
-    /// The least of its rounds.
-    pub low: f64,
-    /// The most of its rounds.
-    pub high: f64,
-}
-
-impl Figure {
-    /// Those of a subject whose rounds were timed: the loop's own time.
-    pub fn of_rounds(at: String, figures: &Figures) -> Option<Figure> {
-        Some(Figure {
-            at,
-            name: "loop, ns per round".to_owned(),
-            value: figures.ns_per_round_median,
-            low: figures.block_ns_per_round_low,
-            high: figures.block_ns_per_round_high,
-        })
-    }
-
-    /// A ratio of each round, if there is one.
-    pub fn of_ratios(
-        at: String,
-        name: &str,
-        value: Option<f64>,
-        low: Option<f64>,
-        high: Option<f64>,
-    ) -> Option<Figure> {
-        let value = value?;
-        let (low, high) = (low.unwrap_or(value), high.unwrap_or(value));
-        Some(Figure { at, name: name.to_owned(), value, low, high })
-    }
-
-    /// The band, with the figure in it whatever it was made of.
-    fn band(&self) -> (f64, f64) {
-        (self.low.min(self.value), self.high.max(self.value))
-    }
 }
 
 /// What the second report has against the first.
@@ -139,13 +94,9 @@ fn difference(before: &Figure, after: &Figure) -> Difference {
 }
 
 /// Sets two reports side by side.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if they have no figure in common.
 pub fn compare(before: &Document, after: &Document) -> Result<Comparison> {
     let (mut pairs, mut alone) = (Vec::new(), 0);
-    for experiment in &experiments::ALL {
+    for experiment in experiments::ALL {
         let mut others = (experiment.figures)(&after.records);
         for figure in (experiment.figures)(&before.records) {
             let same = |other: &Figure| (&other.at, &other.name) == (&figure.at, &figure.name);
@@ -197,7 +148,7 @@ fn whence(document: &Document) -> String {
 /// What there is to say of each experiment: how many figures are less, more or the same, and their middle ratio.
 pub fn summary(pairs: &[Pair]) -> Table {
     let mut table = Table::new(["experiment", "figures", "less", "tie", "more", "B/A, middle one"]);
-    for experiment in &experiments::ALL {
+    for experiment in experiments::ALL {
         let own: Vec<&Pair> =
             pairs.iter().filter(|pair| pair.experiment == experiment.name).collect();
         if own.is_empty() {
@@ -253,10 +204,6 @@ fn number(value: f64) -> String {
 }
 
 /// Reads both reports, prints them side by side and writes the JSON that was asked for.
-///
-/// # Errors
-///
-/// As [`Document::read`] and [`compare`]; [`Error::System`] if a file or the standard output cannot be written.
 pub fn run(options: &Options) -> Result<()> {
     let before = Document::read(&options.before)?;
     let after = Document::read(&options.after)?;
@@ -267,7 +214,7 @@ pub fn run(options: &Options) -> Result<()> {
         record::write(path, &(text + "\n"))?;
     }
     crate::say!("A: {}\nB: {}\n", comparison.before, comparison.after)?;
-    output::print(summary(&comparison.pairs))?;
+    say::print(summary(&comparison.pairs))?;
     let lines = figures(&comparison.pairs, options.all);
     if lines.rows().is_empty() {
         crate::say!("\nno figure differs by more than its rounds do")?;
@@ -286,8 +233,8 @@ pub fn run(options: &Options) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Records;
     use crate::environment::Environment;
+    use crate::experiments::Records;
     use crate::record::{Record, SCHEMA};
     use crate::wake;
 

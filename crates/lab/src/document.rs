@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::{self, Finding};
 use crate::error::{Error, Result};
+use crate::experiments::Records;
 use crate::journal::Journal;
-use crate::record::{self, Record, SCHEMA};
+use crate::record::{self, SCHEMA};
 
 /// Its file in a report's folder.
 pub const FILE: &str = "report.json";
@@ -34,116 +35,6 @@ pub struct Document {
     pub notes: Vec<String>,
 }
 
-macro_rules! records {
-    ($($(#[$about:meta])* $field:ident as $name:literal: $row:ty,)*) => {
-        /// What was measured: a record for each experiment that was run.
-        #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-        #[serde(default)]
-        pub struct Records {
-            $(
-                $(#[$about])*
-                #[serde(rename = $name, skip_serializing_if = "Option::is_none")]
-                pub $field: Option<Record<$row>>,
-            )*
-        }
-
-        impl Records {
-            /// The names of all records that there can be.
-            pub const NAMES: &[&str] = &[$($name),*];
-
-            /// Reads the records that lie in a folder, and says of each that cannot be read why.
-            pub fn load(folder: &Path) -> (Records, Vec<String>) {
-                let mut notes = Vec::new();
-                $(let $field = read(&folder.join(concat!($name, ".json")), &mut notes);)*
-                (Records { $($field),* }, notes)
-            }
-
-            /// The record in a text, among no others.
-            fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
-                match name {
-                    $($name => Some(serde_json::from_str(text).map(|record| {
-                        Records { $field: Some(record), ..Records::default() }
-                    })),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-records! {
-    /// Where `poll` beats `epoll` and the reverse.
-    atr as "atr": crate::atr::Row,
-    /// Blocked loops, over the descriptors of `superpoll-lab atr`.
-    atr_latency as "atr-latency": crate::latency::Row,
-    /// Busy and idle descriptors together.
-    mix as "mix": crate::mix::Row,
-    /// Blocked loops, over the sizes of `superpoll-lab mix`.
-    mix_latency as "mix-latency": crate::latency::Row,
-    /// Four ways to learn what is ready.
-    models as "models": crate::models::Row,
-    /// A thread for each descriptor, and loops over events.
-    threads as "threads": crate::threads::Row,
-    /// Loops that have gone quiet.
-    wake as "wake": crate::wake::Row,
-    /// To begin and to end watching.
-    registrations as "registrations": crate::registrations::Row,
-    /// Pipes in a ring.
-    ring as "ring": crate::ring::Row,
-    /// Many that wait for one connection.
-    herd as "herd": crate::herd::Row,
-    /// The same, each with many duplicates of the listener.
-    herd_dups as "herd-dups": crate::herd::Row,
-    /// Servers that send back what they get.
-    echo as "echo": crate::echo::Row,
-    /// Web servers.
-    http as "http": crate::http::Row,
-    /// Servers of static files.
-    files as "files": crate::files::Row,
-    /// Relays and proxies.
-    relay as "relay": crate::relay::Row,
-    /// Timers.
-    timers as "timers": crate::timers::Row,
-    /// Silent connections beside busy ones.
-    zombies as "zombies": crate::zombies::Row,
-    /// Memory of connections that do nothing.
-    idle as "idle": crate::idle::Row,
-    /// Connections that do nothing, until there is a limit.
-    idle_ramp as "idle-ramp": crate::idle::ramp::Row,
-    /// Babysitters.
-    sit as "sit": crate::sit::Row,
-}
-
-/// A record of a file; none, and a note, if the file is something else, and none without a note if it is not there.
-fn read<Row: serde::de::DeserializeOwned>(
-    path: &Path,
-    notes: &mut Vec<String>,
-) -> Option<Record<Row>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(error) => {
-            notes.push(format!("{name} left out: {error}"));
-            return None;
-        }
-    };
-    match serde_json::from_str::<Record<Row>>(&text) {
-        Ok(record) if record.schema == SCHEMA => Some(record),
-        Ok(record) => {
-            notes.push(format!(
-                "{name} left out: its version is {}, this program reads {SCHEMA}; measure again",
-                record.schema
-            ));
-            None
-        }
-        Err(error) => {
-            notes.push(format!("{name} left out: {error}; measure again"));
-            None
-        }
-    }
-}
-
 impl Document {
     /// What a folder has: its records, and what follows from them.
     pub fn of(folder: &Path) -> Document {
@@ -153,10 +44,6 @@ impl Document {
     }
 
     /// Reads a report's document, or the record of one experiment. Claims are judged anew.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the file cannot be read, [`Error::Usage`] if it is something else.
     pub fn read(path: &Path) -> Result<Document> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
@@ -202,10 +89,6 @@ impl Document {
     }
 
     /// The document as JSON text.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if a record cannot be written as JSON.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
             .map(|text| text + "\n")
@@ -213,10 +96,6 @@ impl Document {
     }
 
     /// Writes it into the folder of a report.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         record::write(&folder.join(FILE), &self.to_json()?)
     }
@@ -225,13 +104,7 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments;
-
-    #[test]
-    fn there_is_a_record_for_each_experiment_and_no_other() {
-        let experiments: Vec<_> = experiments::ALL.iter().map(|one| one.name).collect();
-        assert_eq!(experiments, Records::NAMES);
-    }
+    use crate::record::Record;
 
     #[test]
     fn what_is_no_report_is_refused_with_the_reason() {

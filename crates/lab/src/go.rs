@@ -37,19 +37,11 @@ impl Program {
     }
 
     /// Compiles it, unless that was done. To be called before a child is forked that is to start it.
-    ///
-    /// # Errors
-    ///
-    /// What the compiler says, or that there is none.
     pub fn build(&self) -> Result<()> {
         self.built().map(drop)
     }
 
     /// A command that runs it on one processor.
-    ///
-    /// # Errors
-    ///
-    /// As [`build`](Program::build).
     pub fn command(&self) -> Result<Command> {
         let (file, owner) = self.built()?;
         // In a child, the descriptor may be closed; the one who compiled it still has it.

@@ -5,41 +5,17 @@
 //! asks here first how many there can be, and which limit that is; a quarter of the memory that is to be had
 //! now stays with the others.
 
-use std::fmt;
-
 use crate::{cgroup, environment, limits};
 
-/// What ends a number of connections.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Limit {
-    /// The memory of the machine or of this control group.
-    Memory,
-    /// The files that the whole system may have open (`fs.file-max`).
-    Files,
-    /// The processes that may still be started ([`limits::tasks`]).
-    Processes,
-}
-
-impl Limit {
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Limit::Memory => "memory",
-            Limit::Files => "files",
-            Limit::Processes => "processes",
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Limit::Memory => "the memory that may be used (three quarters of what is available)",
-            Limit::Files => "the files that the system may have open (fs.file-max)",
-            Limit::Processes => {
-                "the processes that may be started (pids.max, pid_max, threads-max)"
-            }
-        })
+crate::by_name::named! {
+    /// What ends a number of connections.
+    pub enum Limit {
+        /// The memory of the machine or of this control group.
+        Memory = "memory",
+        /// The files that the whole system may have open (`fs.file-max`).
+        Files = "files",
+        /// The processes that may still be started ([`limits::tasks`]).
+        Processes = "processes",
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiments::Experiment;
+use crate::experiments::Listed;
 use crate::record::SCHEMA;
 
 /// Its file in a report's folder.
@@ -28,7 +28,7 @@ pub enum Extent {
 
 impl Extent {
     /// The words after `superpoll-lab` of an experiment's run of this extent.
-    pub fn words(self, experiment: &Experiment) -> &'static str {
+    pub fn words(self, experiment: &Listed) -> &'static str {
         match self {
             Extent::Quick => experiment.quick,
             Extent::Full => experiment.full,
@@ -90,8 +90,8 @@ pub struct Journal {
 
 impl Journal {
     /// A run that has done nothing yet.
-    pub fn new(extent: Extent, experiments: &[&Experiment], here: &Environment) -> Journal {
-        let step = |experiment: &&Experiment| Step {
+    pub fn new(extent: Extent, experiments: &[&Listed], here: &Environment) -> Journal {
+        let step = |experiment: &&Listed| Step {
             experiment: experiment.name.to_owned(),
             command: extent.words(experiment).to_owned(),
             state: State::Pending,
@@ -131,10 +131,6 @@ impl Journal {
     }
 
     /// Writes it, so that a reader at any time finds the old one or the new one, whole.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| Error::usage(format!("writing the journal as JSON: {error}")))?;
@@ -180,7 +176,7 @@ mod tests {
     use crate::experiments;
 
     fn journal(extent: Extent) -> Journal {
-        let all: Vec<&Experiment> = experiments::ALL.iter().collect();
+        let all: Vec<&Listed> = experiments::ALL.iter().collect();
         Journal::new(extent, &all, &Environment::here())
     }
 

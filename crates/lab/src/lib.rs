@@ -1,86 +1,96 @@
 //! The laboratory: experiments that compare ways to watch descriptors, on the reader's machine.
 //!
-//! Every experiment does the same work with every subject, in turns, checks that the work was
-//! done, and reports ratios within one run. [`measure`] is the harness they stand on and says how;
-//! [`subject`] are the pollers, ours and others, each with its whole loop; [`atr`] is an
-//! experiment, options in, rows out; [`latency`] is the same loads seen by who waits. [`ring`], [`echo`], [`http`], [`timers`] and [`herd`] compare
-//! runtimes and ways to share a listener (and [`echo`] pollers in a server); [`files`] servers of static files,
-//! [`relay`] proxies with and without speculation; [`models`] the four ways to learn what is ready, [`threads`] a thread
-//! for each descriptor against loops over events, [`zombies`] what
-//! idle connections cost the busy ones and [`idle`] what memory they take, [`registrations`] what it costs to begin and
-//! end watching, [`sit`] what a babysitter costs and keeps. [`gate`] counts instructions
-//! and system calls and holds them against what is stored. What becomes of the rows (table, CSV, plots, report) is apart from how they are measured:
-//! [`experiments`] is the table of all of them, [`claims`] what the texts they come from say and what holds, [`all`] runs
-//! everything into one [`report`], [`comparison`] sets two reports side by side, and [`verify`] holds one against the promises.
-//! [`simulator`] judges placement policies without a kernel.
+//! Every experiment does the same work with every subject, in turns, checks that the work was done,
+//! and reports ratios within one run. An experiment is a folder that implements
+//! `experiment::Experiment`: options in, rows out, and the presentation of the rows (tables, plots,
+//! targets, figures to compare). `experiments` lists all of them; the drivers know that list and
+//! the trait only:
+//!
+//! - `output` runs one, prints it and writes its files; `all` runs everything into one `report`;
+//! - `claims` states the claims of the texts that the experiments come from, and judges which of
+//!   them hold here; `targets` measures the project's goals;
+//! - `comparison` sets two reports side by side, `citation` takes the documentation's numbers from
+//!   one, and `verify` compares one with the promises in `docs/promises.md`.
+//!
+//! Three harnesses are shared: `measure` lets pollers (`subject`) take turns on the same
+//! descriptors, `server` lets servers take turns that a load generator on another processor asks,
+//! and `waking` wakes loops that sleep. Apart from all that, `gate` counts instructions and system
+//! calls and compares them with stored figures, and [`simulator`] judges placement policies without
+//! a kernel.
+//!
+//! The failures are the same everywhere, and [`Error`] names them: options that make no sense, a
+//! system call that failed, a subject that did not do its work, a poller that refused. Functions
+//! name their errors only where there is more to say.
 
-pub mod all;
-pub mod atr;
-mod atr_plot;
-pub mod atr_table;
+mod all;
+mod atr;
 mod by_name;
 mod cgroup;
-pub mod channel;
-pub mod citation;
-pub mod claims;
-pub mod comparison;
-pub mod document;
-pub mod echo;
-pub mod environment;
+mod channel;
+mod citation;
+mod claims;
+mod command;
+mod comparison;
+mod document;
+mod echo;
+mod environment;
 mod error;
-pub mod experiments;
-pub mod files;
-pub mod gate;
+mod experiment;
+mod experiments;
+mod files;
+mod gate;
 mod go;
 mod grouping;
 mod headroom;
-pub mod herd;
-pub mod http;
-pub mod idle;
-pub mod journal;
-pub mod latency;
+mod herd;
+mod http;
+mod idle;
+mod journal;
+mod latency;
 mod limits;
-pub mod load;
-pub mod measure;
-pub mod mix;
-mod mix_plot;
-pub mod mix_table;
-pub mod models;
-pub mod options;
-pub mod output;
+mod load;
+mod measure;
+mod mix;
+mod models;
+mod options;
+mod output;
 mod pace;
-pub mod page;
-pub mod placement;
-pub mod plot;
-pub mod png;
+mod page;
+mod placement;
+mod plot;
+mod png;
 mod probe;
 mod programs;
 mod progress;
 mod random;
-pub mod record;
-pub mod registrations;
-pub mod relay;
-pub mod report;
-pub mod ring;
-pub mod rivals;
+mod record;
+mod registrations;
+mod relay;
+mod report;
+mod ring;
+mod rivals;
 #[cfg(test)]
 mod rivals_table;
+mod say;
 mod second_thread;
 mod server;
 pub mod simulator;
-pub mod sit;
-pub mod statistics;
-pub mod subject;
+mod sit;
+mod statistics;
+mod subject;
 mod sweep;
 mod sys;
-pub mod table;
-pub mod targets;
-pub mod threads;
-pub mod timers;
-pub mod verify;
-pub mod wake;
+mod table;
+mod target;
+mod targets;
+mod threads;
+mod timers;
+mod verify;
+mod wake;
 mod waking;
-pub mod zombies;
+mod zombies;
 
+pub use command::main;
 pub use error::{Error, Result};
+pub use http::BUILT_IN;
 pub use sys::memory::Counting;

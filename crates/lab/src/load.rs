@@ -70,6 +70,7 @@ impl Load {
     }
 
     /// How many rounds there are before it begins again.
+    #[cfg(test)]
     pub fn rounds(&self) -> usize {
         self.ends.len()
     }

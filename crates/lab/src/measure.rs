@@ -94,10 +94,6 @@ pub enum Sample {
 
 /// Runs blocks of all subjects in turn. `told` is called before each block with the subject's name. A rival that fails,
 /// or that is lost already, has no outcome.
-///
-/// # Errors
-///
-/// What a subject says that is no rival, or [`Error::Work`] if such a one did not do its work.
 pub fn interleave(
     pairs: &Pairs,
     entries: &[Entry],
@@ -257,10 +253,6 @@ pub(crate) fn run_round(
 /// How many rounds of this load fit into a slot of so many seconds: the same number for all
 /// subjects. The floor is asked what reading and writing takes here; about as much is added for
 /// the waiting.
-///
-/// # Errors
-///
-/// As [`interleave`].
 pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let floor = [Entry::named("floor")?];
     let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
@@ -329,10 +321,6 @@ impl Outcome {
 
 /// Has a subject do its part of a round. An io_uring that was closed before, by the subject whose turn is over,
 /// ends some time later, and interrupts what its thread is waiting for when it does; then the round goes on.
-///
-/// # Errors
-///
-/// What the subject says.
 #[inline(always)]
 pub(crate) fn whole_round(
     subject: &mut dyn Subject,

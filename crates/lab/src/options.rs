@@ -1,7 +1,6 @@
 //! The options that experiments share, and how lists of names are read.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use crate::channel::Kind;
 use crate::error::{Error, Result};
@@ -41,28 +40,44 @@ pub struct Output {
 }
 
 impl Default for Output {
-    /// What the command line has without options.
+    /// The options of the command line without arguments.
     fn default() -> Output {
-        Output {
-            json: None,
-            report: PathBuf::from("superpoll-report"),
-            no_report: false,
-            quick: false,
-            seconds: None,
-            paced: false,
-            repetitions: None,
-            second_thread: false,
-            seed: 1,
-        }
+        without_arguments()
     }
+}
+
+/// Makes a type the options of a command: without arguments they are those of the command line, and they say where
+/// results go.
+macro_rules! of_a_command {
+    ($options:ty) => {
+        impl Default for $options {
+            /// The options of the command line without arguments.
+            fn default() -> $options {
+                crate::options::without_arguments()
+            }
+        }
+
+        impl AsRef<crate::options::Output> for $options {
+            fn as_ref(&self) -> &crate::options::Output {
+                &self.output
+            }
+        }
+    };
+}
+pub(crate) use of_a_command;
+
+/// Options as the command line has them without arguments.
+///
+/// # Panics
+///
+/// If an argument is required, which an experiment's options never are.
+pub(crate) fn without_arguments<T: clap::Args>() -> T {
+    let matches = T::augment_args(clap::Command::new("")).get_matches_from([""]);
+    T::from_arg_matches(&matches).expect("no argument is required")
 }
 
 impl Output {
     /// Refuses what makes no sense, before anything is measured.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`].
     pub fn check(&self) -> Result<()> {
         if let Some(seconds) = self.seconds.filter(|s| !(*s > 0.0 && s.is_finite())) {
             return Err(Error::usage(format!(
@@ -86,70 +101,56 @@ impl Output {
     }
 }
 
-/// Reads a list of names with commas; `all` stands for all of them.
-fn list<T: FromStr<Err = Error> + Copy + PartialEq>(text: &str, all: &[T]) -> Result<Vec<T>> {
-    let mut chosen = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let named: &[T] = if name == "all" { all } else { &[name.parse()?] };
-        for one in named {
-            if !chosen.contains(one) {
-                chosen.push(*one);
-            }
-        }
-    }
-    Ok(chosen)
-}
-
 /// Kinds of descriptors from `pipe,unix` or `all`.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown.
 pub fn kinds(text: &str) -> Result<Vec<Kind>> {
-    list(text, &Kind::ALL)
+    named(text, &Kind::ALL, |kind| kind.name(), |_| true, "no kind of descriptor")
 }
 
 /// Placements from `end,front` or `all`.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown.
 pub fn placements(text: &str) -> Result<Vec<Placement>> {
-    list(text, &Placement::ALL)
+    named(text, &Placement::ALL, |place| place.name(), |_| true, "no placement")
 }
 
 /// Subjects by name; `all` stands for all that are built in, none for the defaults.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown or not built in.
 pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     let Some(text) = text else {
         let built_in = |entry: &&Entry| defaults.contains(&entry.name) && entry.is_built_in();
         return Ok(ALL.iter().filter(built_in).copied().collect());
     };
-    let mut chosen: Vec<Entry> = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let named: Vec<Entry> = if name == "all" {
-            ALL.iter().filter(|entry| entry.is_built_in()).copied().collect()
-        } else {
-            vec![Entry::named(name)?]
-        };
-        for entry in named {
-            if !chosen.contains(&entry) {
-                chosen.push(entry);
-            }
-        }
-    }
-    Ok(chosen)
+    let chosen = named(text, ALL, |entry| entry.name, Entry::is_built_in, "no subject")?;
+    chosen.into_iter().map(Entry::present).collect()
+}
+
+/// Drops those that are refused here; returns the others, and a note for each that is left out.
+pub fn without_refused<T>(
+    chosen: Vec<T>,
+    name_of: impl Fn(&T) -> &'static str,
+    refusal: impl Fn(&T) -> Option<String>,
+) -> (Vec<T>, Vec<String>) {
+    let mut notes = Vec::new();
+    let kept = chosen.into_iter().filter(|one| {
+        let refusal = refusal(one);
+        notes.extend(refusal.as_ref().map(|reason| format!("{} left out: {reason}", name_of(one))));
+        refusal.is_none()
+    });
+    (kept.collect(), notes)
+}
+
+/// Drops those that need io_uring where there is none; returns the others, and a note that names those.
+pub fn without_rings<T>(
+    chosen: Vec<T>,
+    rings: bool,
+    name_of: impl Fn(&T) -> &'static str,
+    needs: impl Fn(&T) -> bool,
+) -> (Vec<T>, Vec<String>) {
+    let (kept, out): (Vec<T>, Vec<T>) = chosen.into_iter().partition(|one| rings || !needs(one));
+    let names: Vec<&str> = out.iter().map(name_of).collect();
+    let note = || format!("{} left out: {}", names.join(", "), crate::probe::why_no_uring());
+    (kept, (!names.is_empty()).then(note).into_iter().collect())
 }
 
 /// Those of `all` that a list with commas names, each once; `all` stands for those that are here. `nothing` is
 /// the beginning of what is said of an unknown name.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown.
 pub fn named<T: Copy>(
     text: &str,
     all: &[T],
@@ -179,10 +180,6 @@ pub fn named<T: Copy>(
 
 /// Those of `all` that a list with commas names, or all of them, each once; and a note for each that is left out because
 /// it is not here, as `missing` says. `nothing` is the beginning of what is said of an unknown name.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown, or if one that was named is not here.
 pub fn present<T: Copy>(
     names: Option<&str>,
     all: &[T],
@@ -206,10 +203,6 @@ pub fn present<T: Copy>(
 }
 
 /// Numbers with commas.
-///
-/// # Errors
-///
-/// [`Error::Usage`] that names the option and what is no number.
 pub fn numbers(option: &str, text: &str) -> Result<Vec<usize>> {
     text.split(',')
         .map(|one| {
@@ -229,7 +222,11 @@ mod tests {
         assert_eq!(kinds("tcp,pipe,tcp").unwrap(), [Kind::Tcp, Kind::Pipe]);
         assert_eq!(kinds("tcp,all").unwrap(), [Kind::Tcp, Kind::Pipe, Kind::Unix]);
         assert_eq!(placements("all").unwrap(), Placement::ALL);
-        assert!(kinds("").is_err() && placements("end,,").is_err());
+        assert!(
+            kinds("").is_err() && placements("end,,").is_err() && placements("middle").is_err()
+        );
+        let error = kinds("fifo").unwrap_err().to_string();
+        assert!(error.contains("\"fifo\"") && error.contains("pipe, unix, tcp"), "{error}");
         assert_eq!(numbers("--active", "1, 20").unwrap(), [1, 20]);
         assert!(numbers("--active", "1,x").unwrap_err().to_string().contains("--active"));
     }

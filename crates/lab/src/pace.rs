@@ -100,7 +100,7 @@ impl Pace {
 /// Says that points are missing, if any are.
 pub fn say_left_out(count: usize) {
     if count > 0 {
-        crate::output::note(&format!(
+        crate::say::note(&format!(
             "{count} points are left out to keep a quick run below a minute: run without --quick, \
              or ask for fewer"
         ));

@@ -3,35 +3,19 @@
 //! It matters to `poll`: a scan that finds nothing at first joins wait queues until it finds
 //! something. The test behind the well-known break-even of 0.6 had its active pipes at the end.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::error::{Error, Result};
-
-/// A place for the active ones.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Placement {
-    /// The last ones registered.
-    End,
-    /// Evenly among all.
-    Spread,
-    /// The first ones registered.
-    Front,
+crate::by_name::named! {
+    /// A place for the active ones.
+    pub enum Placement {
+        /// The last ones registered.
+        End = "end",
+        /// Evenly among all.
+        Spread = "spread",
+        /// The first ones registered.
+        Front = "front",
+    }
 }
 
 impl Placement {
-    /// All of them.
-    pub const ALL: [Placement; 3] = [Placement::End, Placement::Spread, Placement::Front];
-
-    /// Its name, as users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Placement::End => "end",
-            Placement::Spread => "spread",
-            Placement::Front => "front",
-        }
-    }
-
     /// The active ones: `active` different numbers below `total`, ascending. `active` is taken as
     /// at most `total`.
     pub fn choose(self, total: usize, active: usize) -> Vec<u32> {
@@ -43,23 +27,6 @@ impl Placement {
             Placement::Front => n,
         };
         (0..active).map(|n| place(n) as u32).collect()
-    }
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Placement {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Placement> {
-        Placement::ALL.into_iter().find(|place| place.name() == name).ok_or_else(|| {
-            Error::usage(format!(
-                "no placement is called {name:?}: choose end, spread, front or all"
-            ))
-        })
     }
 }
 
@@ -89,6 +56,5 @@ mod tests {
             }
         }
         assert_eq!(Placement::End.choose(2, 5), [0, 1]);
-        assert!("middle".parse::<Placement>().is_err());
     }
 }

@@ -109,9 +109,25 @@ impl Default for Plot {
 }
 
 impl Plot {
+    /// Some curves under a title, with labels for both axes.
+    pub fn of(title: String, x_label: &str, y_label: &str, curves: Vec<Curve>) -> Plot {
+        let (x_label, y_label) = (x_label.to_owned(), y_label.to_owned());
+        Plot { title, x_label, y_label, curves, ..Plot::default() }
+    }
+
+    /// The plot, unless each curve is a point only.
+    pub fn drawn(self) -> Option<Plot> {
+        self.is_worth_drawing().then_some(self)
+    }
+
+    /// The same, with x on a logarithmic axis that spans the curves.
+    pub fn drawn_over_powers_of_ten(self) -> Option<Plot> {
+        self.drawn().map(Plot::over_powers_of_ten)
+    }
+
     /// The same with x on a logarithmic axis that spans the curves.
     #[must_use]
-    pub fn over_powers_of_ten(mut self) -> Plot {
+    fn over_powers_of_ten(mut self) -> Plot {
         let mut ends = (f64::INFINITY, f64::NEG_INFINITY);
         for (x, _) in self.curves.iter_mut().flat_map(|curve| &mut curve.points) {
             *x = x.log10();
@@ -124,15 +140,11 @@ impl Plot {
     }
 
     /// Whether any curve has more than one point.
-    pub fn is_worth_drawing(&self) -> bool {
+    fn is_worth_drawing(&self) -> bool {
         self.curves.iter().any(|curve| curve.points.len() > 1)
     }
 
     /// Draws it with a logarithmic y axis.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if the library refuses.
     pub fn svg(&self) -> Result<String> {
         let failed = |what: String| Error::usage(format!("drawing {:?}: {what}", self.title));
         let mut text = String::new();
@@ -257,6 +269,35 @@ pub fn standalone(svg: &str) -> String {
         }
         _ => svg.to_owned(),
     }
+}
+
+/// Bars with names to their left, as SVG: of each the name, the length as a share of the longest there may be, and the
+/// number behind it. Ours have a colour of their own.
+pub fn bars(
+    heading: &str,
+    left: f64,
+    bars: impl IntoIterator<Item = (String, f64, f64)>,
+) -> String {
+    let mut body = format!("<text x=\"20\" y=\"22\" font-size=\"15\">{heading}</text>\n");
+    let mut y = 40.0;
+    for (name, share, number) in bars {
+        let width = share * (790.0 - left);
+        let colour = if name.starts_with("superpoll") { "#2a9d4a" } else { "#2f7ed8" };
+        body += &format!(
+            "<text x=\"{}\" y=\"{text_y}\" text-anchor=\"end\">{name}</text><rect x=\"{left}\" y=\"{y}\" \
+             width=\"{width:.1}\" height=\"14\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{text_y}\">{number:.0}</text>\n",
+            left - 8.0,
+            left + width + 6.0,
+            text_y = y + 11.0,
+        );
+        y += 21.0;
+    }
+    format!(
+        "<svg width=\"900\" height=\"{height}\" viewBox=\"0 0 900 {height}\" \
+         xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\" font-size=\"12\" \
+         fill=\"currentColor\">\n{body}</svg>\n",
+        height = y + 10.0
+    )
 }
 
 #[cfg(test)]

@@ -19,11 +19,6 @@ pub struct Options {
 }
 
 /// Draws every SVG of a report's folder as a PNG beside it, and prints their names.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if the program was built without the feature, the width is out of range, there is no plot or no
-/// font, or a plot cannot be drawn; [`Error::System`] if the folder cannot be read or a file not be written.
 pub fn run(options: &Options) -> Result<()> {
     if !(100..=10_000).contains(&options.width) {
         return Err(Error::usage(format!(

@@ -148,10 +148,6 @@ pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) ->
 
 impl<Row: Serialize> Record<Row> {
     /// The document as JSON text.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if a row cannot be written as JSON.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map(|text| text + "\n")
@@ -159,10 +155,6 @@ impl<Row: Serialize> Record<Row> {
     }
 
     /// The rows as CSV, a column for each field that any row has.
-    ///
-    /// # Errors
-    ///
-    /// As [`to_json`](Record::to_json).
     pub fn to_csv(&self) -> Result<String> {
         let rows: Vec<Value> = self
             .rows
@@ -221,10 +213,6 @@ fn quoted(cell: &str) -> String {
 }
 
 /// Writes a file and says which one if that fails.
-///
-/// # Errors
-///
-/// [`Error::System`].
 pub fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)
         .map_err(|source| Error::system(format!("writing {}", path.display()), source))

@@ -11,7 +11,7 @@ use crate::claims::{self, Finding, Verdict};
 use crate::document::Document;
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::experiments::{self, Experiment, Origin};
+use crate::experiments::{self, Listed, Origin};
 use crate::journal::{Extent, Journal, State};
 use crate::page::{Page, escaped};
 use crate::record;
@@ -21,10 +21,6 @@ use crate::rivals;
 pub const PAGE: &str = "index.html";
 
 /// Writes the page and the document over all records in a folder, and the plots beside them.
-///
-/// # Errors
-///
-/// [`Error::System`](crate::Error::System) if a file cannot be written.
 pub fn write(folder: &Path) -> Result<()> {
     let document = Document::of(folder);
     document.write(folder)?;
@@ -34,7 +30,7 @@ pub fn write(folder: &Path) -> Result<()> {
         "Every experiment does the same work with every subject, in turns, and checks each byte. Compare ratios \
          within one table; absolute times belong to this machine and this hour.",
     );
-    let measured: Vec<(&Experiment, Origin<'_>)> = experiments::ALL
+    let measured: Vec<(&Listed, Origin<'_>)> = experiments::ALL
         .iter()
         .filter_map(|one| Some((one, (one.origin)(&document.records)?)))
         .collect();
@@ -108,7 +104,7 @@ fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
 }
 
 /// The claims that an experiment is about.
-fn own_claims(page: &mut Page<'_>, experiment: &Experiment, findings: &[Finding]) {
+fn own_claims(page: &mut Page<'_>, experiment: &Listed, findings: &[Finding]) {
     let own: Vec<&Finding> =
         findings.iter().filter(|one| one.experiment == experiment.name).collect();
     if !own.is_empty() {

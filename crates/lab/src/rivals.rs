@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::{go, output, programs};
+use crate::{go, programs, say};
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
@@ -191,10 +191,6 @@ pub struct Lost(Vec<(&'static str, String)>);
 
 impl Lost {
     /// What came of something that a subject did; none if it failed and is a rival, which is noted.
-    ///
-    /// # Errors
-    ///
-    /// The subject's, if it is no rival.
     pub fn keep<T>(&mut self, subject: &'static str, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(kept) => Ok(Some(kept)),
@@ -208,7 +204,7 @@ impl Lost {
 
     fn add(&mut self, subject: &'static str, error: &Error) {
         let note = format!("{subject} failed and is left out from there on: {error}");
-        output::note(&note);
+        say::note(&note);
         self.0.push((subject, note));
     }
 

@@ -24,10 +24,6 @@ pub struct Sweep {
 
 impl Sweep {
     /// Reads what was asked for: `--kind`, `--placement`, `--total` (read before) and `--active`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] for what makes no sense.
     pub fn new(
         kind: &str,
         placement: &str,

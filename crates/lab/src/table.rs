@@ -1,10 +1,57 @@
 //! Tables for the terminal, and numbers in their cells.
 
+use std::collections::BTreeMap;
+
 pub use superpoll_cli::table::Table;
+
+use crate::server::rounds::Ratio;
+
+/// A column: its heading, and the cell of a row in it.
+pub type Column<Row> = (&'static str, fn(&Row) -> String);
+
+/// A table with a line for each row. The first columns, as many as `names`, are to the left.
+pub fn of<'a, Row: 'a>(
+    rows: impl IntoIterator<Item = &'a Row>,
+    names: usize,
+    columns: &[Column<Row>],
+) -> Table {
+    let mut table = Table::new(columns.iter().map(|&(heading, _)| heading)).names(names);
+    for row in rows {
+        table.row(columns.iter().map(|(_, cell)| cell(row)));
+    }
+    table
+}
+
+/// A number with so many digits; a dash if there is none.
+pub fn number(number: Option<f64>, digits: usize) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
+}
+
+/// The middle of a ratio's rounds.
+pub fn middle(of: Option<Ratio>) -> String {
+    ratio(of.map(|of| of.median))
+}
+
+/// What a ratio's rounds span, a tenth at either end left out.
+pub fn spread(of: Option<Ratio>) -> String {
+    of.map_or_else(|| "-".to_owned(), |of| format!("{:.2}-{:.2}", of.low, of.high))
+}
+
+/// Calls that are made less often than once in so many requests are left out of tables.
+const RARE: f64 = 0.005;
+
+/// Calls by request and name, the most frequent first.
+pub fn calls(calls: &BTreeMap<String, f64>) -> String {
+    let mut calls: Vec<_> = calls.iter().filter(|(_, count)| **count >= RARE).collect();
+    calls.sort_by(|one, other| other.1.total_cmp(one.1));
+    let words: Vec<String> =
+        calls.into_iter().map(|(name, count)| format!("{name} {count:.2}")).collect();
+    words.join(", ")
+}
 
 /// A ratio with two digits; a dash if there is none.
 pub fn ratio(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+    number(ratio, 2)
 }
 
 /// Nanoseconds, in the unit that keeps three or four digits.

@@ -11,9 +11,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::all;
-use crate::document::{Document, Records};
+use crate::document::Document;
 use crate::error::{Error, Result};
-use crate::output;
+use crate::experiments::Records;
+use crate::say;
 use crate::statistics;
 use crate::table::Table;
 
@@ -266,16 +267,11 @@ fn broken(verified: &[Verified]) -> Vec<&Verified> {
 
 fn say(document: &Document) {
     for note in &document.notes {
-        output::note(note);
+        say::note(note);
     }
 }
 
 /// Measures what the promises are about, or reads a report, and prints what became of each.
-///
-/// # Errors
-///
-/// [`Error::Usage`] in one line that names the promises that are broken, or if none was measured; otherwise as
-/// [`all::run`] and [`Document::read`].
 pub fn run(options: &Options, program: &Path) -> Result<()> {
     let verified = match &options.from {
         Some(path) => {
@@ -293,7 +289,7 @@ pub fn run(options: &Options, program: &Path) -> Result<()> {
             match broken(&first).len() {
                 0 => first,
                 count => {
-                    output::note(&format!(
+                    say::note(&format!(
                         "{count} of {} promises look broken: measuring them once more",
                         first.len()
                     ));
@@ -305,7 +301,7 @@ pub fn run(options: &Options, program: &Path) -> Result<()> {
             }
         }
     };
-    output::print(table(&verified))?;
+    say::print(table(&verified))?;
     let broken: Vec<&str> = broken(&verified).iter().map(|one| one.says).collect();
     if !broken.is_empty() {
         return Err(Error::usage(format!(
@@ -347,7 +343,8 @@ mod tests {
             .collect();
         assert_eq!(stated, promised);
         for promise in PROMISES {
-            assert!(experiments::named(promise.experiment).is_some(), "{}", promise.experiment);
+            let is_known = experiments::ALL.iter().any(|one| one.name == promise.experiment);
+            assert!(is_known, "{}", promise.experiment);
         }
     }
 

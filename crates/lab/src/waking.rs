@@ -22,7 +22,6 @@ use crate::error::{Error, Result};
 use crate::load::Load;
 use crate::measure;
 use crate::options;
-use crate::probe;
 use crate::subject::{Entry, Ledger, Subject};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process};
@@ -54,29 +53,19 @@ pub struct Busy {
 }
 
 /// The subjects that were asked for and that can wait here, and why the others are left out.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown or not built in, or if nothing is left.
 pub fn subjects(names: Option<&str>, defaults: &[&str]) -> Result<(Vec<Entry>, Vec<String>)> {
     let mut entries = options::subjects(names, defaults)?;
     entries.retain(|entry| entry.name != "floor");
     if entries.is_empty() {
         return Err(Error::usage("the floor does not wait: name a subject that does"));
     }
-    let notes = leave_out_refused(&mut entries, BackendKind::Uring.is_available());
+    let rings = BackendKind::Uring.is_available();
+    let (entries, notes) =
+        options::without_rings(entries, rings, |entry| entry.name, |entry| entry.rings);
     if entries.is_empty() {
         return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
     }
     Ok((entries, notes))
-}
-
-/// Drops those that need io_uring where there is none, and says why.
-fn leave_out_refused(entries: &mut Vec<Entry>, rings: bool) -> Vec<String> {
-    let out: Vec<Entry> = entries.extract_if(.., |entry| entry.rings && !rings).collect();
-    let names: Vec<&str> = out.iter().map(|entry| entry.name).collect();
-    let note = || format!("{} left out: {}", names.join(", "), probe::why_no_uring());
-    (!names.is_empty()).then(note).into_iter().collect()
 }
 
 /// Measures with this thread on one processor. `measure` is told those on which the writer is to be (none: it may be
@@ -102,10 +91,6 @@ pub struct Writer {
 
 impl Writer {
     /// Forks it. The loop that it wakes is that of this thread. It keeps to these processors, if any are given.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if there is no process to be had, or nothing to be seen of this thread.
     pub fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
         let failed = |source| Error::system("starting the writing process", source);
         let shared = SharedNumbers::new(2).map_err(failed)?;
@@ -134,10 +119,6 @@ impl Writer {
     }
 
     /// Has it write a byte to a pair, after so many nanoseconds and when this thread sleeps.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if it is gone.
     pub fn order(&self, pair: usize, delay: u64, byte: u8) -> Result<()> {
         if descriptor::write_word(self.commands.as_raw_fd(), pack(pair, delay, byte)) {
             Ok(())
@@ -189,10 +170,6 @@ fn sleeps(stat: &[u8]) -> bool {
 
 /// Wakes all subjects up in turn, and returns the wake-ups of each. `targets` are the descriptors of a block of
 /// wake-ups, the same for all, none when it is enough; `told` is called before each block.
-///
-/// # Errors
-///
-/// What a subject says, or [`Error::Work`] if one did not do its work.
 pub fn take_turns(
     pairs: &Pairs,
     writer: &Writer,
@@ -262,10 +239,11 @@ mod tests {
 
     #[test]
     fn io_uring_is_left_out_with_a_reason_where_there_is_none() {
-        let mut entries = options::subjects(Some("poll,uring"), &[]).unwrap();
-        let all = entries.clone();
-        assert!(leave_out_refused(&mut entries, true).is_empty() && entries == all);
-        let notes = leave_out_refused(&mut entries, false);
+        let all = options::subjects(Some("poll,uring"), &[]).unwrap();
+        let without =
+            |rings| options::without_rings(all.clone(), rings, |one| one.name, |one| one.rings);
+        assert_eq!(without(true), (all.clone(), Vec::new()));
+        let (entries, notes) = without(false);
         assert!(notes.len() == 1 && notes[0].starts_with("uring left out: "), "{notes:?}");
         assert!(entries.len() + 1 == all.len() && entries.iter().all(|entry| !entry.rings));
         let error = subjects(Some("floor"), &[]).unwrap_err().to_string();

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use super::short;
 use crate::claims::{self, Verdict};
 use crate::document::Document;
-use crate::echo::Ratio;
 use crate::experiments;
 use crate::grouping;
 use crate::record::Figures;
-use crate::targets::{self, Target};
+use crate::server::rounds::Ratio;
+use crate::target::Target;
 use crate::{atr, echo, models, ring, statistics, threads, timers};
 
 /// A function that makes a block.
@@ -129,7 +129,8 @@ fn all_targets(document: &Document) -> Option<String> {
             kept.to_owned(),
         ]
     };
-    let rows: Vec<[String; 5]> = targets::of(&document.records).into_iter().map(row).collect();
+    let rows: Vec<[String; 5]> =
+        experiments::targets(&document.records).into_iter().map(row).collect();
     table(["figure", "worst at", "goal", "measured", "reached"], &rows)
 }
 
@@ -218,13 +219,15 @@ fn echoes(document: &Document) -> Option<String> {
     let own = rows.iter().filter(|row| row.kind == "tcp");
     let most = own.clone().map(|row| row.connections).max()?;
     let mut own: Vec<&echo::Row> = own.filter(|row| row.connections == most).collect();
-    own.sort_by(|a, b| a.cpu_ns_per_request_median.total_cmp(&b.cpu_ns_per_request_median));
+    own.sort_by(|a, b| {
+        a.figures.cpu_ns_per_request_median.total_cmp(&b.figures.cpu_ns_per_request_median)
+    });
     let rows: Vec<[String; 4]> = own
         .iter()
         .map(|row| {
             [
                 row.subject.clone(),
-                crate::table::time(row.cpu_ns_per_request_median),
+                crate::table::time(row.figures.cpu_ns_per_request_median),
                 spread(row.raw_epoll_ratio),
                 spread(row.tokio_ratio),
             ]
@@ -272,7 +275,7 @@ fn silent(document: &Document) -> Option<String> {
             Some([
                 subject.to_owned(),
                 row.zombies.to_string(),
-                crate::table::time(row.cpu_ns_per_request_median),
+                crate::table::time(row.figures.cpu_ns_per_request_median),
                 spread(row.none_ratio),
             ])
         })

@@ -45,11 +45,6 @@ pub const PICTURES: [&str; 5] =
     ["atr-pipe-1000-end.svg", "mix.svg", "ring.svg", "idle.svg", "zombies-echo.svg"];
 
 /// Writes a report's numbers into the documents of a checkout, and keeps the report there.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a document asks for an unknown block or for one that was not measured, or a picture was not drawn;
-/// [`Error::System`] if a file cannot be read or written. Nothing is written then.
 pub fn run(options: &Options) -> Result<()> {
     let document = Document::read(&options.report.join(document::FILE))?;
     let read = |path: PathBuf| {
@@ -105,8 +100,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::document::Records;
     use crate::environment::Environment;
+    use crate::experiments::Records;
     use crate::idle::Spread;
     use crate::record::{Record, SCHEMA};
 

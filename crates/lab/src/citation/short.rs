@@ -3,8 +3,8 @@
 
 use super::blocks::{ratio, spread, table};
 use crate::document::Document;
-use crate::echo::Ratio;
 use crate::record::Figures;
+use crate::server::rounds::Ratio;
 use crate::table::time;
 use crate::{atr, files, herd, idle, relay, ring, sit, zombies};
 
@@ -27,11 +27,11 @@ pub fn peers(document: &Document) -> Option<String> {
         [work.to_owned(), ours, format!("{peer}: {theirs}"), ratio]
     };
     let served = |work, row_of: &files::Row, peer, other: &files::Row, ratio: Option<Ratio>| {
-        let [ours, theirs] = [row_of, other].map(|row| time(row.cpu_ns_per_request_median));
+        let [ours, theirs] = [row_of, other].map(|row| time(row.figures.cpu_ns_per_request_median));
         row(work, ours, peer, theirs, spread(ratio))
     };
     let passed_on = |work, row_of: &relay::Row, other: &relay::Row| {
-        let [ours, theirs] = [row_of, other].map(|row| time(row.cpu_ns_per_request_median));
+        let [ours, theirs] = [row_of, other].map(|row| time(row.figures.cpu_ns_per_request_median));
         row(work, ours, "HAProxy", theirs, spread(row_of.haproxy_ratio))
     };
     let held = |peer, ours: f64, theirs: f64| {
@@ -52,9 +52,9 @@ pub fn peers(document: &Document) -> Option<String> {
             held("hyper on tokio", bytes, hyper_bytes?),
             row(
                 "CPU of an echo, 1,000 TCP connections (runtime)",
-                time(echo.cpu_ns_per_request_median),
+                time(echo.figures.cpu_ns_per_request_median),
                 "tokio",
-                time(tokio_echo?.cpu_ns_per_request_median),
+                time(tokio_echo?.figures.cpu_ns_per_request_median),
                 spread(echo.tokio_ratio),
             ),
             row(

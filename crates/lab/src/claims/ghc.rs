@@ -1,8 +1,8 @@
 //! What a merge request to GHC claims of its I/O managers, and how each claim is judged.
 
+use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{ring, time};
-use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
-use crate::document::Records;
+use crate::experiments::Records;
 
 pub const SOURCE: Source = Source {
     text: "ghc",

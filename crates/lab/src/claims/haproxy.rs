@@ -5,9 +5,9 @@
 //! so that each wait is one request's: among many, one wait would serve a dozen of them. A relay that never tries does
 //! not read in vain, so there is nothing for it to save in reads, which the reason says.
 
+use crate::claims::claim::{Claim, Found, Means, Source, at_least, at_most};
 use crate::claims::measured::{relay, spread};
-use crate::claims::{Claim, Found, Means, Source, at_least, at_most};
-use crate::document::Records;
+use crate::experiments::Records;
 
 pub const SOURCE: Source = Source {
     text: "haproxy",

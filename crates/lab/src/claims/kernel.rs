@@ -1,10 +1,10 @@
 //! What an article on poll and epoll in Linux 2.6 claims, and how each claim is judged.
 
+use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
     all_active_of_any, most_zombies, sit, spread, sweeps, sweeps_at_the_end, time, with_zombies,
 };
-use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
-use crate::document::Records;
+use crate::experiments::Records;
 use crate::statistics;
 
 pub const SOURCE: Source = Source {
@@ -134,8 +134,9 @@ fn poll_linear(records: &Records) -> Found {
     if few.zombies == most.zombies {
         return None;
     }
-    let added =
-        |row: &crate::zombies::Row| row.cpu_ns_per_request_median - none.cpu_ns_per_request_median;
+    let added = |row: &crate::zombies::Row| {
+        row.figures.cpu_ns_per_request_median - none.figures.cpu_ns_per_request_median
+    };
     let (small, large) = (added(few), added(most));
     let slope = (large / small.max(1.0)).ln() / (most.zombies as f64 / few.zombies as f64).ln();
     let verdict = if ratio < 1.2 { Verdict::DoesNotHold } else { at_least(slope, 0.6, 0.2) };
@@ -167,14 +168,14 @@ fn epoll_flat(records: &Records) -> Found {
 fn poll_first(records: &Records) -> Found {
     let (poll, epoll) =
         (with_zombies(records, "superpoll-poll", 0)?, with_zombies(records, "superpoll-epoll", 0)?);
-    let ratio = poll.cpu_ns_per_request_median / epoll.cpu_ns_per_request_median;
+    let ratio = poll.figures.cpu_ns_per_request_median / epoll.figures.cpu_ns_per_request_median;
     Some((
         at_most(ratio, 0.8, 1.25),
         format!(
             "with ten clients and nobody else a request takes {} with poll, {} with epoll: {ratio:.2} (between 0.8 \
              and 1.25 is partly: too close to call in every run)",
-            time(poll.cpu_ns_per_request_median),
-            time(epoll.cpu_ns_per_request_median)
+            time(poll.figures.cpu_ns_per_request_median),
+            time(epoll.figures.cpu_ns_per_request_median)
         ),
     ))
 }
@@ -185,7 +186,7 @@ fn far_better(records: &Records) -> Found {
     if poll.zombies != epoll.zombies {
         return None;
     }
-    let ratio = poll.cpu_ns_per_request_median / epoll.cpu_ns_per_request_median;
+    let ratio = poll.figures.cpu_ns_per_request_median / epoll.figures.cpu_ns_per_request_median;
     Some((
         at_least(ratio, 2.0, 1.2),
         format!(

@@ -1,8 +1,8 @@
 //! What Marek Majkowski's text of 2017 claims, and how each claim is judged.
 
+use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{herd, herd_growth, time};
-use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
-use crate::document::Records;
+use crate::experiments::Records;
 use crate::models;
 
 pub const SOURCE: Source = Source {

@@ -1,9 +1,9 @@
 //! What judges look up in the records.
 
 use crate::atr;
-use crate::document::Records;
-use crate::echo::Ratio;
+use crate::experiments::Records;
 use crate::record::Figures;
+use crate::server::rounds::Ratio;
 use crate::statistics;
 use crate::{herd, relay, ring, sit, zombies};
 

@@ -7,12 +7,11 @@
 //! them "holds partly". Each judge states its bounds in the reason or beside the code. The texts measured other machines:
 //! where a claim has a number, the same direction with another number holds partly.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::document::Records;
+use crate::experiments::Records;
 
+mod claim;
 mod ghc;
 mod haproxy;
 mod kernel;
@@ -20,67 +19,12 @@ mod majkowski;
 mod measured;
 mod shaw;
 
-/// What became of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// As it was claimed.
-    Holds,
-    /// In direction or for a part of the loads, not as it was claimed.
-    Partly,
-    /// Not on this machine.
-    DoesNotHold,
-    /// The experiment was not run, or not at the points that it takes.
-    NotMeasured,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verdict::Holds => "holds",
-            Verdict::Partly => "holds partly",
-            Verdict::DoesNotHold => "does not hold here",
-            Verdict::NotMeasured => "not measured",
-        })
-    }
-}
-
-/// A text.
-#[derive(Clone, Copy, Debug)]
-pub struct Source {
-    /// Its short name in records.
-    pub text: &'static str,
-    /// Who and what.
-    pub title: &'static str,
-    /// What it is about, in our words.
-    pub about: &'static str,
-}
+use claim::Claim;
+pub use claim::{Source, Verdict};
 
 /// The texts, in the order of the page.
 pub const SOURCES: [Source; 5] =
     [shaw::SOURCE, kernel::SOURCE, majkowski::SOURCE, haproxy::SOURCE, ghc::SOURCE];
-
-/// What a judge finds: nothing where there is nothing to judge by.
-type Found = Option<(Verdict, String)>;
-
-/// A claim.
-struct Claim {
-    /// Its name, which stays the same from report to report.
-    id: &'static str,
-    /// What is claimed, in our words.
-    says: &'static str,
-    /// The experiment that tests it.
-    experiment: &'static str,
-    judge: fn(&Records) -> Found,
-    /// What it means for a server if it holds, and if it does not.
-    means: Option<Means>,
-}
-
-/// Advice that hangs on a verdict.
-struct Means {
-    holds: &'static str,
-    fails: &'static str,
-}
 
 /// A claim and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -167,24 +111,9 @@ pub fn advice(findings: &[Finding]) -> Vec<String> {
         .collect()
 }
 
-/// The verdict on a figure of which less is claimed: it holds up to the first bound, and partly up to the second.
-fn at_most(value: f64, holds: f64, partly: f64) -> Verdict {
-    if value <= holds {
-        Verdict::Holds
-    } else if value <= partly {
-        Verdict::Partly
-    } else {
-        Verdict::DoesNotHold
-    }
-}
-
-/// The verdict on a figure of which more is claimed: it holds from the first bound, and partly from the second.
-fn at_least(value: f64, holds: f64, partly: f64) -> Verdict {
-    at_most(-value, -holds, -partly)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::claim::{at_least, at_most};
     use super::*;
     use crate::experiments;
 
@@ -193,7 +122,8 @@ mod tests {
         let all: Vec<&Claim> = all().into_iter().flat_map(|(_, claims)| claims).collect();
         for (place, claim) in all.iter().enumerate() {
             assert!(all[place + 1..].iter().all(|other| other.id != claim.id), "{}", claim.id);
-            assert!(experiments::named(claim.experiment).is_some(), "{}", claim.experiment);
+            let is_known = experiments::ALL.iter().any(|one| one.name == claim.experiment);
+            assert!(is_known, "{}", claim.experiment);
             assert!(!claim.says.ends_with('.'), "{}", claim.id);
         }
         assert!(all.len() >= 40, "{}", all.len());

@@ -1,11 +1,11 @@
 //! What Zed Shaw's text of 2010 claims, and how each claim is judged.
 
+use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
     self, all_active_of_any, most_zombies, sit, slope, spread, sweep_of_a_thousand, sweeps,
     sweeps_at_the_end, time,
 };
-use crate::claims::{Claim, Found, Means, Source, Verdict, at_least, at_most};
-use crate::document::Records;
+use crate::experiments::Records;
 use crate::statistics;
 
 pub const SOURCE: Source = Source {

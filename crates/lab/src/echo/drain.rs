@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 #[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
-use crate::echo::subject::Connections;
+use crate::echo::connections::Connections;
 use crate::sys::descriptor;
 
 /// Sends back what there is to be read; says whether the connection goes on. A read that leaves room in the buffer has

@@ -2,8 +2,8 @@
 
 use std::os::fd::AsRawFd;
 
+use crate::echo::connections::Connections;
 use crate::echo::drain::Sockets;
-use crate::echo::subject::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::libev::Loop;

@@ -26,10 +26,6 @@ pub struct Room {
 }
 
 /// Takes the generator's ends of the connections to a server. A request has so many bytes.
-///
-/// # Errors
-///
-/// [`Error::System`] if the kernel refuses to watch one.
 pub fn load(
     subject: &'static str,
     sockets: Vec<OwnedFd>,

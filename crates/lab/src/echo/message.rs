@@ -23,10 +23,6 @@ pub struct Answer {
 impl Answer {
     /// Takes what arrived, where `request` is what was sent; says whether the answer is complete. The next
     /// one may begin then.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
     pub fn take(&mut self, bytes: &[u8], request: &[u8]) -> Result<bool, String> {
         let rest = &request[self.arrived.min(request.len())..];
         if bytes.len() > rest.len() {

@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd;
 use ::mio::unix::SourceFd;
 use ::mio::{Events, Interest, Poll, Token};
 
+use crate::echo::connections::{Connections, EVENTS};
 use crate::echo::drain::Sockets;
-use crate::echo::subject::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::server::Control;
 

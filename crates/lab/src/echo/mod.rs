@@ -16,13 +16,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::options::Output;
-use crate::record::Record;
+use crate::server::rounds::Ratio;
+use crate::server::turns::Figures;
 
 #[cfg(feature = "rivals-rt")]
 mod compio;
+pub(crate) mod connections;
 mod drain;
+pub mod experiment;
 mod go;
 #[cfg(feature = "rivals-c")]
 mod libev;
@@ -52,8 +54,6 @@ pub mod table;
 pub(crate) mod tokio;
 mod trial;
 
-pub(crate) use trial::ratio;
-
 /// Options of `superpoll-lab echo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -77,30 +77,7 @@ pub struct Options {
     pub output: Output,
 }
 
-impl Default for Options {
-    /// What the command line has without options.
-    fn default() -> Options {
-        Options {
-            connections: "1000".to_owned(),
-            sweep: false,
-            bytes: 64,
-            kind: "tcp".to_owned(),
-            subjects: None,
-            output: Output::default(),
-        }
-    }
-}
-
-/// A ratio, from the ratios of all rounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ratio {
-    /// The middle one.
-    pub median: f64,
-    /// A tenth of them are below.
-    pub low: f64,
-    /// A tenth of them are above.
-    pub high: f64,
-}
+crate::options::of_a_command!(Options);
 
 /// One server with so many connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -113,36 +90,11 @@ pub struct Row {
     pub connections: usize,
     /// The length of a request.
     pub bytes: usize,
-    /// Requests in a round, over all connections.
-    pub requests: u64,
-    /// Processor time of the server's process by request, in the round that took least.
-    pub cpu_ns_per_request_min: f64,
-    /// The same in the middle one.
-    pub cpu_ns_per_request_median: f64,
-    /// The dearest round less the cheapest.
-    pub cpu_spread: f64,
-    /// Answers in a second, in the middle round. The load generator has its part in it.
-    pub requests_per_second: f64,
-    /// The share of its processor that the load generator used, in the middle round.
-    pub generator_busy: f64,
-    /// Times the poller waited, if the server counts them.
-    pub waits_per_request: Option<f64>,
-    /// Calls of `epoll_ctl`, if the server counts them.
-    pub epoll_ctl_per_request: Option<f64>,
-    /// Rounds measured.
-    pub rounds: usize,
+    /// What its rounds took.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Processor time against that of the level-triggered epoll loop.
     pub raw_epoll_ratio: Option<Ratio>,
     /// Processor time against that of tokio.
     pub tokio_ratio: Option<Ratio>,
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
-/// [`Error::Work`](crate::Error::Work) if an answer is wrong or does not come; otherwise what a server says.
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    trial::run(options)
 }

@@ -9,7 +9,7 @@ use superpoll::BackendKind;
 use superpoll_rt::net;
 
 use crate::channel::Kind;
-use crate::echo::subject::Connections;
+use crate::echo::connections::Connections;
 use crate::error::{Error, Result};
 use crate::server::{Control, runtime};
 

@@ -7,16 +7,19 @@ use crate::plot::{self, Plot};
 /// A curve for each server, for one kind of sockets; none if only one number of connections was measured.
 pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
-    let plot = Plot {
-        title: format!("one request under way on each connection, {kind}"),
-        x_label: "connections".to_owned(),
-        y_label: "server's cpu ns per request".to_owned(),
-        curves: plot::curves(&own, |row| {
-            Some((row.subject.as_str(), (row.connections as f64, row.cpu_ns_per_request_median)))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = plot::curves(&own, |row| {
+        Some((
+            row.subject.as_str(),
+            (row.connections as f64, row.figures.cpu_ns_per_request_median),
+        ))
+    });
+    Plot::of(
+        format!("one request under way on each connection, {kind}"),
+        "connections",
+        "server's cpu ns per request",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
 }
 
 /// The kinds of sockets, in the order of their rows.
@@ -27,6 +30,7 @@ pub fn kinds(rows: &[Row]) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::turns::Figures;
 
     #[test]
     fn several_numbers_of_connections_are_drawn_for_each_kind() {
@@ -34,7 +38,7 @@ mod tests {
             subject: "raw-epoll".to_owned(),
             kind: kind.to_owned(),
             connections,
-            cpu_ns_per_request_median,
+            figures: Figures { cpu_ns_per_request_median, ..Figures::default() },
             ..Row::default()
         };
         let rows = [row("tcp", 1, 9000.0), row("tcp", 100, 7000.0), row("unix", 1, 3000.0)];

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch, call};
 
-use crate::echo::subject::{Connections, EVENTS};
+use crate::echo::connections::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 

@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd;
 
+use crate::echo::connections::{Connections, EVENTS};
 use crate::echo::drain::echo;
-use crate::echo::subject::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::polling::Readers;

@@ -1,6 +1,6 @@
 //! io_uring as a C programmer has it.
 
-use crate::echo::subject::Connections;
+use crate::echo::connections::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::uring::echo::Echo;

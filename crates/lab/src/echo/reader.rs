@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
 use superpoll::{BackendKind, call};
 
-use crate::echo::subject::{Connections, EVENTS};
+use crate::echo::connections::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 

@@ -1,42 +1,22 @@
 //! The servers, by name.
 
-use std::os::fd::OwnedFd;
-
 use superpoll::BackendKind;
 
 use crate::by_name::by_name;
-use crate::channel::Kind;
+use crate::echo::connections::Serve;
+use crate::echo::{go as echo_go, ours, poller, raw_epoll, raw_uring, reader};
+use crate::error::{Error, Result};
+use crate::go::{self, Program};
+use crate::{options, programs};
+
 #[cfg(feature = "rival-mio")]
 use crate::echo::mio;
 #[cfg(feature = "rival-polling")]
 use crate::echo::polling;
 #[cfg(feature = "rivals-rt")]
 use crate::echo::{compio, monoio, smol, tokio};
-use crate::echo::{go as echo_go, ours, poller, raw_epoll, raw_uring, reader};
 #[cfg(feature = "rivals-c")]
 use crate::echo::{libev, libevent, libuv};
-use crate::error::{Error, Result};
-use crate::go::{self, Program};
-use crate::options;
-use crate::programs;
-use crate::server::Control;
-
-/// How many events each server takes from a wait at most.
-pub const EVENTS: usize = 1024;
-
-/// What a server serves.
-#[derive(Debug)]
-pub struct Connections {
-    /// TCP or Unix-domain sockets.
-    pub kind: Kind,
-    /// Its ends.
-    pub sockets: Vec<OwnedFd>,
-    /// The size of a buffer: more than a request has.
-    pub room: usize,
-}
-
-/// Serves until its connections are closed, or until nobody asks for its counters any more.
-pub type Serve = fn(Connections, &mut Control) -> Result<()>;
 
 /// A server by name.
 #[derive(Clone, Copy)]
@@ -171,10 +151,6 @@ pub const ALL: &[Entry] = &[
 
 impl Entry {
     /// What it does.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if it is not built in.
     pub fn serve(&self) -> Result<Serve> {
         self.serve.map_err(|feature| {
             Error::usage(format!(
@@ -185,10 +161,6 @@ impl Entry {
     }
 
     /// Compiles what is compiled at run time.
-    ///
-    /// # Errors
-    ///
-    /// What the compiler says.
     pub fn prepare(&self) -> Result<()> {
         self.program.map_or(Ok(()), |program| program().build())
     }
@@ -196,10 +168,6 @@ impl Entry {
 
 /// Those that were asked for, each once, and the yardstick; and why those are left out that this system
 /// does not offer.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown or not built in.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     let built_in = |entry: &Entry| entry.serve.is_ok();
@@ -207,21 +175,7 @@ pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     for entry in &chosen {
         entry.serve()?;
     }
-    Ok(without_refused(chosen, |entry| (entry.refusal)()))
-}
-
-fn without_refused(
-    chosen: Vec<Entry>,
-    refusal: impl Fn(&Entry) -> Option<String>,
-) -> (Vec<Entry>, Vec<String>) {
-    let (mut kept, mut notes) = (Vec::new(), Vec::new());
-    for entry in chosen {
-        match refusal(&entry) {
-            Some(reason) => notes.push(format!("{} left out: {reason}", entry.name)),
-            None => kept.push(entry),
-        }
-    }
-    (kept, notes)
+    Ok(options::without_refused(chosen, |entry| entry.name, |entry| (entry.refusal)()))
 }
 
 #[cfg(test)]
@@ -231,7 +185,10 @@ mod tests {
 
     use super::*;
     use crate::channel;
+    use crate::channel::Kind;
+    use crate::echo::connections::Connections;
     use crate::echo::load::load;
+    use crate::server::Control;
 
     #[test]
     fn every_server_sends_every_byte_back() {
@@ -281,7 +238,7 @@ mod tests {
     #[test]
     fn what_is_refused_is_left_out_with_a_reason() {
         let refuse = |entry: &Entry| entry.name.contains("uring").then(|| "no ring".to_owned());
-        let (kept, notes) = without_refused(ALL.to_vec(), refuse);
+        let (kept, notes) = options::without_refused(ALL.to_vec(), |entry| entry.name, refuse);
         assert!(kept.iter().all(|entry| !entry.name.contains("uring")));
         assert_eq!(kept.len() + notes.len(), ALL.len());
         assert_eq!(notes[0], "raw-uring left out: no ring");

@@ -5,23 +5,19 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use serde_json::json;
 
 use crate::channel::{self, Kind};
+use crate::echo::connections::Connections;
 use crate::echo::load::{Connection, load};
-use crate::echo::subject::{self, Connections, Entry};
-use crate::echo::{Options, Ratio, Row};
-use crate::environment::Environment;
+use crate::echo::subject::{self, Entry};
+use crate::echo::{Options, Row};
 use crate::error::{Error, Result};
-use crate::options;
-use crate::output;
-use crate::pace::{self, Pace};
-use crate::progress::Progress;
 use crate::record::Record;
-use crate::rivals::{self, Lost};
+use crate::rivals::Lost;
 use crate::server::generator::check_connections;
-use crate::server::processors::Processors;
-use crate::server::rounds::Slice;
+use crate::server::rounds::{Slice, ratio};
+use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Runner};
 use crate::server::{Place, Server};
-use crate::statistics;
+use crate::{options, say};
 
 /// A request is no longer: every socket takes one at once.
 const LONGEST: usize = 4096;
@@ -68,96 +64,68 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
+    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
     let points = points(options, entries.len())?;
-    for note in &notes {
-        output::note(note);
-    }
-    // Before this thread keeps to one processor.
-    let environment = Environment::here();
-    let processors = Processors::here();
+    notes.iter().for_each(|note| say::note(note));
     let mut lost = Lost::default();
-    let measured =
-        processors.apart(|server| measure(options, &entries, &points, server, &mut lost));
-    let (rows, rounds, left_out) = measured?;
-    pace::say_left_out(left_out);
-    notes.extend(lost.notes());
-    let parameters = [
-        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+    for entry in &entries {
+        lost.keep(entry.name, entry.prepare())?;
+    }
+    let output = &options.output;
+    let plan = Plan {
+        name: "echo",
+        output,
+        rounds: (5, 15),
+        seconds: 40.0,
+        servers: entries.len(),
+        steps: 1,
+    };
+    let done = plan
+        .run(lost, &points, |trial, point, time| measure(options, &entries, trial, point, time))?;
+    let more = [
         ("connections", json!(points.iter().map(|p| p.connections).collect::<Vec<_>>())),
         ("kinds", json!(points.iter().map(|p| p.kind.name()).collect::<Vec<_>>())),
         ("bytes", json!(options.bytes)),
-        ("rounds", json!(rounds)),
-        ("client_processor", json!(processors.client())),
-        ("server_processor", json!(processors.server())),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
-        ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(notes)),
     ];
-    Ok(Record::new("echo", environment, parameters, rows))
+    let servers = entries.iter().map(|entry| (entry.name, entry.about));
+    Ok(done.record(servers, subject::ALL.iter().map(|entry| entry.name), notes, more))
 }
 
-/// The rows, how many rounds were wanted, and how many points were left out.
 fn measure(
     options: &Options,
     entries: &[Entry],
-    points: &[Point],
-    processor: Option<usize>,
-    lost: &mut Lost,
-) -> Result<(Vec<Row>, usize, usize)> {
-    let repetitions =
-        options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
-    let budget = options.output.budget(10.0, 40.0 * points.len() as f64);
-    for entry in entries {
-        lost.keep(entry.name, entry.prepare())?;
-    }
-    let progress = Progress::new("echo", points.len() * entries.len() * (repetitions + 1));
-    let promised = options.output.seconds.is_none() || options.output.paced;
-    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
-    let place = Place { processor, second_thread: options.output.second_thread };
-    let (mut rows, mut left_out) = (Vec::new(), 0);
-    for &point in points {
-        let Some(time) = pace.time() else {
-            left_out += 1;
-            continue;
-        };
-        let name = format!("{} {} connections", point.kind, point.connections);
-        let groups = groups(entries, point.connections);
-        let members: usize = groups.iter().map(Vec::len).sum();
-        let mut together: Vec<Row> = Vec::new();
-        for group in groups {
-            let mut runners = Vec::new();
-            for &entry in &group {
-                if lost.has(entry.name) {
-                    continue;
-                }
-                progress.step(format!("{} gets {name}", entry.name));
+    trial: &mut Trial,
+    point: Point,
+    time: f64,
+) -> Result<Vec<Row>> {
+    let about = format!("{} {} connections", point.kind, point.connections);
+    let groups = groups(entries, point.connections);
+    let members: usize = groups.iter().map(Vec::len).sum();
+    let mut together: Vec<Row> = Vec::new();
+    for group in groups {
+        let (place, share) = (trial.place, group.len() as f64 / members as f64);
+        let mut runners = trial.set_up(
+            group,
+            |entry| entry.name,
+            &about,
+            |entry| {
                 let pairs = channel::socket_pairs(point.kind, point.connections)?;
-                let begun = set_up(entry, point.kind, pairs, options.bytes, place);
-                runners.extend(lost.keep(entry.name, begun)?);
-            }
-            let share = group.len() as f64 / members as f64;
-            let requests =
-                turns::take_turns(&mut runners, repetitions, time * share, lost, |server| {
-                    progress.step(format!("{server} {name}"));
-                })?;
-            let (mut own, runners) = turns::rows(runners, lost, |_, runner| {
-                row(runner, point, options.bytes, requests)
-            })?;
-            relate(&mut own, &runners);
-            // Those that all are compared to are reported as they were beside the first ones.
-            own.retain(|row| together.iter().all(|other| other.subject != row.subject));
-            together.extend(own);
-        }
-        together.sort_by_key(|row| entries.iter().position(|entry| entry.name == row.subject));
-        rows.extend(together);
+                set_up(entry, point.kind, pairs, options.bytes, place)
+            },
+        )?;
+        let Trial { rounds, lost, progress, .. } = trial;
+        let requests = turns::take_turns(&mut runners, *rounds, time * share, lost, |server| {
+            progress.step(format!("{server}: {about}"));
+        })?;
+        let (mut own, runners) =
+            turns::rows(runners, lost, |_, runner| row(runner, point, options.bytes, requests))?;
+        relate(&mut own, &runners);
+        // Those that all are compared to are reported as they were beside the first ones.
+        own.retain(|row| together.iter().all(|other| other.subject != row.subject));
+        together.extend(own);
     }
-    drop(progress);
-    Ok((rows, repetitions, left_out))
+    together.sort_by_key(|row| entries.iter().position(|entry| entry.name == row.subject));
+    Ok(together)
 }
 
 /// The servers in groups for which there are descriptors at a time, each with those that all are compared to.
@@ -191,21 +159,12 @@ fn set_up(
 }
 
 fn row(runner: &mut Runner<Connection>, point: Point, bytes: usize, requests: u64) -> Result<Row> {
-    let figures = runner.figures(requests)?;
     Ok(Row {
         subject: runner.name().to_owned(),
         kind: point.kind.name().to_owned(),
         connections: point.connections,
         bytes,
-        requests,
-        cpu_ns_per_request_min: figures.cpu_ns_min,
-        cpu_ns_per_request_median: figures.cpu_ns_median,
-        cpu_spread: figures.cpu_spread,
-        requests_per_second: figures.requests_per_second,
-        generator_busy: figures.generator_busy,
-        waits_per_request: figures.waits,
-        epoll_ctl_per_request: figures.epoll_ctl,
-        rounds: figures.rounds,
+        figures: runner.figures(requests)?,
         raw_epoll_ratio: None,
         tokio_ratio: None,
     })
@@ -222,21 +181,10 @@ fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
     }
 }
 
-/// Round by round, because what else the machine does changes with time.
-pub(crate) fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
-    let ratios: Vec<f64> = own
-        .iter()
-        .zip(other)
-        .filter(|(_, other)| other.cpu_ns > 0)
-        .map(|(own, other)| own.cpu_ns as f64 / other.cpu_ns as f64)
-        .collect();
-    let [low, high] = [0.1, 0.9].map(|share| statistics::quantile(&ratios, share));
-    (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::rounds::Ratio;
 
     #[test]
     fn points_are_what_sockets_and_descriptors_allow() {

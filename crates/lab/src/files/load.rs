@@ -21,10 +21,6 @@ pub struct Connection {
 }
 
 /// Connects to a server so often, to ask it for this file.
-///
-/// # Errors
-///
-/// [`Error::System`] if the kernel refuses.
 pub fn load(
     subject: &'static str,
     port: u16,

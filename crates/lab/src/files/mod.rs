@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::echo::Ratio;
-use crate::error::Result;
 use crate::options::Output;
-use crate::record::Record;
+use crate::server::rounds::Ratio;
+use crate::server::turns::Figures;
 
+pub mod experiment;
 mod load;
 mod nginx;
 mod ours;
@@ -56,17 +56,7 @@ pub struct Options {
     pub output: Output,
 }
 
-impl Default for Options {
-    /// What the command line has without options.
-    fn default() -> Options {
-        Options {
-            bytes: "1024,102400".to_owned(),
-            connections: "64".to_owned(),
-            subjects: None,
-            output: Output::default(),
-        }
-    }
-}
+crate::options::of_a_command!(Options);
 
 /// One server with one file and so many connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,24 +67,9 @@ pub struct Row {
     pub bytes: usize,
     /// Connections, each with one request under way.
     pub connections: usize,
-    /// Requests in a round, over all connections.
-    pub requests: u64,
-    /// Processor time of the server's process by request, in the round that took least.
-    pub cpu_ns_per_request_min: f64,
-    /// The same in the middle one.
-    pub cpu_ns_per_request_median: f64,
-    /// The dearest round less the cheapest.
-    pub cpu_spread: f64,
-    /// Answers in a second, in the middle round. The load generator has its part in it.
-    pub requests_per_second: f64,
-    /// The share of its processor that the load generator used, in the middle round.
-    pub generator_busy: f64,
-    /// Times the poller waited, if the server counts them.
-    pub waits_per_request: Option<f64>,
-    /// Calls of `epoll_ctl`, if the server counts them.
-    pub epoll_ctl_per_request: Option<f64>,
-    /// Rounds measured.
-    pub rounds: usize,
+    /// What its rounds took.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Processor time against that of nginx.
     pub nginx_ratio: Option<Ratio>,
     /// Processor time against that of hyper on tokio.
@@ -105,14 +80,4 @@ pub struct Row {
     pub strace_calls: BTreeMap<String, f64>,
     /// All of them.
     pub strace_calls_per_request: Option<f64>,
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
-/// [`Error::Work`](crate::Error::Work) if an answer is wrong or does not come; otherwise what a server says.
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    trial::run(options)
 }

@@ -29,10 +29,6 @@ fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
 }
 
 /// Starts it, with its files in a folder of its own.
-///
-/// # Errors
-///
-/// What it says, or [`Error::System`] if it cannot be started.
 pub fn start(
     name: &'static str,
     place: Place,

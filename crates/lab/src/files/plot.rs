@@ -5,34 +5,29 @@ use crate::plot::{self, Plot};
 
 /// The numbers of connections that were measured, in their order.
 pub fn connections(rows: &[Row]) -> Vec<usize> {
-    let mut all = Vec::new();
-    for row in rows {
-        if !all.contains(&row.connections) {
-            all.push(row.connections);
-        }
-    }
-    all
+    crate::grouping::distinct(rows.iter().map(|row| row.connections))
 }
 
 /// A curve for each server with so many connections; none if only one file was measured.
 pub fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.connections == connections).collect();
-    let plot = Plot {
-        title: format!("files: {connections} connections"),
-        x_label: "bytes".to_owned(),
-        y_label: "server's cpu us per request".to_owned(),
-        curves: plot::curves(&own, |row| {
-            let time = row.cpu_ns_per_request_median / 1e3;
-            Some((row.subject.as_str(), (row.bytes as f64, time)))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = plot::curves(&own, |row| {
+        let time = row.figures.cpu_ns_per_request_median / 1e3;
+        Some((row.subject.as_str(), (row.bytes as f64, time)))
+    });
+    Plot::of(
+        format!("files: {connections} connections"),
+        "bytes",
+        "server's cpu us per request",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::turns::Figures;
 
     #[test]
     fn several_lengths_are_drawn() {
@@ -40,7 +35,7 @@ mod tests {
             subject: "nginx".to_owned(),
             bytes,
             connections,
-            cpu_ns_per_request_median,
+            figures: Figures { cpu_ns_per_request_median, ..Figures::default() },
             ..Row::default()
         };
         let rows = [row(10, 64, 9000.0), row(1000, 64, 7000.0), row(10, 1, 5000.0)];

@@ -29,10 +29,6 @@ impl Response {
     }
 
     /// Takes what arrived and says whether the answer is complete; the next one may begin then.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
     pub fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         let (begin, part) = match self.body {
             Some(begin) => (begin, bytes),

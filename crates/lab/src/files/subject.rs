@@ -75,10 +75,6 @@ impl Entry {
 }
 
 /// Those that were asked for, each once, and why those are left out that are not here.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) if a name is unknown, or if one that was named is not here.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     options::present(names, ALL, |entry| entry.name, Entry::missing, "no file server")
 }

@@ -1,79 +1,45 @@
 //! What `superpoll-lab files` prints: for each file its servers, a line each, and their calls by name.
 
-use crate::echo::Ratio;
 use crate::files::Row;
 use crate::table::{self, Table};
 
-/// Calls that are made less often than once in so many requests are left out of the table.
-const RARE: f64 = 0.005;
-
 /// Processor time.
 pub fn servers(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "bytes",
-        "server",
-        "connections",
-        "cpu us/request",
-        "least",
-        "spread",
-        "requests/s",
-        "generator",
-        "/ nginx",
-        "10-90 %",
-        "/ hyper",
-        "10-90 %",
-        "waits/request",
-        "epoll_ctl/request",
-        "calls/request",
-    ])
-    .names(2);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
-    for row in rows {
-        let [nginx, nginx_spread] = ratio(row.nginx_ratio);
-        let [hyper, hyper_spread] = ratio(row.hyper_ratio);
-        table.row([
-            row.bytes.to_string(),
-            row.subject.clone(),
-            row.connections.to_string(),
-            format!("{:.2}", row.cpu_ns_per_request_median / 1e3),
-            format!("{:.2}", row.cpu_ns_per_request_min / 1e3),
-            format!("{:.2}", row.cpu_spread / 1e3),
-            format!("{:.0}", row.requests_per_second),
-            format!("{:.0} %", row.generator_busy * 100.0),
-            nginx,
-            nginx_spread,
-            hyper,
-            hyper_spread,
-            number(row.waits_per_request),
-            number(row.epoll_ctl_per_request),
-            number(row.strace_calls_per_request),
-        ]);
-    }
-    table
-}
-
-fn ratio(ratio: Option<Ratio>) -> [String; 2] {
-    let spread = ratio.map(|ratio| format!("{:.2}-{:.2}", ratio.low, ratio.high));
-    [table::ratio(ratio.map(|ratio| ratio.median)), spread.unwrap_or_else(|| "-".to_owned())]
+    table::of(
+        rows,
+        2,
+        &[
+            ("bytes", |row| row.bytes.to_string()),
+            ("server", |row| row.subject.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("cpu us/request", |row| format!("{:.2}", row.figures.cpu_ns_per_request_median / 1e3)),
+            ("least", |row| format!("{:.2}", row.figures.cpu_ns_per_request_min / 1e3)),
+            ("spread", |row| format!("{:.2}", row.figures.cpu_spread / 1e3)),
+            ("requests/s", |row| format!("{:.0}", row.figures.requests_per_second)),
+            ("generator", |row| format!("{:.0} %", row.figures.generator_busy * 100.0)),
+            ("/ nginx", |row| table::middle(row.nginx_ratio)),
+            ("10-90 %", |row| table::spread(row.nginx_ratio)),
+            ("/ hyper", |row| table::middle(row.hyper_ratio)),
+            ("10-90 %", |row| table::spread(row.hyper_ratio)),
+            ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
+            ("epoll_ctl/request", |row| table::number(row.figures.epoll_ctl_per_request, 3)),
+            ("calls/request", |row| table::number(row.strace_calls_per_request, 3)),
+        ],
+    )
 }
 
 /// Calls by name, where strace has counted them; no lines where it has not.
 pub fn calls(rows: &[Row]) -> Table {
-    let mut table = Table::new(["bytes", "server", "connections", "calls by request"]).names(4);
-    for row in rows.iter().filter(|row| !row.strace_calls.is_empty()) {
-        let mut calls: Vec<_> =
-            row.strace_calls.iter().filter(|(_, count)| **count >= RARE).collect();
-        calls.sort_by(|one, other| other.1.total_cmp(one.1));
-        let words: Vec<String> =
-            calls.into_iter().map(|(name, count)| format!("{name} {count:.2}")).collect();
-        table.row([
-            row.bytes.to_string(),
-            row.subject.clone(),
-            row.connections.to_string(),
-            words.join(", "),
-        ]);
-    }
-    table
+    table::of(
+        rows.iter().filter(|row| !row.strace_calls.is_empty()),
+        4,
+        &[
+            ("bytes", |row| row.bytes.to_string()),
+            ("server", |row| row.subject.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("calls by request", |row| table::calls(&row.strace_calls)),
+        ],
+    )
 }
 
 #[cfg(test)]
@@ -81,6 +47,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::server::rounds::Ratio;
+    use crate::server::turns::Figures;
 
     #[test]
     fn each_server_has_its_line_and_what_is_unknown_a_dash() {
@@ -88,7 +56,7 @@ mod tests {
             subject: subject.to_owned(),
             bytes: 1024,
             connections: 64,
-            cpu_ns_per_request_median: 4321.0,
+            figures: Figures { cpu_ns_per_request_median: 4321.0, ..Figures::default() },
             nginx_ratio: median.map(|median| Ratio { median, low: 0.51, high: 0.62 }),
             strace_calls: BTreeMap::from([("read".to_owned(), 1.0), ("stat".to_owned(), 0.001)]),
             ..Row::default()

@@ -5,27 +5,21 @@ use std::rc::Rc;
 
 use serde_json::json;
 
-use crate::channel;
-use crate::echo::ratio;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::files::load::{Connection, load};
 use crate::files::subject::{self, Entry, Kind};
 use crate::files::{NAME, Options, Row, nginx, ours};
-use crate::options;
-use crate::output;
-use crate::pace::{self, Pace};
-use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::Record;
 use crate::relay::peers::Folder;
 use crate::relay::strace::{self, Trace};
-use crate::rivals::{self, Lost};
+use crate::rivals::Lost;
 use crate::server::generator::check_connections;
-use crate::server::processors::Processors;
-use crate::server::rounds::Slice;
-use crate::server::turns::{self, Runner};
+use crate::server::rounds::{Slice, ratio};
+use crate::server::trial::{Plan, Trial};
+use crate::server::turns::{self, Figures, Runner};
 use crate::server::{Place, Server, program};
+use crate::{channel, options, say};
 
 /// The longest file: one server holds it in memory, and so does the generator.
 const LONGEST: usize = 64 << 20;
@@ -71,91 +65,59 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
     let points = points(options, entries.len())?;
     notes.extend(channel::plain_network());
-    for note in &notes {
-        output::note(note);
-    }
-    // Before this thread keeps to one processor.
-    let environment = Environment::here();
-    let processors = Processors::here();
-    let mut lost = Lost::default();
-    let measured =
-        processors.apart(|server| measure(options, &entries, &points, server, &mut lost));
-    let (rows, rounds, left_out) = measured?;
-    pace::say_left_out(left_out);
-    notes.extend(lost.notes());
-    let parameters = [
-        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
-        ("rounds", json!(rounds)),
-        ("client_processor", json!(processors.client())),
-        ("server_processor", json!(processors.server())),
-        ("congestion_control", json!(channel::default_congestion())),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
-        ("seed", json!(options.output.seed)),
-        ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(notes)),
-    ];
-    Ok(Record::new("files", environment, parameters, rows))
+    notes.iter().for_each(|note| say::note(note));
+    let output = &options.output;
+    let plan = Plan {
+        name: "files",
+        output,
+        rounds: (5, 15),
+        seconds: 30.0,
+        servers: entries.len(),
+        steps: 2,
+    };
+    let done = plan.run(Lost::default(), &points, |trial, point, time| {
+        measure(options, &entries, trial, point, time)
+    })?;
+    let more = [("congestion_control", json!(channel::default_congestion()))];
+    let servers = entries.iter().map(|entry| (entry.name, entry.about));
+    Ok(done.record(servers, subject::ALL.iter().map(|entry| entry.name), notes, more))
 }
 
-/// The rows, how many rounds were wanted, and how many points were left out.
 fn measure(
     options: &Options,
     entries: &[Entry],
-    points: &[Point],
-    processor: Option<usize>,
-    lost: &mut Lost,
-) -> Result<(Vec<Row>, usize, usize)> {
-    let repetitions =
-        options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 15 });
-    let budget = options.output.budget(10.0, 30.0 * points.len() as f64);
-    let progress = Progress::new("files", points.len() * entries.len() * (repetitions + 2));
-    let promised = options.output.seconds.is_none() || options.output.paced;
-    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
-    let place = Place { processor, second_thread: options.output.second_thread };
-    let (mut rows, mut left_out) = (Vec::new(), 0);
-    for &point in points {
-        let Some(time) = pace.time() else {
-            left_out += 1;
-            continue;
-        };
-        let name = format!("{} bytes, {} connections", point.bytes, point.connections);
-        let root = Folder::new("files")?;
-        let file = contents(point.bytes, options.output.seed);
-        let path = root.path().join(NAME);
-        std::fs::write(&path, &file)
-            .map_err(|e| Error::system(format!("writing {}", path.display()), e))?;
-        let (mut runners, mut folders) = (Vec::new(), Vec::new());
-        for &entry in entries {
-            if lost.has(entry.name) {
-                continue;
-            }
-            progress.step(format!("{} begins: {name}", entry.name));
+    trial: &mut Trial,
+    point: Point,
+    time: f64,
+) -> Result<Vec<Row>> {
+    let about = format!("{} bytes, {} connections", point.bytes, point.connections);
+    let root = Folder::new("files")?;
+    let file = contents(point.bytes, options.output.seed);
+    let path = root.path().join(NAME);
+    std::fs::write(&path, &file)
+        .map_err(|e| Error::system(format!("writing {}", path.display()), e))?;
+    let place = trial.place;
+    let begun = trial.set_up(
+        entries.iter().copied(),
+        |entry| entry.name,
+        &about,
+        |entry| {
             let folder = Folder::new(entry.name)?;
-            let begun =
-                start(entry, place, folder.path(), root.path()).and_then(|(server, port)| {
-                    Runner::new(server, load(entry.name, port, point.connections, &file)?)
-                });
-            if let Some(runner) = lost.keep(entry.name, begun)? {
-                runners.push(runner);
-                folders.push(folder);
-            }
-        }
-        let requests = turns::take_turns(&mut runners, repetitions, time, lost, |server| {
-            progress.step(format!("{server}: {name}"));
-        })?;
-        let (mut together, runners) = turns::rows(runners, lost, |place, runner| {
-            progress.step(format!("{}: {name}: calls", runner.name()));
-            row(runner, &folders[place], point, requests, options.output.quick)
-        })?;
-        relate(&mut together, &runners);
-        rows.extend(together);
-    }
-    drop(progress);
-    Ok((rows, repetitions, left_out))
+            let (server, port) = start(entry, place, folder.path(), root.path())?;
+            Ok((Runner::new(server, load(entry.name, port, point.connections, &file)?)?, folder))
+        },
+    )?;
+    let (mut runners, folders): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
+    let Trial { rounds, lost, progress, .. } = trial;
+    let requests = turns::take_turns(&mut runners, *rounds, time, lost, |server| {
+        progress.step(format!("{server}: {about}"));
+    })?;
+    let (mut together, runners) = turns::rows(runners, lost, |place, runner| {
+        progress.step(format!("{}: {about}: calls", runner.name()));
+        row(runner, &folders[place], point, requests, options.output.quick)
+    })?;
+    relate(&mut together, &runners);
+    Ok(together)
 }
 
 /// Starts a server with a folder. Returns the port where it is asked.
@@ -201,15 +163,11 @@ fn row(
         subject: runner.name().to_owned(),
         bytes: point.bytes,
         connections: point.connections,
-        requests,
-        cpu_ns_per_request_min: figures.cpu_ns_min,
-        cpu_ns_per_request_median: figures.cpu_ns_median,
-        cpu_spread: figures.cpu_spread,
-        requests_per_second: figures.requests_per_second,
-        generator_busy: figures.generator_busy,
-        waits_per_request: counted.map(|counts| by_request(counts.waits)),
-        epoll_ctl_per_request: counted.map(|counts| by_request(counts.epoll_ctl)),
-        rounds: figures.rounds,
+        figures: Figures {
+            waits_per_request: counted.map(|counts| by_request(counts.waits)),
+            epoll_ctl_per_request: counted.map(|counts| by_request(counts.epoll_ctl)),
+            ..figures
+        },
         ..Row::default()
     };
     if let Some(trace) = Trace::begin(runner.pid(), folder) {

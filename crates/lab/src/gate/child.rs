@@ -22,10 +22,6 @@ pub struct Answer {
 }
 
 /// Carries out so many operations, and says on the standard output what they called.
-///
-/// # Errors
-///
-/// What the path says.
 pub fn operate(path: Path, operations: u64) -> Result<()> {
     // Should it hang, nobody waits for it for ever.
     process::watch(path.name);

@@ -50,10 +50,6 @@ struct Run {
 
 impl Tools {
     /// What there is, with a note on what there is not.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if this program does not know where it is.
     pub fn here() -> Result<(Tools, Vec<String>)> {
         let command = std::env::current_exe()
             .map_err(|e| Error::system("looking for this program's own file", e))?;
@@ -88,10 +84,6 @@ impl Tools {
     }
 
     /// What an operation of a path takes.
-    ///
-    /// # Errors
-    ///
-    /// What the process says, or [`Error::System`].
     pub fn count(&self, path: Path) -> Result<Figures> {
         let mut figures = Figures { tolerance: path.tolerance, ..Figures::default() };
         if self.valgrind.is_some() {

@@ -131,11 +131,6 @@ impl Measured {
 }
 
 /// Counts, and compares or stores.
-///
-/// # Errors
-///
-/// [`Error::Usage`] with one line that names the paths that have got dearer; or if this is not a release build, a path
-/// is unknown, or the stored figures cannot be read or written.
 pub fn run(options: &Options) -> Result<()> {
     if let (Some(name), Some(operations)) = (&options.operate, options.operations) {
         return child::operate(Path::named(name)?, operations);

@@ -84,10 +84,6 @@ pub struct Stored {
 
 impl Stored {
     /// Reads figures from a text, which errors call `name`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] with the line that is wrong, or the figure.
     pub fn parse(name: &str, text: &str) -> Result<Stored> {
         let stored: Stored = toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start).min(text.len());
@@ -116,10 +112,6 @@ impl Stored {
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if it cannot be read, or as [`parse`](Stored::parse).
     pub fn read(file: &File) -> Result<Stored> {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file)

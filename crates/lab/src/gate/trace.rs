@@ -20,10 +20,6 @@ pub fn mark() {
 }
 
 /// The calls between the marks, by name, of all threads.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if there are not two marks.
 pub fn read(trace: &str) -> Result<BTreeMap<String, u64>> {
     let mut calls = BTreeMap::new();
     let mut marks = 0;

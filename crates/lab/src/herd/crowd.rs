@@ -24,7 +24,8 @@ use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
 use crate::herd::shortage::{code_of, is_a_limit, why};
-use crate::herd::way::{Post, Tell, Way, engines};
+use crate::herd::way::post::{Post, Tell};
+use crate::herd::way::{Way, engines};
 use crate::limits;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
@@ -73,10 +74,6 @@ pub struct Crowd {
 
 impl Crowd {
     /// Starts so many waiters, or as many as limits allow, perhaps none, and returns when all are asleep.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if a process cannot be set up for another reason.
     pub fn gather(way: Way, waiters: usize, dups: usize, of_pipe: bool) -> Result<Crowd> {
         let failed = |doing: String| move |source| Error::system(doing, source);
         let shared = SharedNumbers::new(FIRST + 2 * waiters)
@@ -309,10 +306,6 @@ impl Crowd {
     }
 
     /// Waits until so many connections were accepted in all, and then until all sleep again.
-    ///
-    /// # Errors
-    ///
-    /// What a waiter has met.
     pub fn settle(&self, accepted: u64) -> Result<()> {
         self.wait_until(|shared| shared[ACCEPTED].load(Ordering::Acquire) >= accepted)?;
         self.rest()
@@ -361,10 +354,6 @@ impl Crowd {
     }
 
     /// How often the waiters have gone to sleep, in all.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the kernel does not say.
     pub fn sleeps(&self) -> Result<u64> {
         self.folders.iter().map(|folder| sleeps_of(&folder.join("status"))).sum()
     }

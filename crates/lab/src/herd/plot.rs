@@ -6,20 +6,20 @@ use crate::plot::{self, Plot};
 /// With duplicates of the listener, or with those of a pipe; none if there is one size only.
 pub fn over_processes(rows: &[Row], dups_of: &str) -> Option<Plot> {
     let dups = rows.first()?.dups;
-    let plot = Plot {
-        title: match dups {
+    let curves = plot::curves(rows, |row| {
+        let point = (row.processes as f64, row.connect_ns_median);
+        (row.dups_of == dups_of).then_some((row.subject.as_str(), point))
+    });
+    Plot::of(
+        match dups {
             0 => "connect() while others wait".to_owned(),
             _ => format!("connect() while others wait, each for {dups} duplicates of a {dups_of}"),
         },
-        x_label: "waiting processes".to_owned(),
-        y_label: "ns".to_owned(),
-        curves: plot::curves(rows, |row| {
-            let point = (row.processes as f64, row.connect_ns_median);
-            (row.dups_of == dups_of).then_some((row.subject.as_str(), point))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+        "waiting processes",
+        "ns",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]

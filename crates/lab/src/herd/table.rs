@@ -5,42 +5,32 @@ use crate::table::{self, Table};
 
 /// All rows, by what they wait for and how many they are.
 pub fn herds(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "processes",
-        "dups",
-        "way to wait",
-        "connect()",
-        "p99",
-        "least",
-        "/ fewest",
-        "/ alone",
-        "woken",
-        "accepting",
-        "most",
-        "Jain",
-        "best",
-        "connects",
-    ])
-    .names(3);
-    for row in rows {
-        table.row([
-            row.processes.to_string(),
-            if row.dups == 0 { "-".to_owned() } else { format!("{} of {}", row.dups, row.dups_of) },
-            row.subject.clone(),
-            table::time(row.connect_ns_median),
-            table::time(row.connect_ns_p99),
-            table::time(row.connect_ns_min),
-            table::ratio(row.median_ratio),
-            table::ratio(row.alone_ratio),
-            format!("{:.1}", row.woken_per_connect),
-            row.accepting.to_string(),
-            row.accepts_max.to_string(),
-            format!("{:.2}", row.jain),
-            format!("{:.2}", row.jain_best),
-            row.connects.to_string(),
-        ]);
-    }
-    table
+    table::of(
+        rows,
+        3,
+        &[
+            ("processes", |row| row.processes.to_string()),
+            ("dups", |row| {
+                if row.dups == 0 {
+                    "-".to_owned()
+                } else {
+                    format!("{} of {}", row.dups, row.dups_of)
+                }
+            }),
+            ("way to wait", |row| row.subject.clone()),
+            ("connect()", |row| table::time(row.connect_ns_median)),
+            ("p99", |row| table::time(row.connect_ns_p99)),
+            ("least", |row| table::time(row.connect_ns_min)),
+            ("/ fewest", |row| table::ratio(row.median_ratio)),
+            ("/ alone", |row| table::ratio(row.alone_ratio)),
+            ("woken", |row| format!("{:.1}", row.woken_per_connect)),
+            ("accepting", |row| row.accepting.to_string()),
+            ("most", |row| row.accepts_max.to_string()),
+            ("Jain", |row| format!("{:.2}", row.jain)),
+            ("best", |row| format!("{:.2}", row.jain_best)),
+            ("connects", |row| row.connects.to_string()),
+        ],
+    )
 }
 
 #[cfg(test)]

@@ -22,10 +22,6 @@ pub struct Connection {
 }
 
 /// Connects to a server so often, from an address of this machine's own network, to each of its ports in turn.
-///
-/// # Errors
-///
-/// [`Error::System`] if the kernel refuses.
 pub fn load(
     subject: &'static str,
     from: Ipv4Addr,

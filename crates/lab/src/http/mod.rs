@@ -12,10 +12,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::options::Output;
-use crate::record::Record;
+use crate::server::turns::Figures;
 
+pub mod experiment;
 #[cfg(feature = "http")]
 mod hello;
 pub(crate) mod load;
@@ -49,12 +49,7 @@ pub struct Options {
     pub output: Output,
 }
 
-impl Default for Options {
-    /// What the command line has without options.
-    fn default() -> Options {
-        Options { connections: "64".to_owned(), subjects: None, output: Output::default() }
-    }
-}
+crate::options::of_a_command!(Options);
 
 /// One server with so many connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,42 +58,11 @@ pub struct Row {
     pub subject: String,
     /// Connections, each with one request in flight.
     pub connections: usize,
-    /// Requests in a round, over all connections.
-    pub requests: u64,
-    /// Processor time of the server's process by request, in the round that took least.
-    pub cpu_ns_per_request_min: f64,
-    /// The same in the middle one.
-    pub cpu_ns_per_request_median: f64,
-    /// The dearest round less the cheapest.
-    pub cpu_spread: f64,
-    /// Answers in a second, in the middle round. The load generator has its part in it.
-    pub requests_per_second: f64,
-    /// Times the poller waited, if the server counts them.
-    pub waits_per_request: Option<f64>,
-    /// Calls of `epoll_ctl`, if the server counts them.
-    pub epoll_ctl_per_request: Option<f64>,
-    /// Rounds measured.
-    pub rounds: usize,
+    /// What its rounds took.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// The median against that of tokio.
     pub tokio_ratio: Option<f64>,
     /// The cheapest round against tokio's cheapest.
     pub tokio_ratio_min: Option<f64>,
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense, or if it is not built in;
-/// otherwise what a server or the load generator says.
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    #[cfg(feature = "http")]
-    return trial::run(options);
-    #[cfg(not(feature = "http"))]
-    {
-        options.output.check()?;
-        Err(crate::error::Error::usage(
-            "superpoll-lab http is not built in: build with --features http",
-        ))
-    }
 }

@@ -5,28 +5,32 @@ use crate::plot::{self, Plot};
 
 /// A curve for each server; none if only one number of connections was measured.
 pub fn over_connections(rows: &[Row]) -> Option<Plot> {
-    let plot = Plot {
-        title: "one request in flight on each connection".to_owned(),
-        x_label: "connections".to_owned(),
-        y_label: "server's cpu ns per request".to_owned(),
-        curves: plot::curves(rows, |row| {
-            Some((row.subject.as_str(), (row.connections as f64, row.cpu_ns_per_request_median)))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = plot::curves(rows, |row| {
+        Some((
+            row.subject.as_str(),
+            (row.connections as f64, row.figures.cpu_ns_per_request_median),
+        ))
+    });
+    Plot::of(
+        "one request in flight on each connection".to_owned(),
+        "connections",
+        "server's cpu ns per request",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::turns::Figures;
 
     #[test]
     fn several_numbers_of_connections_are_drawn() {
         let row = |connections, cpu_ns_per_request_median| Row {
             subject: "tokio".to_owned(),
             connections,
-            cpu_ns_per_request_median,
+            figures: Figures { cpu_ns_per_request_median, ..Figures::default() },
             ..Row::default()
         };
         let rows = [row(1, 9000.0), row(100, 7000.0)];

@@ -49,10 +49,6 @@ pub const ALL: &[Entry] = &[
 ];
 
 /// The servers that were asked for, each once.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
 pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
     let names = names.unwrap_or("all");
     let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no HTTP server")?;

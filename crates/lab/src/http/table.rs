@@ -5,47 +5,39 @@ use crate::table::{self, Table};
 
 /// All servers.
 pub fn servers(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "server",
-        "connections",
-        "cpu ns/request",
-        "least",
-        "spread",
-        "requests/s",
-        "waits/request",
-        "epoll_ctl/request",
-        "/ tokio",
-        "least",
-    ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
-    for row in rows {
-        table.row([
-            row.subject.clone(),
-            row.connections.to_string(),
-            format!("{:.0}", row.cpu_ns_per_request_median),
-            format!("{:.0}", row.cpu_ns_per_request_min),
-            format!("{:.0}", row.cpu_spread),
-            format!("{:.0}", row.requests_per_second),
-            number(row.waits_per_request),
-            number(row.epoll_ctl_per_request),
-            table::ratio(row.tokio_ratio),
-            table::ratio(row.tokio_ratio_min),
-        ]);
-    }
-    table
+    table::of(
+        rows,
+        1,
+        &[
+            ("server", |row| row.subject.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("cpu ns/request", |row| format!("{:.0}", row.figures.cpu_ns_per_request_median)),
+            ("least", |row| format!("{:.0}", row.figures.cpu_ns_per_request_min)),
+            ("spread", |row| format!("{:.0}", row.figures.cpu_spread)),
+            ("requests/s", |row| format!("{:.0}", row.figures.requests_per_second)),
+            ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
+            ("epoll_ctl/request", |row| table::number(row.figures.epoll_ctl_per_request, 3)),
+            ("/ tokio", |row| table::ratio(row.tokio_ratio)),
+            ("least", |row| table::ratio(row.tokio_ratio_min)),
+        ],
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::turns::Figures;
 
     #[test]
     fn each_server_has_its_line_and_what_is_unknown_a_dash() {
         let row = |subject: &str, waits_per_request| Row {
             subject: subject.to_owned(),
             connections: 64,
-            cpu_ns_per_request_median: 4321.0,
-            waits_per_request,
+            figures: Figures {
+                cpu_ns_per_request_median: 4321.0,
+                waits_per_request,
+                ..Figures::default()
+            },
             ..Row::default()
         };
         let text = servers(&[row("tokio", None), row("ours", Some(0.25))]).to_string();

@@ -46,10 +46,6 @@ pub enum Order {
 }
 
 /// Clients of a server in a process of their own, with an address of this machine's own network.
-///
-/// # Errors
-///
-/// [`Error::System`] if there is no process to be had.
 pub fn start(
     entry: Entry,
     from: Ipv4Addr,

@@ -17,18 +17,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::options::Output;
-use crate::record::Record;
 
 mod clients;
+pub mod experiment;
 pub mod plot;
 pub mod ramp;
 mod service;
 pub(crate) mod subject;
 pub mod table;
 mod tls;
-mod trial;
+pub(crate) mod trial;
 
 /// Options of `superpoll-lab idle`.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,20 +56,7 @@ pub struct Options {
     pub output: Output,
 }
 
-impl Default for Options {
-    /// What the command line has without options.
-    fn default() -> Options {
-        Options {
-            connections: None,
-            arrival: "all".to_owned(),
-            subjects: None,
-            ramp: false,
-            steps: None,
-            servers: 8,
-            output: Output::default(),
-        }
-    }
-}
+crate::options::of_a_command!(Options);
 
 /// A figure, from those of all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -108,15 +94,4 @@ pub struct Row {
     pub socket_bytes_per_connection: Spread,
     /// Rounds measured, each with a server of its own.
     pub rounds: usize,
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
-/// [`Error::Work`](crate::Error::Work) if a client is not answered as it should be, or not left alone; otherwise what a
-/// server says.
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    trial::run(options)
 }

@@ -1,43 +1,18 @@
 //! The plot of `superpoll-lab idle`: bars of user memory by connection, on a logarithmic scale.
 
-use std::fmt::Write as _;
-
 use crate::idle::Row;
+use crate::plot;
 
 /// A bar for each row.
 pub fn bars(rows: &[Row]) -> String {
-    const LEFT: f64 = 250.0;
-    const WIDTH: f64 = 540.0;
     // From 16 bytes to 256 KiB.
     let share = |bytes: f64| ((bytes.max(16.0).log2() - 4.0) / 14.0).min(1.0);
-    let mut body =
-        "<text x=\"20\" y=\"22\" font-size=\"15\">user memory of an idle connection, in bytes \
-                    (logarithmic)</text>\n"
-            .to_owned();
-    let mut y = 40.0;
-    for row in rows {
+    let heading = "user memory of an idle connection, in bytes (logarithmic)";
+    let bars = rows.iter().map(|row| {
         let bytes = row.user_bytes_per_connection.median;
-        let width = share(bytes) * WIDTH;
-        let colour = if row.subject.starts_with("superpoll") { "#2a9d4a" } else { "#2f7ed8" };
-        let _ = writeln!(
-            body,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}, {}</text><rect x=\"{LEFT}\" y=\"{y}\" \
-             width=\"{width:.1}\" height=\"14\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{}\">{bytes:.0}</text>",
-            LEFT - 8.0,
-            y + 11.0,
-            row.subject,
-            row.arrival,
-            LEFT + width + 6.0,
-            y + 11.0,
-        );
-        y += 21.0;
-    }
-    format!(
-        "<svg width=\"900\" height=\"{height}\" viewBox=\"0 0 900 {height}\" \
-         xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\" font-size=\"12\" \
-         fill=\"currentColor\">\n{body}</svg>\n",
-        height = y + 10.0
-    )
+        (format!("{}, {}", row.subject, row.arrival), share(bytes), bytes)
+    });
+    plot::bars(heading, 250.0, bars)
 }
 
 #[cfg(test)]

@@ -21,10 +21,6 @@ pub struct Service {
 }
 
 /// Starts one. It may have files in the folder.
-///
-/// # Errors
-///
-/// What it says, or [`Error::System`] if it cannot be started.
 pub fn start(
     entry: Entry,
     place: Place,

@@ -4,34 +4,21 @@ use crate::error::Result;
 use crate::options;
 use crate::programs;
 
-/// What a connection does before it is silent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Nothing.
-    Silent,
-    /// One request over HTTP/1.
-    KeepAlive,
-    /// The same, encrypted.
-    Tls,
-    /// A request whose answer does not come.
-    LongPoll,
-    /// The handshake.
-    WebSocket,
-    /// One request through a relay.
-    Relay,
-}
-
-impl Kind {
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Silent => "silent",
-            Kind::KeepAlive => "keep-alive",
-            Kind::Tls => "tls",
-            Kind::LongPoll => "long-poll",
-            Kind::WebSocket => "websocket",
-            Kind::Relay => "relay",
-        }
+crate::by_name::named! {
+    /// What a connection does before it is silent.
+    pub enum Kind {
+        /// Nothing.
+        Silent = "silent",
+        /// One request over HTTP/1.
+        KeepAlive = "keep-alive",
+        /// The same, encrypted.
+        Tls = "tls",
+        /// A request whose answer does not come.
+        LongPoll = "long-poll",
+        /// The handshake.
+        WebSocket = "websocket",
+        /// One request through a relay.
+        Relay = "relay",
     }
 }
 
@@ -136,10 +123,6 @@ impl Entry {
 }
 
 /// Those that were asked for, each once, and why those are left out that are not here.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) if a name is unknown, or if one that was named is not here.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let missing = |entry: &Entry| entry.missing().map(str::to_owned);
     options::present(names, ALL, |entry| entry.name, missing, "no kind of connection")

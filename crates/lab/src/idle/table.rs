@@ -1,40 +1,34 @@
 //! What `superpoll-lab idle` prints: a line for each kind of connections to each server.
 
 use crate::idle::{Row, Spread};
-use crate::table::Table;
+use crate::table::{self, Table};
+
+fn bytes(spread: Spread) -> String {
+    format!("{:.0}", spread.median)
+}
+
+fn range(spread: Spread) -> String {
+    format!("{:.0}-{:.0}", spread.least, spread.most)
+}
 
 /// All of them.
 pub fn connections(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "server",
-        "arrival",
-        "connections",
-        "user bytes",
-        "least-most",
-        "first half",
-        "left, KiB",
-        "slab bytes",
-        "least-most",
-        "socket bytes",
-    ])
-    .names(2);
-    for row in rows {
-        let bytes = |spread: Spread| format!("{:.0}", spread.median);
-        let range = |spread: Spread| format!("{:.0}-{:.0}", spread.least, spread.most);
-        table.row([
-            row.subject.clone(),
-            row.arrival.clone(),
-            row.connections.to_string(),
-            bytes(row.user_bytes_per_connection),
-            range(row.user_bytes_per_connection),
-            bytes(row.first_half_bytes_per_connection),
-            format!("{:.0}", row.left_bytes / 1024.0),
-            bytes(row.slab_bytes_per_connection),
-            range(row.slab_bytes_per_connection),
-            bytes(row.socket_bytes_per_connection),
-        ]);
-    }
-    table
+    table::of(
+        rows,
+        2,
+        &[
+            ("server", |row| row.subject.clone()),
+            ("arrival", |row| row.arrival.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("user bytes", |row| bytes(row.user_bytes_per_connection)),
+            ("least-most", |row| range(row.user_bytes_per_connection)),
+            ("first half", |row| bytes(row.first_half_bytes_per_connection)),
+            ("left, KiB", |row| format!("{:.0}", row.left_bytes / 1024.0)),
+            ("slab bytes", |row| bytes(row.slab_bytes_per_connection)),
+            ("least-most", |row| range(row.slab_bytes_per_connection)),
+            ("socket bytes", |row| bytes(row.socket_bytes_per_connection)),
+        ],
+    )
 }
 
 #[cfg(test)]

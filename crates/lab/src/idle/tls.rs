@@ -22,10 +22,6 @@ pub struct Certificate {
 
 impl Certificate {
     /// Makes one for `localhost` and writes it into a folder.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be made or written.
     pub fn make(folder: &Path) -> Result<Certificate> {
         let failed =
             |error: &dyn std::fmt::Display| Error::usage(format!("making a certificate: {error}"));
@@ -45,10 +41,6 @@ impl Certificate {
     }
 
     /// A client's side of an encrypted connection.
-    ///
-    /// # Errors
-    ///
-    /// What the library says.
     pub fn client(&self) -> Result<ClientConnection> {
         ServerName::try_from("localhost")
             .map_err(|error| Error::usage(format!("naming a server: {error}")))

@@ -12,11 +12,11 @@ use crate::idle::clients::{self, Order};
 use crate::idle::subject::{self, Entry, Kind};
 use crate::idle::tls::Certificate;
 use crate::idle::{Options, Row, Spread, service};
-use crate::output;
 use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
+use crate::say;
 use crate::server::Place;
 use crate::server::memory::{self, Memory};
 use crate::server::processors::Processors;
@@ -34,24 +34,17 @@ pub(super) const PARKING_NS: u64 = 4_000_000_000;
 /// Until others have done what they do with a connection that has fallen silent.
 pub(super) const SETTLING_NS: u64 = 200_000_000;
 
-/// How connections come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Arrival {
-    /// Each does its part before the next one connects.
-    OneByOne,
-    /// All connect, then all ask, then all are answered.
-    Burst,
+crate::by_name::named! {
+    /// How connections come.
+    pub(super) enum Arrival {
+        /// Each does its part before the next one connects.
+        OneByOne = "one-by-one",
+        /// All connect, then all ask, then all are answered.
+        Burst = "burst",
+    }
 }
 
 impl Arrival {
-    /// Its name in tables and records.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Arrival::OneByOne => "one-by-one",
-            Arrival::Burst => "burst",
-        }
-    }
-
     /// What clients are told.
     pub(super) const fn order(self, count: usize) -> Order {
         match self {
@@ -62,10 +55,6 @@ impl Arrival {
 }
 
 /// Those that were asked for, each once.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown.
 pub(super) fn arrivals(text: &str) -> Result<Vec<Arrival>> {
     let all = [Arrival::OneByOne, Arrival::Burst];
     crate::options::named(text, &all, |one| one.name(), |_| true, "no arrival")
@@ -101,7 +90,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let arrivals = arrivals(&options.arrival)?;
     let connections = connections(options, &entries)?;
     for note in &notes {
-        output::note(note);
+        say::note(note);
     }
     // Before this thread keeps to one processor.
     let environment = Environment::here();

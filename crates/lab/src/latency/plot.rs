@@ -18,14 +18,14 @@ pub fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
         }
         curves
     };
-    let plot = Plot {
-        title: format!("from a write until a blocked loop has read it ({name})"),
-        x_label: "descriptors".to_owned(),
-        y_label: "ns".to_owned(),
-        curves: [named("p50", medians), named("p99", tails)].concat(),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = [named("p50", medians), named("p99", tails)].concat();
+    Plot::of(
+        format!("from a write until a blocked loop has read it ({name})"),
+        "descriptors",
+        "ns",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]

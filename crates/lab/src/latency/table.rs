@@ -5,40 +5,25 @@ use crate::table::{self, Table};
 
 /// All of them.
 pub fn wake_ups(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "kind",
-        "load",
-        "subject",
-        "descriptors",
-        "busy",
-        "p50",
-        "p90",
-        "p99",
-        "slowest",
-        "p50 / epoll",
-        "p99 / epoll",
-        "wake-ups",
-        "awake",
-    ])
-    .names(3);
-    for row in rows {
-        table.row([
-            row.kind.clone(),
-            row.load.clone(),
-            row.subject.clone(),
-            row.total.to_string(),
-            row.hot.to_string(),
-            table::time(row.wake_ns_p50),
-            table::time(row.wake_ns_p90),
-            table::time(row.wake_ns_p99),
-            table::time(row.wake_ns_max),
-            table::ratio(row.p50_ratio),
-            table::ratio(row.p99_ratio),
-            row.samples.to_string(),
-            row.awake.to_string(),
-        ]);
-    }
-    table
+    table::of(
+        rows,
+        3,
+        &[
+            ("kind", |row| row.kind.clone()),
+            ("load", |row| row.load.clone()),
+            ("subject", |row| row.subject.clone()),
+            ("descriptors", |row| row.total.to_string()),
+            ("busy", |row| row.hot.to_string()),
+            ("p50", |row| table::time(row.wake_ns_p50)),
+            ("p90", |row| table::time(row.wake_ns_p90)),
+            ("p99", |row| table::time(row.wake_ns_p99)),
+            ("slowest", |row| table::time(row.wake_ns_max)),
+            ("p50 / epoll", |row| table::ratio(row.p50_ratio)),
+            ("p99 / epoll", |row| table::ratio(row.p99_ratio)),
+            ("wake-ups", |row| row.samples.to_string()),
+            ("awake", |row| row.awake.to_string()),
+        ],
+    )
 }
 
 #[cfg(test)]

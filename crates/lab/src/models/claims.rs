@@ -5,7 +5,7 @@
 //! by its nature, because each call goes through all descriptors, joins what it waits for and leaves it
 //! again, which epoll only lessens; so the future is to tell the kernel beforehand what is wanted.
 
-use crate::atr_table::{cost, loop_time};
+use crate::atr::table::{cost, loop_time};
 use crate::models::Row;
 use crate::record::{Account, Figures};
 

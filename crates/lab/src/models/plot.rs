@@ -12,16 +12,17 @@ pub fn ratios(name: &str, rows: &[&Row], with_writers: bool) -> Option<Plot> {
     } else {
         ("the loop alone", |f| f.loop_ratio)
     };
-    let plot = Plot {
-        title: format!("four models, {account} ({name})"),
-        y_label: "time / that of the best".to_owned(),
-        curves: plot::curves(rows, |row| {
-            let at = (row.subject != FLOOR).then(|| of(&row.figures)).flatten()?;
-            Some((row.subject.as_str(), (row.atr(), at)))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then_some(plot)
+    let curves = plot::curves(rows, |row| {
+        let at = (row.subject != FLOOR).then(|| of(&row.figures)).flatten()?;
+        Some((row.subject.as_str(), (row.atr(), at)))
+    });
+    Plot::of(
+        format!("four models, {account} ({name})"),
+        "active / total",
+        "time / that of the best",
+        curves,
+    )
+    .drawn()
 }
 
 #[cfg(test)]

@@ -16,11 +16,6 @@ pub const NANOSECONDS: u64 = 20_000_000;
 const BYTE: u8 = 0x5a;
 
 /// The share of a processor that a subject takes while it waits for the byte; the byte is checked.
-///
-/// # Errors
-///
-/// What the subject says, [`Error::Work`] if it did not read the byte, [`Error::System`] if no child can be
-/// had.
 pub fn share(pairs: &Pairs, entry: &Entry) -> Result<f64> {
     let mut subject = entry.build(pairs)?;
     let mut ledger = Ledger::new(pairs.len());

@@ -1,7 +1,7 @@
 //! What `superpoll-lab models` prints: for each sweep the times by both accounts, each loop in a line, and what was
 //! claimed of each model beside what was measured.
 
-use crate::atr_table::{cost, loop_time};
+use crate::atr::table::{cost, loop_time};
 use crate::grouping;
 use crate::models::{FLOOR, Row, claims, sweeps};
 use crate::record::{Account, Figures};

@@ -76,7 +76,7 @@ impl Subject for Uring<'_> {
 mod tests {
     use super::*;
     use crate::channel::Kind;
-    use crate::models::refused;
+    use crate::models::trial::refused;
     use crate::sys::descriptor;
 
     #[test]

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::plot::{self, Plot};
 use crate::record;
 use crate::table::Table;
-use crate::targets::{self, Target};
+use crate::target::{self, Target};
 
 /// The style sheet.
 const STYLE: &str = include_str!("style.css");
@@ -82,19 +82,11 @@ impl<'a> Page<'a> {
     }
 
     /// A plot, here and in a file of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`](crate::Error::System) if the file cannot be written; what drawing says.
     pub fn plot(&mut self, file: &str, plot: Option<Plot>) -> Result<()> {
         plot.map_or(Ok(()), |plot| self.figure(file, &plot.svg()?))
     }
 
     /// A picture as SVG, here and in a file of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`](crate::Error::System) if the file cannot be written.
     pub fn figure(&mut self, file: &str, svg: &str) -> Result<()> {
         record::write(&self.folder.join(file), &plot::standalone(svg))?;
         let _ = writeln!(self.body, "<figure>{}</figure>", svg.trim());
@@ -133,7 +125,7 @@ impl<'a> Page<'a> {
     pub fn targets(&mut self, all: &[Target]) {
         if !all.is_empty() {
             self.heading("Targets");
-            self.table(&targets::table(all));
+            self.table(&target::table(all));
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::sys::epoll::{self, Change};
 
-use super::subject::Registry;
+use crate::registrations::registry::Registry;
 
 /// What is registered first: priority data, of which there never is any.
 pub(super) const FIRST: u32 = libc::EPOLLPRI as u32;
@@ -18,10 +18,6 @@ pub(super) const MODIFIED: u32 = libc::EPOLLIN as u32;
 /// A way to tell an epoll set of changes.
 pub(super) trait Tell {
     /// Makes the same change for all pairs of a batch.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     fn tell(
         &mut self,
         set: RawFd,
@@ -45,10 +41,6 @@ pub(super) struct EpollSet<T> {
 
 impl<T: Tell> EpollSet<T> {
     /// A set for so many pairs.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     pub(super) fn new(total: usize, told: T) -> Result<EpollSet<T>> {
         let set = epoll::create().map_err(|e| Error::system("making an epoll set", e))?;
         let events = vec![epoll::Raw { events: 0, u64: 0 }; total];

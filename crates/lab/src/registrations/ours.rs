@@ -9,7 +9,7 @@ use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Registrar, Wat
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 
-use super::subject::Registry;
+use crate::registrations::registry::Registry;
 
 struct Ours {
     poller: Poller,

@@ -16,7 +16,7 @@ pub fn over_batches(rows: &[Row], kind: &str) -> Option<Plot> {
         break_even: true,
         ..Plot::default()
     };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    plot.drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::sys::epoll::{self, Change};
 
 use super::epoll_set::{EpollSet, Tell};
-use super::subject::Registry;
+use crate::registrations::registry::Registry;
 
 struct ByCalls {
     calls: u64,

@@ -12,7 +12,7 @@ use crate::sys::epoll::Change;
 use crate::sys::uring::changes::Changes;
 
 use super::epoll_set::{EpollSet, Tell};
-use super::subject::Registry;
+use crate::registrations::registry::Registry;
 
 struct ByRing {
     changes: Changes,

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::sys::uring::changes::Changes;
 
 use super::epoll_set::{FIRST, MODIFIED};
-use super::subject::Registry;
+use crate::registrations::registry::Registry;
 
 struct RingPoll {
     changes: Changes,

@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::sys::{descriptor, poll, process};
 
-use super::subject::{Entry, Registry};
+use super::subject::Entry;
+use crate::registrations::registry::Registry;
 
 /// Descriptors that are looked at after each part, at most.
 const SAMPLE: usize = 4;
@@ -65,20 +66,12 @@ pub struct Runner {
 
 impl Runner {
     /// Starts a registry for so many pairs.
-    ///
-    /// # Errors
-    ///
-    /// What it says.
     pub fn start(entry: &Entry, total: usize) -> Result<Runner> {
         let registry = entry.start(total)?;
         Ok(Runner { entry: *entry, rounds: Vec::new(), registry, found: Vec::new() })
     }
 
     /// Does a round with batches of this size, and notes what it took if it counts.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] if a registration is not what it should be, else what the registry says.
     pub fn round(
         &mut self,
         pairs: &Pairs,

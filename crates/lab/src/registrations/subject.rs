@@ -1,50 +1,11 @@
 //! Who registers, by name.
 
-use std::ops::Range;
-
+use super::{ours, raw_epoll, ring_epoll, ring_poll};
 use superpoll::{BackendKind, Mode};
 
-use crate::channel::Pairs;
 use crate::error::Result;
 use crate::options;
-
-use super::{ours, raw_epoll, ring_epoll, ring_poll};
-
-/// Something that descriptors are registered with.
-pub trait Registry {
-    /// Registers the readers of these pairs, to be told of priority data, which never comes. The kernel knows it
-    /// when this returns, as with all that follows.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel or the poller says.
-    fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()>;
-
-    /// Has it tell when there is something to read instead.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel or the poller says.
-    fn modify(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()>;
-
-    /// Ends these registrations; the readers stay open.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel or the poller says.
-    fn deregister(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()>;
-
-    /// Adds the pairs that it reports now, without waiting. Whatever the changes have left to be done by the
-    /// next wait is done by this.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel or the poller says.
-    fn look(&mut self, found: &mut Vec<usize>) -> Result<()>;
-
-    /// System calls so far.
-    fn calls(&self) -> u64;
-}
+use crate::registrations::registry::Registry;
 
 type Start = fn(usize) -> Result<Box<dyn Registry>>;
 
@@ -103,10 +64,6 @@ pub const ALL: &[Entry] = &[
 
 impl Entry {
     /// Starts it, for so many pairs.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel or the poller says.
     pub fn start(&self, total: usize) -> Result<Box<dyn Registry>> {
         (self.start)(total)
     }
@@ -114,10 +71,6 @@ impl Entry {
 
 /// Those that were asked for, each once, and the yardstick; and why those are left out that this system
 /// does not offer.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     let chosen =
@@ -126,11 +79,7 @@ pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
 }
 
 fn without_refused(chosen: Vec<Entry>, rings: bool) -> (Vec<Entry>, Vec<String>) {
-    let (kept, out): (Vec<Entry>, Vec<Entry>) =
-        chosen.into_iter().partition(|entry| rings || !entry.rings);
-    let names: Vec<&str> = out.iter().map(|entry| entry.name).collect();
-    let note = || format!("{} left out: {}", names.join(", "), crate::probe::why_no_uring());
-    (kept, (!names.is_empty()).then(note).into_iter().collect())
+    options::without_rings(chosen, rings, |entry| entry.name, |entry| entry.rings)
 }
 
 #[cfg(test)]

@@ -11,42 +11,26 @@ pub fn kinds(rows: &[Row]) -> Vec<&str> {
 
 /// All rows of a kind, by batch.
 pub fn of_kind(rows: &[Row], kind: &str) -> Table {
-    let mut table = Table::new([
-        "registry",
-        "batch",
-        "register",
-        "modify",
-        "deregister",
-        "reg + dereg",
-        "least",
-        "wall",
-        "calls",
-        "/ epoll_ctl",
-        "p10",
-        "p90",
-        "least",
-        "wall",
-    ]);
-    let number = |ns: f64| format!("{ns:.0}");
-    for row in rows.iter().filter(|row| row.kind == kind) {
-        table.row([
-            row.subject.clone(),
-            row.batch.to_string(),
-            number(row.register_ns_median),
-            number(row.modify_ns_median),
-            number(row.deregister_ns_median),
-            number(row.both_ns_median),
-            number(row.both_ns_min),
-            number(row.wall_ns_median),
-            format!("{:.2}", row.calls),
-            table::ratio(row.ratio),
-            table::ratio(row.ratio_low),
-            table::ratio(row.ratio_high),
-            table::ratio(row.ratio_min),
-            table::ratio(row.wall_ratio),
-        ]);
-    }
-    table
+    table::of(
+        rows.iter().filter(|row| row.kind == kind),
+        1,
+        &[
+            ("registry", |row| row.subject.clone()),
+            ("batch", |row| row.batch.to_string()),
+            ("register", |row| format!("{:.0}", row.register_ns_median)),
+            ("modify", |row| format!("{:.0}", row.modify_ns_median)),
+            ("deregister", |row| format!("{:.0}", row.deregister_ns_median)),
+            ("reg + dereg", |row| format!("{:.0}", row.both_ns_median)),
+            ("least", |row| format!("{:.0}", row.both_ns_min)),
+            ("wall", |row| format!("{:.0}", row.wall_ns_median)),
+            ("calls", |row| format!("{:.2}", row.calls)),
+            ("/ epoll_ctl", |row| table::ratio(row.ratio)),
+            ("p10", |row| table::ratio(row.ratio_low)),
+            ("p90", |row| table::ratio(row.ratio_high)),
+            ("least", |row| table::ratio(row.ratio_min)),
+            ("wall", |row| table::ratio(row.wall_ratio)),
+        ],
+    )
 }
 
 /// What it comes to, to change several descriptors of an epoll set in one call: a line for each kind.

@@ -18,10 +18,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::options::Output;
-use crate::record::Record;
+use crate::server::rounds::Ratio;
+use crate::server::turns::Figures;
 
+pub mod experiment;
 mod load;
 mod ours;
 pub(crate) mod peers;
@@ -31,7 +32,6 @@ pub(crate) mod subject;
 pub mod table;
 mod trial;
 
-pub use crate::echo::Ratio;
 pub(crate) use ours::kernel_name;
 
 /// Options of `superpoll-lab relay`.
@@ -64,21 +64,7 @@ pub struct Options {
     pub output: Output,
 }
 
-impl Default for Options {
-    /// What the command line has without options.
-    fn default() -> Options {
-        Options {
-            load: "all".to_owned(),
-            connections: 128,
-            keep_alive: 64,
-            forwarded: 10_000,
-            bytes: 200,
-            mebibytes: 64,
-            subjects: None,
-            output: Output::default(),
-        }
-    }
-}
+crate::options::of_a_command!(Options);
 
 /// One relay under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -91,22 +77,11 @@ pub struct Row {
     pub connections: usize,
     /// The length of an answer.
     pub bytes: usize,
-    /// Requests in a round, over all connections.
-    pub requests: u64,
-    /// Processor time of the relay's process by request, in the round that took least.
-    pub cpu_ns_per_request_min: f64,
-    /// The same in the middle one.
-    pub cpu_ns_per_request_median: f64,
-    /// The dearest round less the cheapest.
-    pub cpu_spread: f64,
-    /// Answers in a second, in the middle round. The load has its part in it.
-    pub requests_per_second: f64,
-    /// The share of its processor that clients and origin used, in the middle round.
-    pub generator_busy: f64,
+    /// What its rounds took.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Connections that the origin got by request: below one where a proxy keeps those that it has.
     pub origin_connections_per_request: f64,
-    /// Rounds measured.
-    pub rounds: usize,
     /// Processor time against that of haproxy, which splices in bulk.
     pub haproxy_ratio: Option<Ratio>,
     /// Processor time against that of nginx.
@@ -127,14 +102,4 @@ pub struct Row {
     pub strace_calls_per_request: Option<f64>,
     /// The same by name.
     pub strace_calls: BTreeMap<String, f64>,
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
-/// [`Error::Work`](crate::Error::Work) if a byte is wrong or does not come; otherwise what a relay says.
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    trial::run(options)
 }

@@ -35,13 +35,13 @@ pub fn over_loads(rows: &[Row]) -> Option<Plot> {
         break_even: true,
         ..Plot::default()
     };
-    plot.is_worth_drawing().then_some(plot)
+    plot.drawn()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::Ratio;
+    use crate::server::rounds::Ratio;
 
     #[test]
     fn several_loads_beside_haproxy_are_drawn() {

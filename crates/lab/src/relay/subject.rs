@@ -77,10 +77,6 @@ pub fn without_speculation(name: &str) -> String {
 }
 
 /// The relays that were asked for, each once, and what was left out although it was asked for by name.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = names.unwrap_or("all");
     let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no relay")?;

@@ -5,14 +5,7 @@ use std::os::fd::AsRawFd;
 
 use serde_json::json;
 
-use crate::channel;
-use crate::echo::ratio;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::options;
-use crate::output;
-use crate::pace::{self, Pace};
-use crate::progress::Progress;
 use crate::record::Record;
 use crate::relay::load::{Kind, Load, Point};
 use crate::relay::ours::{self, Calls, Counted, Setting};
@@ -20,12 +13,13 @@ use crate::relay::peers::{self, Folder};
 use crate::relay::strace::{self, Trace};
 use crate::relay::subject::{self, Entry};
 use crate::relay::{Options, Row};
-use crate::rivals::{self, Lost};
+use crate::rivals::Lost;
 use crate::server::generator::check_connections;
-use crate::server::processors::Processors;
-use crate::server::rounds::{self, Slice};
+use crate::server::rounds::{self, Slice, ratio};
+use crate::server::trial::{Plan, Trial};
+use crate::server::turns::Figures;
 use crate::server::{Place, Server, program};
-use crate::statistics;
+use crate::{channel, options, say};
 
 /// Connections in bulk: enough to keep both processors at work.
 const BULK_CONNECTIONS: usize = 4;
@@ -114,97 +108,67 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             .extend(lacking.map(|(load, why)| format!("{} {why}: left out of {load}", entry.name)));
     }
     for note in &notes {
-        output::note(note);
+        say::note(note);
     }
-    // Before this thread keeps to one processor.
-    let environment = Environment::here();
-    let processors = Processors::here();
-    let mut lost = Lost::default();
-    let measured =
-        processors.apart(|server| measure(options, &entries, &points, server, &mut lost));
-    let (rows, rounds, left_out) = measured?;
-    pace::say_left_out(left_out);
-    notes.extend(lost.notes());
-    let parameters = [
-        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
-        ("rounds", json!(rounds)),
-        ("client_processor", json!(processors.client())),
-        ("server_processor", json!(processors.server())),
-        ("congestion_control", json!(channel::default_congestion())),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
-        ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(notes)),
-    ];
-    Ok(Record::new("relay", environment, parameters, rows))
+    let output = &options.output;
+    let plan = Plan {
+        name: "relay",
+        output,
+        rounds: (3, 11),
+        seconds: 25.0,
+        servers: entries.len(),
+        steps: 2,
+    };
+    let done = plan.run(Lost::default(), &points, |trial, point, time| {
+        measure(options, &entries, trial, point, time)
+    })?;
+    let more = [("congestion_control", json!(channel::default_congestion()))];
+    let servers = entries.iter().map(|entry| (entry.name, entry.about));
+    Ok(done.record(servers, subject::ALL.iter().map(|entry| entry.name), notes, more))
 }
 
-/// The rows, how many rounds were wanted, and how many points were left out.
 fn measure(
     options: &Options,
     entries: &[Entry],
-    points: &[Point],
-    processor: Option<usize>,
-    lost: &mut Lost,
-) -> Result<(Vec<Row>, usize, usize)> {
-    let repetitions =
-        options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 11 });
-    let budget = options.output.budget(10.0, 25.0 * points.len() as f64);
-    let progress = Progress::new("relay", points.len() * entries.len() * (repetitions + 2));
-    let promised = options.output.seconds.is_none() || options.output.paced;
-    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
-    let place = Place { processor, second_thread: options.output.second_thread };
-    let (mut rows, mut left_out) = (Vec::new(), 0);
-    for &point in points {
-        let Some(time) = pace.time() else {
-            left_out += 1;
-            continue;
-        };
-        let name = point.kind.name();
-        let mut runners = Vec::new();
-        for &entry in entries.iter().filter(|entry| entry.lacks(point.kind).is_none()) {
-            if lost.has(entry.name) {
-                continue;
-            }
-            progress.step(format!("{} begins {name}", entry.name));
-            runners.extend(lost.keep(entry.name, set_up(entry, point, place))?);
-        }
-        let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
-        let requests = rounds::share(&request_ns, repetitions, time).max(point.connections as u64);
-        for round in 0..repetitions {
-            for turn in 0..runners.len() {
-                // Each round starts elsewhere, so that nobody goes first every time.
-                let begins = (turn + round) % runners.len();
-                let runner = &mut runners[begins];
-                let relay = runner.server.name();
-                if lost.has(relay) {
-                    continue;
-                }
-                progress.step(format!("{relay} {name}"));
-                let done = runner.round(requests);
-                lost.keep(relay, done)?;
-            }
-        }
-        let (mut together, mut kept) = (Vec::new(), Vec::new());
-        for mut runner in runners {
+    trial: &mut Trial,
+    point: Point,
+    time: f64,
+) -> Result<Vec<Row>> {
+    let (name, place) = (point.kind.name(), trial.place);
+    let fit = entries.iter().copied().filter(|entry| entry.lacks(point.kind).is_none());
+    let mut runners =
+        trial.set_up(fit, |entry| entry.name, name, |entry| set_up(entry, point, place))?;
+    let Trial { rounds, lost, progress, .. } = trial;
+    let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
+    let requests = rounds::share(&request_ns, *rounds, time).max(point.connections as u64);
+    for round in 0..*rounds {
+        for turn in 0..runners.len() {
+            // Each round starts elsewhere, so that no relay goes first every time.
+            let begins = (turn + round) % runners.len();
+            let runner = &mut runners[begins];
             let relay = runner.server.name();
             if lost.has(relay) {
                 continue;
             }
-            progress.step(format!("{relay} {name}: calls"));
-            if let Some(row) = lost.keep(relay, row(&mut runner, point, requests, options))? {
-                together.push(row);
-                kept.push(runner);
-            }
+            progress.step(format!("{relay} {name}"));
+            let done = runner.round(requests);
+            lost.keep(relay, done)?;
         }
-        relate(&mut together, &kept);
-        rows.extend(together);
     }
-    drop(progress);
-    Ok((rows, repetitions, left_out))
+    let (mut together, mut kept) = (Vec::new(), Vec::new());
+    for mut runner in runners {
+        let relay = runner.server.name();
+        if lost.has(relay) {
+            continue;
+        }
+        progress.step(format!("{relay} {name}: calls"));
+        if let Some(row) = lost.keep(relay, row(&mut runner, point, requests, options))? {
+            together.push(row);
+            kept.push(runner);
+        }
+    }
+    relate(&mut together, &kept);
+    Ok(together)
 }
 
 /// Starts a relay between clients and an origin, and sees how long a request takes.
@@ -268,24 +232,14 @@ fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
 
 /// What a request took, and what was called for it.
 fn row(runner: &mut Runner, point: Point, requests: u64, options: &Options) -> Result<Row> {
-    let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
-        runner.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
-    };
-    let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
     let mut row = Row {
         subject: runner.server.name().to_owned(),
         load: point.kind.name().to_owned(),
         connections: point.connections,
         bytes: point.bytes,
-        requests,
-        cpu_ns_per_request_min: statistics::minimum(&cpu),
-        cpu_ns_per_request_median: statistics::median(&cpu),
-        cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
-        requests_per_second: 1e9 / statistics::median(&times).max(1.0),
-        generator_busy: statistics::median(&runner.busy),
+        figures: Figures::of(&runner.slices, &runner.busy, requests),
         origin_connections_per_request: (runner.load.accepted() - runner.accepted) as f64
             / (requests * runner.slices.len() as u64).max(1) as f64,
-        rounds: runner.slices.len(),
         ..Row::default()
     };
     let counted = match point.kind {

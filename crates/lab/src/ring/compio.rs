@@ -11,7 +11,7 @@ use compio::runtime::fd::AsyncFd;
 
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::subject::{Link, Ring, drive, pass};
+use crate::ring::tasks::{Link, Ring, drive, pass};
 use crate::sys::descriptor;
 
 struct Compio {

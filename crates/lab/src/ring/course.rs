@@ -93,10 +93,6 @@ impl Course {
     }
 
     /// Opens the pipes, neither end blocking.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the limit of descriptors does not allow it.
     pub fn pipes(&self) -> Result<Vec<(OwnedFd, OwnedFd)>> {
         (0..self.total)
             .map(|_| descriptor::pipe().map_err(|e| Error::system("opening a pipe", e)))
@@ -122,10 +118,6 @@ impl Course {
     }
 
     /// Puts the bytes where they start.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if a pipe does not take one.
     pub fn place(&self, writers: &[RawFd]) -> Result<()> {
         for pipe in self.starts() {
             if !descriptor::write_byte(writers[pipe], b'o') {
@@ -142,10 +134,6 @@ impl Course {
 
     /// Ends a trip: each station must have passed on what it was to, and no pipe may hold a byte.
     /// Returns how many reads that took.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] with what is wrong.
     pub fn close(&self, subject: &'static str, laps: u64, readers: &[RawFd]) -> Result<u64> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         let mut not_passed: Vec<u64> = vec![0; self.total];

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::error::Result;
 use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::subject::Ring;
+use crate::ring::tasks::Ring;
 use crate::sys::descriptor;
 
 struct Floor {

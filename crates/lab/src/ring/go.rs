@@ -12,7 +12,7 @@ use std::process::Stdio;
 use crate::error::{Error, Result};
 use crate::go::Program;
 use crate::ring::course::{Course, Station, Trip, ends};
-use crate::ring::subject::Ring;
+use crate::ring::tasks::Ring;
 use crate::sys::{descriptor, process};
 
 /// The program.

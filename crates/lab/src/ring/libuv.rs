@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, Trip};
 use crate::ring::passing::Passing;
-use crate::ring::subject::Ring;
+use crate::ring::tasks::Ring;
 use crate::sys::libuv::Loop;
 
 struct Libuv {

@@ -9,7 +9,7 @@ use ::mio::{Events, Interest, Poll, Token};
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, Trip};
 use crate::ring::passing::Passing;
-use crate::ring::subject::Ring;
+use crate::ring::tasks::Ring;
 
 struct Mio {
     poll: Poll,

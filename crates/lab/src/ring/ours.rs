@@ -11,7 +11,7 @@ use superpoll_rt::pipe::{self, PipeReader, PipeWriter};
 
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::subject::{Built, Link, Ring, drive, numbers, pass};
+use crate::ring::tasks::{Built, Link, Ring, drive, numbers, pass};
 
 struct Ours {
     runtime: Runtime,

@@ -44,19 +44,11 @@ impl Passing {
     }
 
     /// Whether the trip goes on.
-    ///
-    /// # Errors
-    ///
-    /// What broke a station that was called back.
     pub fn goes_on(&mut self) -> io::Result<bool> {
         self.failure.take().map_or(Ok(self.arrived < self.trip.arrivals), Err)
     }
 
     /// Reads once at a station and passes on what was there; says how much that was.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     #[inline(always)]
     pub fn pass(&mut self, number: usize) -> io::Result<usize> {
         let (reader, writer) = self.ends[number];
@@ -80,10 +72,6 @@ impl Passing {
 
     /// Passes on all that is there, for pollers that report arrivals and not states. A read that leaves room has
     /// emptied the pipe.
-    ///
-    /// # Errors
-    ///
-    /// As [`pass`](Passing::pass).
     #[cfg(feature = "rival-mio")]
     #[inline(always)]
     pub fn drain(&mut self, number: usize) -> io::Result<()> {

@@ -1,8 +1,6 @@
 //! The plots of `superpoll-lab ring`: time per hop over the number of pipes, and over the share of them that has a
 //! byte; bars where there is one point only.
 
-use std::fmt::Write as _;
-
 use crate::plot::{self, Plot};
 use crate::ring::Row;
 use crate::ring::table::{self, points};
@@ -10,74 +8,36 @@ use crate::ring::table::{self, points};
 /// Time per hop over the number of pipes, for the number of bytes in flight that was measured first.
 pub fn over_total(rows: &[Row]) -> Option<Plot> {
     let bytes = rows.first()?.in_flight;
-    let plot = Plot {
-        title: table::bytes(bytes),
-        x_label: "pipes".to_owned(),
-        y_label: "ns per hop".to_owned(),
-        curves: plot::curves(rows, |row| {
-            let point = (row.total as f64, row.ns_per_hop_median);
-            (row.in_flight == bytes).then_some((row.subject.as_str(), point))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = plot::curves(rows, |row| {
+        let point = (row.total as f64, row.ns_per_hop_median);
+        (row.in_flight == bytes).then_some((row.subject.as_str(), point))
+    });
+    Plot::of(table::bytes(bytes), "pipes", "ns per hop", curves).drawn_over_powers_of_ten()
 }
 
 /// Time per hop over the share of pipes with a byte, for the number of pipes that was measured first.
 pub fn over_share(rows: &[Row]) -> Option<Plot> {
     let total = rows.first()?.total;
-    let plot = Plot {
-        title: format!("{total} pipes"),
-        x_label: "bytes in flight / pipes".to_owned(),
-        y_label: "ns per hop".to_owned(),
-        curves: plot::curves(rows, |row| {
-            let point = (row.in_flight as f64 / total as f64, row.ns_per_hop_median);
-            (row.total == total).then_some((row.subject.as_str(), point))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then_some(plot)
+    let curves = plot::curves(rows, |row| {
+        let point = (row.in_flight as f64 / total as f64, row.ns_per_hop_median);
+        (row.total == total).then_some((row.subject.as_str(), point))
+    });
+    Plot::of(format!("{total} pipes"), "bytes in flight / pipes", "ns per hop", curves).drawn()
 }
 
 /// The first point as bars.
 pub fn bars(rows: &[Row]) -> String {
-    const LEFT: f64 = 190.0;
-    const WIDTH: f64 = 560.0;
     let all = points(rows);
     let Some(((total, in_flight), rows)) = all.first() else { return String::new() };
-    let most = rows.iter().map(|row| row.ns_per_hop_median).fold(0.0, f64::max).max(1.0);
+    let times: Vec<f64> = rows.iter().map(|row| row.ns_per_hop_median).collect();
     // Of a back-end that looks at every pipe again and again one bar would dwarf all others.
-    let usual = crate::statistics::median(
-        &rows.iter().map(|row| row.ns_per_hop_median).collect::<Vec<_>>(),
-    );
-    let full = most.min(usual * 4.0).max(1.0);
-    let mut body = format!(
-        "<text x=\"20\" y=\"22\" font-size=\"15\">ns per hop, {}</text>\n",
-        table::name(*total, *in_flight)
-    );
-    let mut y = 40.0;
-    for row in rows {
-        let width = row.ns_per_hop_median.min(full) / full * WIDTH;
-        let colour = if row.subject.starts_with("superpoll") { "#2a9d4a" } else { "#2f7ed8" };
-        let _ = writeln!(
-            body,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text><rect x=\"{LEFT}\" y=\"{y}\" \
-             width=\"{width:.1}\" height=\"14\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{}\">{:.0}</text>",
-            LEFT - 8.0,
-            y + 11.0,
-            row.subject,
-            LEFT + width + 6.0,
-            y + 11.0,
-            row.ns_per_hop_median
-        );
-        y += 21.0;
-    }
-    format!(
-        "<svg width=\"900\" height=\"{height}\" viewBox=\"0 0 900 {height}\" \
-         xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\" font-size=\"12\" \
-         fill=\"currentColor\">\n{body}</svg>\n",
-        height = y + 10.0
-    )
+    let most =
+        crate::statistics::maximum(&times).min(crate::statistics::median(&times) * 4.0).max(1.0);
+    let bars = rows.iter().map(|row| {
+        let time = row.ns_per_hop_median;
+        (row.subject.clone(), time.min(most) / most, time)
+    });
+    plot::bars(&format!("ns per hop, {}", table::name(*total, *in_flight)), 190.0, bars)
 }
 
 #[cfg(test)]

@@ -50,10 +50,6 @@ pub struct Remote {
 
 impl Remote {
     /// Forks the child and has it set the subject up.
-    ///
-    /// # Errors
-    ///
-    /// What the subject says, or [`Error::System`] if no child can be had.
     pub fn start(
         entry: Entry,
         course: &Course,
@@ -92,10 +88,6 @@ impl Remote {
     }
 
     /// Has it take all bytes round so often.
-    ///
-    /// # Errors
-    ///
-    /// Why the subject could not.
     pub fn go(&mut self, laps: u64) -> Result<Slice> {
         writeln!(self.commands, "{laps}")
             .map_err(|e| Error::system(format!("asking {} for laps", self.entry.name), e))?;

@@ -9,7 +9,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::subject::{Link, Ring, drive, pass};
+use crate::ring::tasks::{Link, Ring, drive, pass};
 
 struct Smol {
     executor: LocalExecutor<'static>,

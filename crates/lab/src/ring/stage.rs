@@ -10,7 +10,8 @@ use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
 use crate::ring::course::Course;
-use crate::ring::subject::{Built, Entry};
+use crate::ring::subject::Entry;
+use crate::ring::tasks::Built;
 use crate::sys::process;
 
 /// What some laps took.
@@ -100,10 +101,6 @@ pub struct Stage {
 
 impl Stage {
     /// Sets a subject up; our runtime with known ends takes `backend`.
-    ///
-    /// # Errors
-    ///
-    /// What the subject says.
     pub fn set_up(entry: Entry, course: Course, backend: BackendKind) -> Result<Stage> {
         let built = entry.build(&course, backend)?;
         let kernel = Kernel::new(built.ring.elsewhere());
@@ -111,10 +108,6 @@ impl Stage {
     }
 
     /// Takes all bytes round so often, and checks that it was done.
-    ///
-    /// # Errors
-    ///
-    /// Why the ring broke, or [`Error::Work`].
     pub fn go(&mut self, laps: u64) -> Result<Slice> {
         let trip = self.course.trip(laps);
         let Built { ring, readers, writers } = &mut self.built;

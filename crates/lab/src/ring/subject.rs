@@ -3,9 +3,7 @@
 //! A runtime's part is a [`Link`]: how it reads a pipe and writes the next. The tasks on top are the same
 //! for all ([`pass`], [`drive`]), and compiled for each on its own.
 
-use std::future::Future;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
 use superpoll::BackendKind;
 
@@ -13,103 +11,18 @@ use crate::by_name::by_name;
 use crate::error::{Error, Result};
 use crate::go::{self, Program};
 use crate::programs;
-use crate::ring::course::{Course, Station, Trip};
+use crate::ring::course::Course;
+use crate::ring::tasks::{Built, Ring, numbers};
+use crate::ring::{floor, go as ring_go, ours, raw_epoll};
+
 #[cfg(feature = "rival-mio")]
 use crate::ring::mio;
 #[cfg(feature = "rival-polling")]
 use crate::ring::polling;
 #[cfg(feature = "rivals-rt")]
 use crate::ring::{compio, monoio, smol, tokio};
-use crate::ring::{floor, go as ring_go, ours, raw_epoll};
 #[cfg(feature = "rivals-c")]
 use crate::ring::{libev, libevent, libuv};
-
-/// A ring that is set up and waits for bytes.
-pub trait Ring {
-    /// Lets the bytes that were placed go round.
-    ///
-    /// # Errors
-    ///
-    /// What the driver met, or that the ring broke.
-    fn go(&mut self, trip: Trip) -> io::Result<()>;
-
-    /// System calls so far besides reads and writes, if it counts them.
-    fn calls(&self) -> Option<u64> {
-        None
-    }
-
-    /// Sees to it after a trip that its stations have said what they have passed on.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be found out.
-    fn settle(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// The process in which its stations are, if that is not this one.
-    fn elsewhere(&self) -> Option<i32> {
-        None
-    }
-}
-
-/// A ring and the numbers of its pipes' ends.
-pub struct Built {
-    /// The ring.
-    pub ring: Box<dyn Ring>,
-    /// The ends to read, in the order of the pipes.
-    pub readers: Vec<RawFd>,
-    /// The ends to write.
-    pub writers: Vec<RawFd>,
-}
-
-/// The numbers of the ends of pipes.
-pub fn numbers<R: AsRawFd, W: AsRawFd>(pipes: &[(R, W)]) -> (Vec<RawFd>, Vec<RawFd>) {
-    pipes.iter().map(|(reader, writer)| (reader.as_raw_fd(), writer.as_raw_fd())).unzip()
-}
-
-/// A station's two ends and its buffer.
-pub trait Link {
-    /// Reads up to [`MOST`](crate::ring::course::MOST) bytes and says how many; zero at the end.
-    fn receive(&mut self) -> impl Future<Output = io::Result<usize>>;
-    /// Writes the first `count` of what was read last.
-    fn send(&mut self, count: usize) -> impl Future<Output = io::Result<()>>;
-}
-
-/// Passes on what comes. If it cannot go on it says why and closes its ends, which ends all after it.
-pub async fn pass<L: Link>(mut link: L, station: Station) {
-    let failure = loop {
-        match link.receive().await {
-            Ok(0) => return,
-            Ok(count) => {
-                station.passed(count);
-                if let Err(error) = link.send(count).await {
-                    break error;
-                }
-            }
-            Err(error) => break error,
-        }
-    };
-    station.failed(&failure);
-}
-
-/// The driver's part of a trip; gives the ends back.
-pub async fn drive<L: Link>(mut link: L, station: Station, trip: Trip) -> io::Result<L> {
-    let mut arrived = 0;
-    while arrived < trip.arrivals {
-        let count = link.receive().await?;
-        if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        station.passed(count);
-        let onward = trip.onward.saturating_sub(arrived).min(count as u64) as usize;
-        arrived += count as u64;
-        if onward > 0 {
-            link.send(onward).await?;
-        }
-    }
-    Ok(link)
-}
 
 type Build = fn(&Course, Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>>;
 
@@ -223,16 +136,12 @@ impl Entry {
     }
 
     /// Why it cannot run here, if it needs what not every system has.
-    pub fn refusal(&self) -> Option<&'static str> {
+    pub fn refusal(&self) -> Option<String> {
         (matches!(self.make, Make::Program(..)) && programs::find("go").is_none())
-            .then_some(go::ABSENT)
+            .then(|| go::ABSENT.to_owned())
     }
 
     /// Compiles what is compiled at run time.
-    ///
-    /// # Errors
-    ///
-    /// What the compiler says, or that there is none.
     pub fn prepare(&self) -> Result<()> {
         match self.make {
             Make::Program(program, _) => program().build(),
@@ -253,30 +162,15 @@ impl Entry {
         }
     }
 
-    /// The subject of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if there is none, or if it is not built in.
-    pub fn named(name: &str) -> Result<Entry> {
-        let Some(entry) = ALL.iter().find(|entry| entry.name == name) else {
-            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
-            return Err(Error::usage(format!(
-                "no subject of the ring is called {name:?}: choose among {} or all",
-                names.join(", ")
-            )));
-        };
-        match entry.make {
-            Make::Absent(feature) => Err(absent(entry.name, feature)),
-            _ => Ok(*entry),
+    /// The same, if it is built in.
+    pub fn present(self) -> Result<Entry> {
+        match self.make {
+            Make::Absent(feature) => Err(absent(self.name, feature)),
+            _ => Ok(self),
         }
     }
 
     /// Sets the ring up; our runtime with known ends takes `backend`.
-    ///
-    /// # Errors
-    ///
-    /// What the runtime says.
     pub fn build(&self, course: &Course, backend: BackendKind) -> Result<Built> {
         match self.make {
             Make::Over(make) | Make::Program(_, make) => build_over(course, make),
@@ -317,23 +211,21 @@ mod tests {
     #[test]
     fn a_back_end_that_cannot_watch_says_why() {
         crate::channel::most_pairs();
-        let entry = Entry::named("superpoll-rt-select").unwrap();
+        let entry = *ALL.iter().find(|entry| entry.name == "superpoll-rt-select").unwrap();
         let stage = Stage::set_up(entry, Course::new(600, 1), BackendKind::Epoll);
         let error = stage.and_then(|mut stage| stage.go(1)).unwrap_err().to_string();
         assert!(error.contains("too large for back-end select"), "{error}");
     }
 
     #[test]
-    fn unknown_and_absent_subjects_are_told_apart() {
-        let error = Entry::named("kqueue").unwrap_err().to_string();
-        assert!(error.contains("\"kqueue\"") && error.contains("raw-epoll-lt"), "{error}");
+    fn an_absent_subject_names_its_feature() {
         for entry in ALL {
             match entry.make {
                 Make::Absent(feature) => {
-                    let error = Entry::named(entry.name).unwrap_err().to_string();
+                    let error = entry.present().unwrap_err().to_string();
                     assert!(error.contains(&format!("--features {feature}")), "{error}");
                 }
-                _ => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
+                _ => assert_eq!(entry.present().unwrap(), *entry),
             }
         }
     }

@@ -21,40 +21,25 @@ pub fn name(total: usize, in_flight: usize) -> String {
 
 /// The subjects of one point.
 pub fn point(rows: &[&Row]) -> Table {
-    let mut table = Table::new([
-        "subject",
-        "ns/hop",
-        "least",
-        "spread",
-        "cpu/hop",
-        "syscalls/hop",
-        "reads/hop",
-        "bytes/read",
-        "hops/s",
-        "/ tokio",
-        "least",
-        "/ raw epoll",
-        "least",
-    ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"));
-    for row in rows {
-        table.row([
-            row.subject.clone(),
-            format!("{:.0}", row.ns_per_hop_median),
-            format!("{:.0}", row.ns_per_hop_min),
-            format!("{:.0}", row.ns_per_hop_spread),
-            format!("{:.0}", row.cpu_ns_per_hop_min),
-            number(row.syscalls_per_hop),
-            number(row.reads_per_hop),
-            format!("{:.2}", row.bytes_per_read),
-            format!("{:.0}", row.hops_per_second),
-            table::ratio(row.tokio_ratio),
-            table::ratio(row.tokio_ratio_min),
-            table::ratio(row.raw_epoll_ratio),
-            table::ratio(row.raw_epoll_ratio_min),
-        ]);
-    }
-    table
+    table::of(
+        rows,
+        1,
+        &[
+            ("subject", |row| row.subject.clone()),
+            ("ns/hop", |row| format!("{:.0}", row.ns_per_hop_median)),
+            ("least", |row| format!("{:.0}", row.ns_per_hop_min)),
+            ("spread", |row| format!("{:.0}", row.ns_per_hop_spread)),
+            ("cpu/hop", |row| format!("{:.0}", row.cpu_ns_per_hop_min)),
+            ("syscalls/hop", |row| table::number(row.syscalls_per_hop, 2)),
+            ("reads/hop", |row| table::number(row.reads_per_hop, 2)),
+            ("bytes/read", |row| format!("{:.2}", row.bytes_per_read)),
+            ("hops/s", |row| format!("{:.0}", row.hops_per_second)),
+            ("/ tokio", |row| table::ratio(row.tokio_ratio)),
+            ("least", |row| table::ratio(row.tokio_ratio_min)),
+            ("/ raw epoll", |row| table::ratio(row.raw_epoll_ratio)),
+            ("least", |row| table::ratio(row.raw_epoll_ratio_min)),
+        ],
+    )
 }
 
 /// All points, for the terminal.

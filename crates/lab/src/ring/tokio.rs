@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::subject::{Link, Ring, drive, pass};
+use crate::ring::tasks::{Link, Ring, drive, pass};
 
 struct Tokio {
     runtime: Runtime,

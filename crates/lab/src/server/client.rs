@@ -14,10 +14,6 @@ pub struct Client(TcpStream);
 impl Client {
     /// Connects to a port from an address of this machine's own network. What arrives is reported to the set, with this
     /// number.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     pub fn connect(from: Ipv4Addr, port: u16, set: &OwnedFd, number: u64) -> io::Result<Client> {
         let stream = TcpStream::from(socket::connect_from(from, port)?);
         stream.set_nodelay(true)?;
@@ -31,10 +27,6 @@ impl Client {
     }
 
     /// Sends a request, all of it at once.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be, in words.
     pub fn send(&mut self, request: &[u8]) -> Result<(), String> {
         match self.0.write(request) {
             Ok(count) if count == request.len() => Ok(()),
@@ -44,10 +36,6 @@ impl Client {
     }
 
     /// Reads once what has arrived; none if that was interrupted.
-    ///
-    /// # Errors
-    ///
-    /// What became of the connection, in words.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, String> {
         match usize::try_from(descriptor::read(self.0.as_raw_fd(), buffer)) {
             Ok(0) => Err("it closed a connection".to_owned()),

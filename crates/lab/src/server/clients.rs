@@ -24,10 +24,6 @@ pub struct Clients {
 
 impl Clients {
     /// Forks the child, which carries `out` each order.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if no child can be had.
     pub fn start<Order: DeserializeOwned, Answer: Serialize>(
         subject: &'static str,
         out: impl FnMut(Order) -> Result<Answer>,
@@ -36,10 +32,6 @@ impl Clients {
     }
 
     /// As [`start`](Clients::start), with these descriptors of the parent's, which the child owns.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Clients::start).
     pub fn keeping<Order: DeserializeOwned, Answer: Serialize>(
         subject: &'static str,
         mut keeps: Vec<RawFd>,
@@ -71,10 +63,6 @@ impl Clients {
     }
 
     /// Gives an order, without waiting until it was carried out.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if nobody takes it.
     pub fn order<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         let text = serde_json::to_string(order).unwrap_or_default() + "\n";
         self.line.get_mut().write_all(text.as_bytes()).map_err(|e| {
@@ -83,19 +71,11 @@ impl Clients {
     }
 
     /// Waits until the last order was carried out.
-    ///
-    /// # Errors
-    ///
-    /// Why it could not be.
     pub fn done(&mut self) -> Result<()> {
         self.answer()
     }
 
     /// Waits until the last order was carried out, and returns what came of it.
-    ///
-    /// # Errors
-    ///
-    /// Why it could not be.
     pub fn answer<Answer: DeserializeOwned>(&mut self) -> Result<Answer> {
         let mut text = String::new();
         let read = self.line.read_line(&mut text);
@@ -110,19 +90,11 @@ impl Clients {
     }
 
     /// Gives an order and waits until it was carried out.
-    ///
-    /// # Errors
-    ///
-    /// As [`order`](Clients::order) and [`done`](Clients::done).
     pub fn tell<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         self.ask(order)
     }
 
     /// Gives an order and waits for what comes of it.
-    ///
-    /// # Errors
-    ///
-    /// As [`order`](Clients::order) and [`answer`](Clients::answer).
     pub fn ask<Order: Serialize, Answer: DeserializeOwned>(
         &mut self,
         order: &Order,

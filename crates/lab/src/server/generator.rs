@@ -24,17 +24,9 @@ pub trait Connection {
     type Room;
 
     /// Sends a request.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be sent, in words.
     fn ask(&mut self, room: &mut Self::Room) -> std::result::Result<(), String>;
 
     /// Reads once; says whether an answer is complete.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the answer or the connection, in words.
     fn read(&mut self, room: &mut Self::Room) -> std::result::Result<bool, String>;
 }
 
@@ -50,10 +42,6 @@ pub struct Generator<C: Connection> {
 
 impl<C: Connection> Generator<C> {
     /// Makes so many connections, each of which adds itself to the epoll set with its number.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if there is no epoll set to be had; otherwise what `connect` says.
     pub fn new(
         subject: &'static str,
         count: usize,
@@ -74,10 +62,6 @@ impl<C: Connection> Generator<C> {
 
     /// Asks so often in all, over all connections, and returns the nanoseconds from the first request to
     /// the last answer.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] if an answer is wrong or does not come.
     pub fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
@@ -115,10 +99,6 @@ impl<C: Connection> Generator<C> {
     }
 
     /// Sees whether the server has said nothing since the last answer, and closed no connection.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] with what it found.
     pub fn check_silence(&mut self) -> Result<()> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
@@ -141,10 +121,6 @@ impl<C: Connection> Generator<C> {
 }
 
 /// Refuses a number of connections to each of some servers that the limit of descriptors does not allow.
-///
-/// # Errors
-///
-/// [`Error::Usage`].
 pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
     // One process holds the generator's ends of all, and while it starts a server that one's ends too.
     let most = 2 * channel::most_pairs() / (servers + 1);

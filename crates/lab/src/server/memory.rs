@@ -24,10 +24,6 @@ pub struct Memory {
 }
 
 /// Waits until the memory of these processes does not change any more, at least for so long, and reads it.
-///
-/// # Errors
-///
-/// [`Error::System`] if a process is no more.
 pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     process::sleep(least_ns);
     let begun = process::now();
@@ -43,10 +39,6 @@ pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
 }
 
 /// What the kernel has in use now, without any process' own memory.
-///
-/// # Errors
-///
-/// [`Error::System`] if it does not tell.
 pub fn of_machine() -> Result<Memory> {
     let slab = field(&read("/proc/meminfo")?, "Slab:").unwrap_or(0);
     Ok(Memory { user: 0, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })

@@ -26,6 +26,7 @@ pub mod processors;
 pub mod program;
 pub mod rounds;
 pub mod runtime;
+pub mod trial;
 pub mod turns;
 
 /// Whoever says nothing for so long will not say it.
@@ -61,28 +62,16 @@ impl Control {
     }
 
     /// Says that connections are welcome.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if nobody hears it.
     pub fn ready(&mut self) -> Result<()> {
         self.say(&Answer::Ready)
     }
 
     /// Answers a question.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if nobody hears it.
     pub fn counted(&mut self, counts: &Counts) -> Result<()> {
         self.say(&Answer::Counted(*counts))
     }
 
     /// Where a byte arrives for each question.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if there are no descriptors left.
     pub fn questions(&self) -> Result<UnixStream> {
         self.line.try_clone().map_err(|e| Error::system("duplicating the line to a server", e))
     }
@@ -117,10 +106,6 @@ pub struct Server {
 impl Server {
     /// Forks the child, which keeps these descriptors and serves them. Counters are asked for only if it
     /// `counts`.
-    ///
-    /// # Errors
-    ///
-    /// What the server says, or [`Error::System`] if no child can be had.
     pub fn start(
         name: &'static str,
         counts: bool,
@@ -134,10 +119,6 @@ impl Server {
     }
 
     /// As [`start`](Server::start), for one that accepts its connections. Returns the port as well.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Server::start).
     pub fn accepting(
         name: &'static str,
         counts: bool,
@@ -155,10 +136,6 @@ impl Server {
     }
 
     /// As [`start`](Server::start), without waiting until connections are welcome.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if no child can be had.
     pub fn begin(
         name: &'static str,
         counts: bool,
@@ -189,10 +166,6 @@ impl Server {
     }
 
     /// Waits until it says that it is ready.
-    ///
-    /// # Errors
-    ///
-    /// What it says instead.
     pub fn until_ready(&mut self) -> Result<()> {
         match self.answer()? {
             Answer::Failed(reason) => Err(Error::Usage(reason)),
@@ -216,10 +189,6 @@ impl Server {
     }
 
     /// The processor time that its process has used, in nanoseconds.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the process is no more.
     pub fn processor_time(&self) -> Result<u64> {
         let name = self.name;
         self.child
@@ -228,10 +197,6 @@ impl Server {
     }
 
     /// What it has done so far, if it counts.
-    ///
-    /// # Errors
-    ///
-    /// Why it does not answer.
     pub fn counts(&mut self) -> Result<Option<Counts>> {
         if !self.counts {
             return Ok(None);

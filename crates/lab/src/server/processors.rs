@@ -1,6 +1,6 @@
 //! Who runs where: the load generator on one processor, each server on another.
 
-use crate::output;
+use crate::say;
 use crate::sys::process;
 
 /// The processors of an experiment with servers.
@@ -14,7 +14,7 @@ impl Processors {
     pub fn here() -> Processors {
         let all = process::processors();
         if all.len() < 2 {
-            output::note("there is one processor: servers and load generator take turns on it");
+            say::note("there is one processor: servers and load generator take turns on it");
         }
         Processors { all }
     }

@@ -39,10 +39,6 @@ fn next_to(program: &Path) -> Result<PathBuf> {
 }
 
 /// Starts the command `superpoll` and waits until it says on which port it listens.
-///
-/// # Errors
-///
-/// [`Error::Usage`] with what it says instead, or if it is not built; [`Error::System`] if it cannot be started.
 pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
     let mut command = Command::new(next_to(&std::env::current_exe().map_err(failed)?)?);
@@ -67,10 +63,6 @@ fn announced(line: &str) -> Option<u16> {
 }
 
 /// Starts another program and waits until connections to this port are accepted.
-///
-/// # Errors
-///
-/// What it says instead, or [`Error::System`] if it cannot be started.
 pub fn other(
     name: &'static str,
     place: Place,
@@ -104,10 +96,6 @@ pub fn other(
 
 /// A port that nobody listens on at the moment, for programs that cannot choose one themselves. It is none of those that
 /// the kernel gives to connections: one of these may have it by the time that it is listened on.
-///
-/// # Errors
-///
-/// [`Error::System`] if there is none.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Others look for one at the same time.

@@ -1,5 +1,7 @@
 //! The rounds of servers that take turns, each asked by a load generator on another processor.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Result;
 use crate::server::Server;
 use crate::statistics;
@@ -26,12 +28,31 @@ pub struct Slice {
     pub cpu_ns: u64,
 }
 
+/// A ratio, from the ratios of all rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The middle one.
+    pub median: f64,
+    /// A tenth of them are below.
+    pub low: f64,
+    /// A tenth of them are above.
+    pub high: f64,
+}
+
+/// Round by round, because what else the machine does changes with time.
+pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
+    let ratios: Vec<f64> = own
+        .iter()
+        .zip(other)
+        .filter(|(_, other)| other.cpu_ns > 0)
+        .map(|(own, other)| own.cpu_ns as f64 / other.cpu_ns as f64)
+        .collect();
+    let [low, high] = [0.1, 0.9].map(|share| statistics::quantile(&ratios, share));
+    (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
+}
+
 /// Asks a server so often that its pace can be believed; returns how long a request takes, in
 /// nanoseconds.
-///
-/// # Errors
-///
-/// What `go` says, which asks so often in all and returns how long that took.
 pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Result<f64> {
     let mut requests = WARM_UP * connections as u64;
     // Not believed, however long it takes.
@@ -53,10 +74,6 @@ pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
 }
 
 /// One round of a server, in one process or several.
-///
-/// # Errors
-///
-/// What `go` says.
 pub fn round(servers: &[Server], go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
     let processor_time = || servers.iter().map(Server::processor_time).sum::<Result<u64>>();
     let before = processor_time()?;

@@ -11,10 +11,6 @@ use crate::server::{Control, Counts};
 
 /// Has `start` begin a server on a runtime with this back-end, says that it is ready, and answers questions for as long
 /// as somebody may ask. What `start` returns lives as long.
-///
-/// # Errors
-///
-/// What the runtime or `start` says, or [`Error::System`] if the answers cannot be given.
 pub fn serve<T>(
     backend: BackendKind,
     control: &mut Control,

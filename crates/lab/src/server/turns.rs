@@ -1,6 +1,9 @@
 //! Servers that take turns, each asked by its load generator, and what a request took.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Result;
+use crate::experiment::Figure;
 use crate::rivals::Lost;
 use crate::server::generator::{Connection, Generator};
 use crate::server::rounds::{self, Slice};
@@ -27,43 +30,70 @@ pub struct Runner<C: Connection> {
     is_lost: bool,
 }
 
-/// What a server took for a request, over all rounds.
-#[derive(Clone, Copy, Debug)]
+/// The figures of a server, which rows have among their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Figures {
+    /// Requests in a round, over all connections.
+    pub requests: u64,
     /// Processor time of the server's processes by request, in the round that took least.
-    pub cpu_ns_min: f64,
-    /// The same in the middle one.
-    pub cpu_ns_median: f64,
-    /// The dearest round less the cheapest.
+    pub cpu_ns_per_request_min: f64,
+    /// The same in the middle round.
+    pub cpu_ns_per_request_median: f64,
+    /// The most expensive round less the cheapest.
     pub cpu_spread: f64,
-    /// Answers in a second, in the middle round.
+    /// Answers in a second, in the middle round. The load generator has its part in it.
     pub requests_per_second: f64,
     /// The share of its processor that the load generator used, in the middle round.
     pub generator_busy: f64,
-    /// Times the poller waited, if the server counts them.
-    pub waits: Option<f64>,
+    /// Waits of the poller, if the server counts them.
+    pub waits_per_request: Option<f64>,
     /// Calls of `epoll_ctl`, if the server counts them.
-    pub epoll_ctl: Option<f64>,
+    pub epoll_ctl_per_request: Option<f64>,
     /// Rounds measured.
     pub rounds: usize,
 }
 
+impl Figures {
+    /// The figures of some rounds with as many requests each, and of how busy the load generator was in them.
+    pub fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
+        let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
+            slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
+        };
+        let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
+        Figures {
+            requests,
+            cpu_ns_per_request_min: statistics::minimum(&cpu),
+            cpu_ns_per_request_median: statistics::median(&cpu),
+            cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
+            requests_per_second: 1e9 / statistics::median(&times).max(1.0),
+            generator_busy: statistics::median(busy),
+            waits_per_request: None,
+            epoll_ctl_per_request: None,
+            rounds: slices.len(),
+        }
+    }
+
+    /// The processor time, to be compared with that of another report.
+    pub fn compared(&self, at: String) -> Figure {
+        Figure {
+            at,
+            name: "processor time by request, ns".to_owned(),
+            value: self.cpu_ns_per_request_median,
+            low: self.cpu_ns_per_request_min,
+            high: self.cpu_ns_per_request_min + self.cpu_spread,
+        }
+    }
+}
+
 impl<C: Connection> Runner<C> {
     /// Sees how long a request takes.
-    ///
-    /// # Errors
-    ///
-    /// What the load generator says.
     pub fn new(server: Server, load: Generator<C>) -> Result<Runner<C>> {
         Runner::of_workers(server.name(), vec![server], load)
     }
 
     /// As [`new`](Runner::new), of a server that shares its connections among several processes. What it takes is what
     /// all of them take.
-    ///
-    /// # Errors
-    ///
-    /// What the load generator says.
     pub fn of_workers(
         name: &'static str,
         servers: Vec<Server>,
@@ -97,20 +127,12 @@ impl<C: Connection> Runner<C> {
     }
 
     /// Asks so often in all, outside of any round.
-    ///
-    /// # Errors
-    ///
-    /// What the load generator says.
     pub fn ask(&mut self, requests: u64) -> Result<()> {
         self.load.go(requests).map(drop)
     }
 
     /// What the server counts in so many requests, if it counts. As many are asked before, so that nothing is counted of
     /// what it does with connections that were silent while others had their turn.
-    ///
-    /// # Errors
-    ///
-    /// What the load generator or the server says.
     pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
         let Some(_) = self.counts()? else { return Ok(None) };
         self.ask(requests)?;
@@ -135,37 +157,21 @@ impl<C: Connection> Runner<C> {
     }
 
     /// What it took for a request, in rounds of so many.
-    ///
-    /// # Errors
-    ///
-    /// Why the server does not say what it has counted.
     pub fn figures(&mut self, requests: u64) -> Result<Figures> {
         let counted = self.counts()?.zip(self.before);
-        let rounds = self.slices.len();
-        let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
-            self.slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
-        };
-        let (times, cpu) = (each(|slice| slice.ns), each(|slice| slice.cpu_ns));
-        let per_request = |count: u64| count as f64 / (requests * rounds as u64) as f64;
+        let all = requests * self.slices.len() as u64;
+        let by_request = |count: u64| count as f64 / all as f64;
         Ok(Figures {
-            cpu_ns_min: statistics::minimum(&cpu),
-            cpu_ns_median: statistics::median(&cpu),
-            cpu_spread: statistics::maximum(&cpu) - statistics::minimum(&cpu),
-            requests_per_second: 1e9 / statistics::median(&times).max(1.0),
-            generator_busy: statistics::median(&self.busy),
-            waits: counted.map(|(now, before)| per_request(now.waits - before.waits)),
-            epoll_ctl: counted.map(|(now, before)| per_request(now.epoll_ctl - before.epoll_ctl)),
-            rounds,
+            waits_per_request: counted.map(|(now, before)| by_request(now.waits - before.waits)),
+            epoll_ctl_per_request: counted
+                .map(|(now, before)| by_request(now.epoll_ctl - before.epoll_ctl)),
+            ..Figures::of(&self.slices, &self.busy, requests)
         })
     }
 }
 
 /// Has the servers take turns for so many rounds, which fit into the time. `begins` is told whose turn it
 /// is. Returns how many requests each got in a round. A rival that fails is lost, and the others go on.
-///
-/// # Errors
-///
-/// What a load generator or a server says that is no rival.
 pub fn take_turns<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,
@@ -184,10 +190,6 @@ pub fn take_turns<C: Connection>(
 
 /// As [`take_turns`], but each gets so many requests in a round, or as many as fit into the time of one server: one
 /// that is slow has no other do less. Returns how many each got.
-///
-/// # Errors
-///
-/// As [`take_turns`].
 pub fn take_turns_of<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,
@@ -234,10 +236,6 @@ fn in_turn<C: Connection>(
 }
 
 /// The row of each server that is still there, by its place among all, and those servers. Who fails now is lost too.
-///
-/// # Errors
-///
-/// What `row` says of a server that is no rival.
 pub fn rows<C: Connection, Row>(
     runners: Vec<Runner<C>>,
     lost: &mut Lost,

@@ -64,10 +64,6 @@ pub struct Found {
 
 impl Pair {
     /// Starts both, and waits until the idle ones have left.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if there is no process or no descriptor to be had; [`Error::Work`] if nobody leaves.
     pub fn start(
         kind: Kind,
         sitter: Option<&Sitter>,
@@ -105,10 +101,6 @@ impl Pair {
     }
 
     /// One round.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] if an answer is wrong or does not come.
     pub fn measure(&mut self, requests: u64) -> Result<Found> {
         self.main.order(&Order::Serve(requests))?;
         self.clients.order(&requests)?;

@@ -36,10 +36,6 @@ pub enum Order {
 
 /// Clients of the server at a port, in a process of their own; from an address of their own, which has all ports to
 /// itself.
-///
-/// # Errors
-///
-/// [`Error::System`] if there is no process to be had.
 pub fn start(subject: &'static str, port: u16, from: Ipv4Addr) -> Result<Clients> {
     let (mut subscribers, mut idle) = (Vec::new(), Vec::new());
     Clients::start(subject, move |order: Order| {
@@ -137,10 +133,6 @@ fn head(stream: &mut impl Read) -> io::Result<String> {
 }
 
 /// What a new connection is answered.
-///
-/// # Errors
-///
-/// Why it is not.
 pub fn ask(port: u16) -> io::Result<String> {
     get(&mut connect(Ipv4Addr::LOCALHOST, port)?)
 }

@@ -16,16 +16,13 @@
 //! nested topology has none. `topology.rs` makes the pollers, `moves.rs` and `busy.rs` are the loops, `crowd.rs` the
 //! clients of the server that `restart.rs` starts again, and `trial.rs` has all take turns.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::options::Output;
-use crate::record::Record;
 
 mod busy;
 mod crowd;
+pub mod experiment;
 mod moves;
 pub mod plot;
 mod restart;
@@ -60,52 +57,19 @@ pub struct Options {
     pub output: Output,
 }
 
-impl Default for Options {
-    /// What the command line has without options.
-    fn default() -> Options {
-        Options {
-            parts: "all".to_owned(),
-            topologies: "all".to_owned(),
-            batch: "1,16,253".to_owned(),
-            idle: None,
-            requests: 10_000,
-            samples: 100,
-            output: Output::default(),
-        }
-    }
-}
+crate::options::of_a_command!(Options);
 
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// Leaving and coming back.
-    Move,
-    /// A wake-up by one that is away.
-    Wake,
-    /// Requests beside idle connections.
-    Busy,
-    /// A server's upgrade and crash.
-    Restart,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Part; 4] = [Part::Move, Part::Wake, Part::Busy, Part::Restart];
-
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Part::Move => "move",
-            Part::Wake => "wake",
-            Part::Busy => "busy",
-            Part::Restart => "restart",
-        }
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::by_name::named! {
+    /// What is measured.
+    pub enum Part {
+        /// Leaving and coming back.
+        Move = "move",
+        /// A wake-up by one that is away.
+        Wake = "wake",
+        /// Requests beside idle connections.
+        Busy = "busy",
+        /// A server's upgrade and crash.
+        Restart = "restart",
     }
 }
 
@@ -130,15 +94,4 @@ pub struct Row {
     pub most: f64,
     /// Rounds measured.
     pub rounds: usize,
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
-/// [`Error::Work`](crate::Error::Work) if a byte is lost, or if nobody leaves for a babysitter; otherwise what a poller,
-/// a babysitter or a server says.
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    trial::run(options)
 }

@@ -63,10 +63,6 @@ pub enum Order {
 }
 
 /// A loop with so many descriptors in a process of its own. It keeps to the processor `main`, its peer to `writers`.
-///
-/// # Errors
-///
-/// [`Error::System`] if there is no process to be had.
 pub fn start(
     kind: Kind,
     sitter: Option<&Sitter>,

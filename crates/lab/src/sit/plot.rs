@@ -14,14 +14,14 @@ pub fn over_batches(rows: &[Row]) -> Option<Plot> {
         })
         .collect();
     let refs: Vec<&(String, (f64, f64))> = own.iter().collect();
-    let plot = Plot {
-        title: "leaving for a babysitter and coming back".to_owned(),
-        x_label: "descriptors together".to_owned(),
-        y_label: "cpu ns for one".to_owned(),
-        curves: plot::curves(&refs, |one| Some((one.0.as_str(), one.1))),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = plot::curves(&refs, |one| Some((one.0.as_str(), one.1)));
+    Plot::of(
+        "leaving for a babysitter and coming back".to_owned(),
+        "descriptors together",
+        "cpu ns for one",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]

@@ -30,25 +30,13 @@ const PAUSE_NS: u64 = 25_000_000;
 /// What has been published by then, when the next one is started.
 const BEFORE_NS: u64 = 100_000_000;
 
-/// How a server follows another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// It is told to take over from the other.
-    Upgrade,
-    /// The other has been killed.
-    Crash,
-}
-
-impl Way {
-    /// Both, in the order in which they are measured.
-    pub const ALL: [Way; 2] = [Way::Upgrade, Way::Crash];
-
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Way::Upgrade => "upgrade",
-            Way::Crash => "crash",
-        }
+crate::by_name::named! {
+    /// How a server follows another.
+    pub enum Way {
+        /// It is told to take over from the other.
+        Upgrade = "upgrade",
+        /// The other has been killed.
+        Crash = "crash",
     }
 }
 
@@ -87,10 +75,6 @@ const PLACE: Place = Place { processor: None, second_thread: false };
 
 impl Site {
     /// Starts all of them, and has the clients connect.
-    ///
-    /// # Errors
-    ///
-    /// What the server says, or a client.
     pub fn start(connections: usize) -> Result<Site> {
         let failed = |e| Error::system("making a folder to be served", e);
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -152,10 +136,6 @@ impl Site {
     }
 
     /// Has the next server follow the present one.
-    ///
-    /// # Errors
-    ///
-    /// What a server says, or if it never answers. What is lost is found, and no error.
     pub fn follow(&mut self, way: Way) -> Result<Found> {
         self.until_held()?;
         let first = self.messages + 1;

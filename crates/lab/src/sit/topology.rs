@@ -15,28 +15,15 @@ use crate::sys::{descriptor, process};
 /// How long a babysitter may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who watches what is idle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// The poller's own epoll set.
-    Nested,
-    /// A second thread.
-    Thread,
-    /// Another process.
-    Process,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Nested, Kind::Thread, Kind::Process];
-
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Nested => "nested",
-            Kind::Thread => "thread",
-            Kind::Process => "process",
-        }
+crate::by_name::named! {
+    /// Who watches what is idle.
+    pub enum Kind {
+        /// The poller's own epoll set.
+        Nested = "nested",
+        /// A second thread.
+        Thread = "thread",
+        /// Another process.
+        Process = "process",
     }
 }
 
@@ -49,10 +36,6 @@ pub struct Sitter {
 
 impl Sitter {
     /// Forks it, and waits until it listens.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if there is no process or no socket to be had.
     pub fn start() -> Result<Sitter> {
         let failed = |e| Error::system("starting a babysitter's process", e);
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -87,10 +70,6 @@ impl Sitter {
     }
 
     /// How many descriptors it has open.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if it is no more.
     pub fn descriptors(&self) -> Result<usize> {
         let folder = format!("/proc/{}/fd", self.pid());
         std::fs::read_dir(&folder)
@@ -130,10 +109,6 @@ impl Station {
 
     /// An adaptive poller, with a policy for its poll array if not the default one. From here on this thread keeps to
     /// the main loop's processor; a babysitter goes where the scheduler sends it.
-    ///
-    /// # Errors
-    ///
-    /// What the poller or the babysitter says.
     pub fn poller(
         &mut self,
         tuning: Tuning,
@@ -168,10 +143,6 @@ impl Station {
     }
 
     /// The processor time that the babysitter has used, in nanoseconds.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if its process is no more.
     pub fn sitter_time(&self) -> Result<u64> {
         match (self.kind, &self.sitter) {
             (Kind::Nested, _) | (Kind::Process, None) => Ok(0),

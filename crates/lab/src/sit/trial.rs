@@ -6,9 +6,9 @@ use crate::channel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::{self, Output};
-use crate::output;
 use crate::progress::Progress;
 use crate::record::Record;
+use crate::say;
 use crate::server::clients::Clients;
 use crate::server::processors::Processors;
 use crate::sit::busy::{ACTIVE, Pair};
@@ -137,7 +137,7 @@ fn plan(options: &Options) -> Result<Plan> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
-    plan.note.iter().for_each(|note| output::note(note));
+    plan.note.iter().for_each(|note| say::note(note));
     let environment = Environment::here();
     let processors = Processors::here();
     let place = Loops { main: processors.server(), other: processors.client() };

@@ -10,7 +10,7 @@ use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 
 struct Batch<'a> {
     reader: BatchReader<&'a OwnedFd>,

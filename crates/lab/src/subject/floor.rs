@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::Result;
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 
 struct Floor<'a> {
     readers: &'a [RawFd],

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 use crate::sys::libevent::Base;
 
 struct Libevent {

@@ -7,7 +7,7 @@ use ::mio::{Events, Interest, Poll, Token};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 
 struct Mio<'a> {
     poll: Poll,

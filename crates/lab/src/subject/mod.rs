@@ -11,7 +11,6 @@
 use crate::by_name::by_name;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::sys::descriptor;
 
 mod batch;
 mod floor;
@@ -28,126 +27,9 @@ mod ours;
 mod polling;
 mod raw_epoll;
 mod raw_poll;
+mod work;
 
-/// A poller at work.
-pub trait Subject {
-    /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
-    /// the floor looks at which they are; all others may know no more than how many.
-    ///
-    /// # Errors
-    ///
-    /// What the poller says.
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()>;
-
-    /// Its own counters, if it has any.
-    fn counters(&self) -> Option<superpoll::Stats> {
-        None
-    }
-
-    /// System calls it has made in rounds besides reads, if it counts them.
-    fn calls(&self) -> Option<u64> {
-        None
-    }
-
-    /// Whether these calls read, too, so that no other call does.
-    fn calls_read(&self) -> bool {
-        false
-    }
-
-    /// How often the kernel had no room to note an event, and the subject made up for it.
-    fn overflows(&self) -> Option<u64> {
-        None
-    }
-
-    /// Bytes of its own heap for registrations, if it says.
-    fn memory(&self) -> Option<usize> {
-        None
-    }
-}
-
-/// What was read: the proof that the work was done.
-#[derive(Debug)]
-pub struct Ledger {
-    seen: Vec<u32>,
-    bytes: usize,
-    sum: u64,
-    empty: u64,
-}
-
-impl Ledger {
-    /// Nothing read yet, of `total` pairs.
-    pub fn new(total: usize) -> Ledger {
-        Ledger { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
-    }
-
-    /// Reads one byte of a reader and notes it.
-    #[inline(always)]
-    pub fn read(&mut self, pair: usize, fd: std::os::fd::RawFd) {
-        match descriptor::read_byte(fd) {
-            Some(byte) => {
-                self.seen[pair] += 1;
-                self.bytes += 1;
-                self.sum += u64::from(byte);
-            }
-            None => self.empty += 1,
-        }
-    }
-
-    /// Notes bytes that a subject has read by itself.
-    #[inline(always)]
-    pub fn note(&mut self, pair: usize, bytes: &[u8]) {
-        for &byte in bytes {
-            self.seen[pair] += 1;
-            self.bytes += 1;
-            self.sum += u64::from(byte);
-        }
-    }
-
-    /// How many bytes were read in this round.
-    #[inline(always)]
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Reads that found nothing, since the beginning: reports of descriptors that were not ready.
-    pub fn empty(&self) -> u64 {
-        self.empty
-    }
-
-    /// Ends a round: exactly the bytes written must have been read, each active reader once and
-    /// none besides.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] with what is wrong.
-    pub fn close(&mut self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
-        let wrong = |found: String| Err(Error::Work { subject, found });
-        if self.bytes != active.len() {
-            return wrong(format!("{} bytes written, {} read", active.len(), self.bytes));
-        }
-        if self.sum != u64::from(byte) * active.len() as u64 {
-            return wrong("other bytes were read than written".to_owned());
-        }
-        for &pair in active {
-            let count = std::mem::take(&mut self.seen[pair as usize]);
-            if count != 1 {
-                return wrong(format!("the reader of pair {pair} was read {count} times"));
-            }
-        }
-        self.bytes = 0;
-        self.sum = 0;
-        Ok(())
-    }
-}
-
-#[cfg(feature = "rivals-c")]
-impl crate::sys::ready::Ready for Ledger {
-    #[inline(always)]
-    fn ready(&mut self, place: usize, fd: std::os::fd::RawFd) -> bool {
-        self.read(place, fd);
-        true
-    }
-}
+pub use work::{Ledger, Subject};
 
 /// Makes a subject that watches the readers of these pairs.
 pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
@@ -253,22 +135,17 @@ impl Entry {
     }
 
     /// The subject of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if there is none, or if it is not built in.
     pub fn named(name: &str) -> Result<Entry> {
-        let Some(entry) = ALL.iter().find(|entry| entry.name == name) else {
-            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
-            return Err(Error::usage(format!(
-                "no subject is called {name:?}: choose among {} or all",
-                names.join(", ")
-            )));
-        };
-        match entry.missing {
-            None => Ok(*entry),
+        Ok(crate::options::subjects(Some(name), &[])?[0])
+    }
+
+    /// The same, if it is built in.
+    pub fn present(self) -> Result<Entry> {
+        match self.missing {
+            None => Ok(self),
             Some(feature) => Err(Error::usage(format!(
-                "subject {name} is not built in: build with --features {feature}{}",
+                "subject {} is not built in: build with --features {feature}{}",
+                self.name,
                 if feature == "rivals-c" {
                     " (needs libevent-dev, libev-dev, libuv1-dev)"
                 } else {
@@ -285,10 +162,6 @@ impl Entry {
     }
 
     /// Builds it over these pairs.
-    ///
-    /// # Errors
-    ///
-    /// What the poller says.
     pub fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
         (self.build)(pairs)
     }
@@ -298,6 +171,7 @@ impl Entry {
 mod tests {
     use super::*;
     use crate::channel::Kind;
+    use crate::sys::descriptor;
 
     #[test]
     fn every_subject_does_rounds_of_every_size_on_every_kind() {

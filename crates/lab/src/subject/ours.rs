@@ -9,7 +9,7 @@ use superpoll::{BackendKind, Builder, Events, Interest, Mode, Poller, Watch};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 
 /// A slab entry: what the program knows of a registration.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 use crate::sys::polling::Readers;
 
 struct Polling<'a> {

@@ -3,7 +3,7 @@
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::work::{Ledger, Subject};
 use crate::sys::poll;
 
 struct RawPoll {

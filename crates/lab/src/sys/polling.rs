@@ -16,10 +16,6 @@ pub struct Readers<R: AsFd> {
 
 impl<R: AsFd> Readers<R> {
     /// Watches them all, each under its place as the key, with room for so many events at a time.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     pub fn watch(readers: Vec<R>, room: usize) -> io::Result<Readers<R>> {
         let events = Events::with_capacity(NonZeroUsize::new(room).unwrap_or(NonZeroUsize::MIN));
         let watched = Readers { poller: Poller::new()?, events, readers };
@@ -33,10 +29,6 @@ impl<R: AsFd> Readers<R> {
     }
 
     /// The places of those that are ready, at least one.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     pub fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
         self.events.clear();
         self.poller.wait(&mut self.events, None)?;
@@ -44,10 +36,6 @@ impl<R: AsFd> Readers<R> {
     }
 
     /// Watches one no more.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     pub fn stop(&self, place: usize) -> io::Result<()> {
         self.poller.delete(&self.readers[place])
     }

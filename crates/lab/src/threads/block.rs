@@ -16,24 +16,16 @@ use crate::error::{Error, Result};
 use crate::statistics;
 use crate::sys::{descriptor, process};
 use crate::threads::desk::{ANSWER, Bell, Desk, Set};
-use crate::threads::subject::{Entry, Family, Seat};
+use crate::threads::subject::seat::Seat;
+use crate::threads::subject::{Entry, Family};
 
-/// Where a subject may run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Where {
-    /// On the writer's processor.
-    One,
-    /// On any.
-    All,
-}
-
-impl Where {
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Where::One => "one",
-            Where::All => "all",
-        }
+crate::by_name::named! {
+    /// Where a subject may run.
+    pub enum Where {
+        /// On the writer's processor.
+        One = "one",
+        /// On any.
+        All = "all",
     }
 }
 
@@ -119,10 +111,6 @@ struct Round {
 }
 
 /// Sets a subject up and measures it; the inner error says that the system did not allow it so many threads.
-///
-/// # Errors
-///
-/// [`Error::Work`] if it did not do its work, else what it or the kernel says.
 pub fn measure(
     entry: Entry,
     point: Point<'_>,
@@ -142,10 +130,6 @@ pub fn measure(
 }
 
 /// Whether a subject can be set up at all, and what says no.
-///
-/// # Errors
-///
-/// As [`measure`].
 pub fn probe(entry: Entry, point: Point<'_>) -> Result<Option<Refusal>> {
     Ok(Trial::start(entry, point)?.err())
 }

@@ -84,10 +84,6 @@ pub struct Bell {
 impl Desk {
     /// For so many pairs, and the bell that rings when a round is done; its ringing end must be open in the subject's
     /// process. With `answers` each byte is sent back as well.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if there is no memory or no pipe.
     pub fn new(pairs: usize, answers: bool) -> Result<(Desk, Bell)> {
         let failed = |source| Error::system("setting a desk up for a subject", source);
         let (wait, ring) = descriptor::pipe().map_err(failed)?;
@@ -224,10 +220,6 @@ impl Desk {
     }
 
     /// Ends a round: each active pair's byte must have been read once, and nothing besides.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] with what is wrong.
     pub fn close(&self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         let (read, due) = (&self.shared[READ], &self.shared[DUE]);

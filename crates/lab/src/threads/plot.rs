@@ -29,34 +29,35 @@ pub fn ratios(rows: &[Row]) -> Option<Plot> {
         marks,
         ..Plot::default()
     };
-    plot.is_worth_drawing().then_some(plot)
+    plot.drawn()
 }
 
 /// Processor time for an event of each subject, the writer's share included; none if there is one point only.
 pub fn costs(name: &str, rows: &[&Row]) -> Option<Plot> {
-    let plot = Plot {
-        title: format!("processor time for an event ({name})"),
-        y_label: "ns, writer's share included".to_owned(),
-        curves: plot::curves(rows, |row| {
-            Some((row.subject.as_str(), (row.atr(), row.cost_ns_per_event)))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then_some(plot)
+    let curves =
+        plot::curves(rows, |row| Some((row.subject.as_str(), (row.atr(), row.cost_ns_per_event))));
+    Plot::of(
+        format!("processor time for an event ({name})"),
+        "active / total",
+        "ns, writer's share included",
+        curves,
+    )
+    .drawn()
 }
 
 /// Time on the clock for an event of each subject; none if there is one point only.
 pub fn clocks(name: &str, rows: &[&Row]) -> Option<Plot> {
-    let plot = Plot {
-        title: format!("time on the clock for an event ({name})"),
-        y_label: "ns per event".to_owned(),
-        curves: plot::curves(rows, |row| {
-            let event = row.clock_ns_per_round / row.active.max(1) as f64;
-            Some((row.subject.as_str(), (row.atr(), event)))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then_some(plot)
+    let curves = plot::curves(rows, |row| {
+        let event = row.clock_ns_per_round / row.active.max(1) as f64;
+        Some((row.subject.as_str(), (row.atr(), event)))
+    });
+    Plot::of(
+        format!("time on the clock for an event ({name})"),
+        "active / total",
+        "ns per event",
+        curves,
+    )
+    .drawn()
 }
 
 /// Whether a row is of the threads that all is about.

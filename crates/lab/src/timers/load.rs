@@ -44,25 +44,15 @@ impl Plan {
     }
 }
 
-/// In which order timers are taken back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// All are set, and taken back as they were made.
-    AsMade,
-    /// All are set, and taken back in a random order.
-    Shuffled,
-    /// Each is taken back before the next is set.
-    OneByOne,
-}
-
-impl Order {
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Order::AsMade => "in order",
-            Order::Shuffled => "shuffled",
-            Order::OneByOne => "one by one",
-        }
+crate::by_name::named! {
+    /// In which order timers are taken back.
+    pub enum Order {
+        /// All are set, and taken back as they were made.
+        AsMade = "in order",
+        /// All are set, and taken back in a random order.
+        Shuffled = "shuffled",
+        /// Each is taken back before the next is set.
+        OneByOne = "one by one",
     }
 }
 
@@ -94,10 +84,6 @@ impl Taken {
     }
 
     /// Whether every timer was set and every one taken back.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong.
     pub fn check(&self, plan: &Plan) -> Result<(), String> {
         let all = plan.far.len() as u64;
         let found = (self.timers, self.waited, self.held, self.left, self.woken);
@@ -190,10 +176,6 @@ impl Ended {
     }
 
     /// Whether every timer ended, and none early.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong.
     pub fn check(&self, plan: &Plan) -> Result<(), String> {
         let (all, late) = (plan.near.len(), self.late_ns.len());
         if (late, self.early) == (all, 0) {

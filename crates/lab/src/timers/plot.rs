@@ -10,16 +10,11 @@ pub fn over_timers(rows: &[Row]) -> Option<Plot> {
         .filter(|row| row.insert_ns_median.is_some())
         .map(|row| (format!("{}, {}", row.subject, row.load), row))
         .collect();
-    let plot = Plot {
-        title: "timers set and taken back".to_owned(),
-        x_label: "timers at a time".to_owned(),
-        y_label: "cpu ns for each".to_owned(),
-        curves: plot::curves(&named, |(name, row)| {
-            Some((name.as_str(), (row.timers as f64, row.timer_ns_median)))
-        }),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = plot::curves(&named, |(name, row)| {
+        Some((name.as_str(), (row.timers as f64, row.timer_ns_median)))
+    });
+    Plot::of("timers set and taken back".to_owned(), "timers at a time", "cpu ns for each", curves)
+        .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]

@@ -10,17 +10,9 @@ use crate::timers::tokio;
 /// A runtime with timers.
 pub trait Timers {
     /// Sets timers that are far ahead and takes them back.
-    ///
-    /// # Errors
-    ///
-    /// What the runtime says.
     fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken>;
 
     /// Has a task wait for each of some timers, and waits for all.
-    ///
-    /// # Errors
-    ///
-    /// What the runtime says.
     fn let_end(&mut self, plan: &Plan) -> Result<Ended>;
 }
 
@@ -54,10 +46,6 @@ pub const ALL: &[Entry] = &[
 
 impl Entry {
     /// Starts it.
-    ///
-    /// # Errors
-    ///
-    /// What the runtime says, or that it is not built in.
     pub fn start(&self) -> Result<Box<dyn Timers>> {
         match self.start {
             Some(start) => start(),
@@ -70,10 +58,6 @@ impl Entry {
 }
 
 /// The runtimes that were asked for, each once; all that are built in if none was.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown or not built in.
 pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
     let names = names.unwrap_or("all");
     let built_in = |entry: &Entry| entry.start.is_some();

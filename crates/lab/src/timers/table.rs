@@ -9,49 +9,42 @@ fn is_ending(row: &&Row) -> bool {
 
 /// The timers that are taken back, by load and number.
 pub fn taken(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "load", "timers", "runtime", "insert", "least", "cancel", "least", "both", "least",
-        "spread", "/ tokio", "least",
-    ])
-    .names(3);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.0}"));
-    for row in rows.iter().filter(|row| !is_ending(row)) {
-        table.row([
-            row.load.clone(),
-            row.timers.to_string(),
-            row.subject.clone(),
-            number(row.insert_ns_median),
-            number(row.insert_ns_min),
-            number(row.cancel_ns_median),
-            number(row.cancel_ns_min),
-            format!("{:.0}", row.timer_ns_median),
-            format!("{:.0}", row.timer_ns_min),
-            format!("{:.0}", row.timer_ns_spread),
-            table::ratio(row.tokio_ratio),
-            table::ratio(row.tokio_ratio_min),
-        ]);
-    }
-    table
+    table::of(
+        rows.iter().filter(|row| !is_ending(row)),
+        3,
+        &[
+            ("load", |row| row.load.clone()),
+            ("timers", |row| row.timers.to_string()),
+            ("runtime", |row| row.subject.clone()),
+            ("insert", |row| table::number(row.insert_ns_median, 0)),
+            ("least", |row| table::number(row.insert_ns_min, 0)),
+            ("cancel", |row| table::number(row.cancel_ns_median, 0)),
+            ("least", |row| table::number(row.cancel_ns_min, 0)),
+            ("both", |row| format!("{:.0}", row.timer_ns_median)),
+            ("least", |row| format!("{:.0}", row.timer_ns_min)),
+            ("spread", |row| format!("{:.0}", row.timer_ns_spread)),
+            ("/ tokio", |row| table::ratio(row.tokio_ratio)),
+            ("least", |row| table::ratio(row.tokio_ratio_min)),
+        ],
+    )
 }
 
 /// The timers that end.
 pub fn ending(rows: &[Row]) -> Table {
-    let mut table =
-        Table::new(["runtime", "timers", "cpu ns", "least", "/ tokio", "late, p50", "p99", "most"]);
-    let time = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), table::time);
-    for row in rows.iter().filter(is_ending) {
-        table.row([
-            row.subject.clone(),
-            row.timers.to_string(),
-            format!("{:.0}", row.timer_ns_median),
-            format!("{:.0}", row.timer_ns_min),
-            table::ratio(row.tokio_ratio),
-            time(row.late_ns_p50),
-            time(row.late_ns_p99),
-            time(row.late_ns_max),
-        ]);
-    }
-    table
+    table::of(
+        rows.iter().filter(is_ending),
+        1,
+        &[
+            ("runtime", |row| row.subject.clone()),
+            ("timers", |row| row.timers.to_string()),
+            ("cpu ns", |row| format!("{:.0}", row.timer_ns_median)),
+            ("least", |row| format!("{:.0}", row.timer_ns_min)),
+            ("/ tokio", |row| table::ratio(row.tokio_ratio)),
+            ("late, p50", |row| row.late_ns_p50.map_or_else(|| "-".to_owned(), table::time)),
+            ("p99", |row| row.late_ns_p99.map_or_else(|| "-".to_owned(), table::time)),
+            ("most", |row| row.late_ns_max.map_or_else(|| "-".to_owned(), table::time)),
+        ],
+    )
 }
 
 /// Both, for the terminal.

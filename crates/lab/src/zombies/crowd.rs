@@ -53,10 +53,6 @@ pub struct Crowd {
 impl Crowd {
     /// Connects to each of these ports as many as are named with it. Each port has the addresses to itself: 127.0.0.2
     /// and up, one for each process.
-    ///
-    /// # Errors
-    ///
-    /// Why one could not connect.
     pub fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Crowd> {
         let mut processes = Vec::new();
         let each = each();
@@ -80,20 +76,12 @@ impl Crowd {
 
     /// Has each ask once, one of each process before all others: a server that reads a file for its first answer has it
     /// at hand then, and needs no descriptors for it when all ask at the same time.
-    ///
-    /// # Errors
-    ///
-    /// What was wrong with an answer.
     pub fn ask(&mut self) -> Result<()> {
         self.tell(Order::Begin)?;
         self.tell(Order::Ask)
     }
 
     /// Sees whether all are there still, and were told nothing.
-    ///
-    /// # Errors
-    ///
-    /// What has become of one.
     pub fn check(&mut self) -> Result<()> {
         self.tell(Order::Check)
     }
@@ -122,10 +110,6 @@ fn start<C: Connection>(
 }
 
 /// Connections to an echo server, to each of its ports in turn.
-///
-/// # Errors
-///
-/// [`Error::System`] if the kernel refuses one.
 pub fn echo_load(
     subject: &'static str,
     from: Ipv4Addr,

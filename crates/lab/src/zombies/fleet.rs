@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use tempfile::TempDir;
 
 use crate::channel::{self, Kind};
-use crate::echo::subject::Connections;
+use crate::echo::connections::Connections;
 use crate::error::{Error, Result};
 use crate::server::generator::{Connection, Generator};
 use crate::server::turns::Runner;
@@ -37,10 +37,6 @@ pub struct Live<C: Connection> {
 
 /// Starts a server, has its zombies connect and then those who ask, and has each zombie ask once. Both are spread over
 /// the server's processes.
-///
-/// # Errors
-///
-/// What a server or its clients say.
 pub fn set_up<C: Connection>(
     entry: Entry,
     point: Point,

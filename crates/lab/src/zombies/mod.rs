@@ -16,12 +16,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::echo::Ratio;
-use crate::error::Result;
 use crate::options::Output;
-use crate::record::Record;
+use crate::server::rounds::Ratio;
+use crate::server::turns::Figures;
 
 mod crowd;
+pub mod experiment;
 mod fleet;
 mod gateway;
 pub mod plot;
@@ -51,18 +51,7 @@ pub struct Options {
     pub output: Output,
 }
 
-impl Default for Options {
-    /// What the command line has without options.
-    fn default() -> Options {
-        Options {
-            zombies: None,
-            active: 10,
-            requests: 40_000,
-            subjects: None,
-            output: Output::default(),
-        }
-    }
-}
+crate::options::of_a_command!(Options);
 
 /// One server with so many zombies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,26 +67,13 @@ pub struct Row {
     pub workers: usize,
     /// Connections that have asked once.
     pub zombies: usize,
-    /// Requests in a round, over all connections that ask.
-    pub requests: u64,
-    /// Processor time of the server's processes by request, in the round that took least.
-    pub cpu_ns_per_request_min: f64,
-    /// The same in the middle one.
-    pub cpu_ns_per_request_median: f64,
-    /// The dearest round less the cheapest.
-    pub cpu_spread: f64,
+    /// What its rounds took.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Time on the clock by request, in the middle round. The load generator has its part in it.
     pub ns_per_request_median: f64,
     /// The same for as many requests as were asked for, in seconds.
     pub seconds: f64,
-    /// The share of its processor that the load generator used, in the middle round.
-    pub generator_busy: f64,
-    /// Times the poller waited, if the server counts them.
-    pub waits_per_request: Option<f64>,
-    /// Calls of `epoll_ctl`, if the server counts them.
-    pub epoll_ctl_per_request: Option<f64>,
-    /// Rounds measured.
-    pub rounds: usize,
     /// What the kernel had more in use when the zombies had come, by zombie, in bytes: slabs and pages for sockets, both
     /// ends, and whatever else the machine did meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,14 +89,4 @@ pub struct Row {
 /// A record from before servers had workers does not say how many.
 const fn one() -> usize {
     1
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense;
-/// [`Error::Work`](crate::Error::Work) if an answer is wrong or does not come; otherwise what a server says.
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    trial::run(options)
 }

@@ -15,14 +15,14 @@ pub fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
         y_label: "cpu ns per request of the server's processes".to_owned(),
         curves: plot::curves(&own, |(name, row)| {
             let connections = (row.active + row.zombies) as f64;
-            Some((name.as_str(), (connections, row.cpu_ns_per_request_median)))
+            Some((name.as_str(), (connections, row.figures.cpu_ns_per_request_median)))
         }),
         ..Plot::default()
     };
     for curve in &mut plot.curves {
         curve.thin = own.iter().any(|(name, row)| *name == curve.name && row.workers > 1);
     }
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    plot.drawn_over_powers_of_ten()
 }
 
 /// Several processes are another server: each has fewer requests at a time.
@@ -36,6 +36,7 @@ fn name(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::turns::Figures;
 
     #[test]
     fn a_family_is_drawn_over_all_connections() {
@@ -44,7 +45,7 @@ mod tests {
             family: family.to_owned(),
             active: 10,
             zombies,
-            cpu_ns_per_request_median,
+            figures: Figures { cpu_ns_per_request_median, ..Figures::default() },
             ..Row::default()
         };
         let rows = [row("echo", 0, 5000.0), row("echo", 990, 5100.0), row("web", 0, 9000.0)];

@@ -42,10 +42,6 @@ pub fn share(all: usize, workers: usize, worker: usize) -> usize {
 
 /// The points that were asked for, in groups that are measured together: those of one process, then each of several;
 /// all with the same server without zombies. And what is measured with fewer than was asked for, and why.
-///
-/// # Errors
-///
-/// [`Error::Usage`] for what makes no sense.
 pub fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
     if options.active == 0 || options.active > 1000 {
         let active = options.active;

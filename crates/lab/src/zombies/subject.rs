@@ -4,29 +4,20 @@ use std::net::TcpListener;
 
 use superpoll::BackendKind;
 
-use crate::echo::subject::Serve;
+use crate::echo::connections::Serve;
 use crate::echo::{ours, poller, raw_epoll, raw_uring};
 use crate::error::{Error, Result};
 use crate::http;
 use crate::options;
 use crate::server::Control;
 
-/// What is asked and answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    /// Messages of 64 bytes that come back.
-    Echo,
-    /// Requests over HTTP/1, answered with thirteen bytes.
-    Web,
-}
-
-impl Family {
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Family::Echo => "echo",
-            Family::Web => "web",
-        }
+crate::by_name::named! {
+    /// What is asked and answered.
+    pub enum Family {
+        /// Messages of 64 bytes that come back.
+        Echo = "echo",
+        /// Requests over HTTP/1, answered with thirteen bytes.
+        Web = "web",
     }
 }
 
@@ -77,10 +68,6 @@ impl Entry {
     }
 
     /// What it does.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if it is not built in.
     pub fn work(&self) -> Result<Work> {
         self.work.ok_or_else(|| {
             Error::usage(format!(
@@ -205,10 +192,6 @@ pub const ALL: &[Entry] = &[
 
 /// The servers of a family that were asked for, each once, its yardstick first; none if no other was. And why those are
 /// left out that this system does not offer.
-///
-/// # Errors
-///
-/// [`Error::Usage`] if a name is unknown or not built in.
 pub fn chosen(names: Option<&str>) -> Result<([Vec<Entry>; 2], Vec<String>)> {
     let built_in = |entry: &Entry| entry.work.is_some();
     let names = names.unwrap_or("all");

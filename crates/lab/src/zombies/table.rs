@@ -1,71 +1,43 @@
 //! What `superpoll-lab zombies` prints: for each server its numbers of zombies, a line each.
 
-use crate::echo::Ratio;
-use crate::table::Table;
+use crate::table::{self, Table};
 use crate::zombies::Row;
 
 /// All servers.
 pub fn servers(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "server",
-        "processes",
-        "zombies",
-        "cpu ns/request",
-        "least",
-        "/ none",
-        "10-90 %",
-        "seconds",
-        "/ none",
-        "10-90 %",
-        "generator",
-        "waits/request",
-        "/ raw-epoll",
-        "10-90 %",
-        "kernel bytes/zombie",
-    ]);
-    for row in rows {
-        let [cpu, cpu_spread] = ratio(row.none_ratio);
-        let [clock, clock_spread] = ratio(row.none_clock_ratio);
-        let [raw, raw_spread] = ratio(row.raw_epoll_ratio);
-        table.row([
-            row.subject.clone(),
-            row.workers.to_string(),
-            row.zombies.to_string(),
-            format!("{:.0}", row.cpu_ns_per_request_median),
-            format!("{:.0}", row.cpu_ns_per_request_min),
-            cpu,
-            cpu_spread,
-            format!("{:.3}", row.seconds),
-            clock,
-            clock_spread,
-            format!("{:.0} %", row.generator_busy * 100.0),
-            row.waits_per_request.map_or_else(|| "-".to_owned(), |waits| format!("{waits:.3}")),
-            raw,
-            raw_spread,
-            bytes(row),
-        ]);
-    }
-    table
+    table::of(
+        rows,
+        1,
+        &[
+            ("server", |row| row.subject.clone()),
+            ("processes", |row| row.workers.to_string()),
+            ("zombies", |row| row.zombies.to_string()),
+            ("cpu ns/request", |row| format!("{:.0}", row.figures.cpu_ns_per_request_median)),
+            ("least", |row| format!("{:.0}", row.figures.cpu_ns_per_request_min)),
+            ("/ none", |row| table::middle(row.none_ratio)),
+            ("10-90 %", |row| table::spread(row.none_ratio)),
+            ("seconds", |row| format!("{:.3}", row.seconds)),
+            ("/ none", |row| table::middle(row.none_clock_ratio)),
+            ("10-90 %", |row| table::spread(row.none_clock_ratio)),
+            ("generator", |row| format!("{:.0} %", row.figures.generator_busy * 100.0)),
+            ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
+            ("/ raw-epoll", |row| table::middle(row.raw_epoll_ratio)),
+            ("10-90 %", |row| table::spread(row.raw_epoll_ratio)),
+            ("kernel bytes/zombie", bytes),
+        ],
+    )
 }
 
 /// Of few zombies it is lost in what else the machine does.
 fn bytes(row: &Row) -> String {
-    let bytes = row.kernel_bytes_per_zombie.filter(|_| row.zombies >= 1000);
-    bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"))
-}
-
-fn ratio(ratio: Option<Ratio>) -> [String; 2] {
-    match ratio {
-        Some(Ratio { median, low, high }) => {
-            [format!("{median:.2}"), format!("{low:.2}-{high:.2}")]
-        }
-        None => ["-".to_owned(), "-".to_owned()],
-    }
+    table::number(row.kernel_bytes_per_zombie.filter(|_| row.zombies >= 1000), 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::rounds::Ratio;
+    use crate::server::turns::Figures;
 
     #[test]
     fn each_point_has_its_line_and_what_is_unknown_a_dash() {
@@ -74,7 +46,7 @@ mod tests {
             workers: 3,
             kernel_bytes_per_zombie: Some(8123.4),
             zombies,
-            cpu_ns_per_request_median: 4321.0,
+            figures: Figures { cpu_ns_per_request_median: 4321.0, ..Figures::default() },
             seconds: 0.25,
             none_ratio,
             ..Row::default()

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use crate::echo::Ratio;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::http;
-use crate::output;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
+use crate::say;
 use crate::server::Place;
 use crate::server::generator::Connection;
 use crate::server::processors::Processors;
+use crate::server::rounds::Ratio;
 use crate::server::rounds::Slice;
 use crate::server::turns::{self, Runner};
 use crate::statistics;
@@ -49,7 +49,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let (groups, cut) = point::groups(options)?;
     notes.extend(cut);
     for note in &notes {
-        output::note(note);
+        say::note(note);
     }
     // Before this thread keeps to one processor.
     let environment = Environment::here();
@@ -162,7 +162,7 @@ impl<'a> Trial<'a> {
                         }
                         Err(Error::Usage(reason)) if entry.is_limited && zombies > 0 => {
                             let note = format!("{name} left out at {zombies} zombies: {reason}");
-                            output::note(&note);
+                            say::note(&note);
                             notes.push(note);
                         }
                         Err(error) => {
@@ -209,7 +209,6 @@ impl<'a> Trial<'a> {
         point: Point,
         requests: u64,
     ) -> Result<Row> {
-        let figures = runner.figures(requests)?;
         let clock: Vec<f64> =
             runner.slices().iter().map(|slice| slice.ns as f64 / requests as f64).collect();
         let ns = statistics::median(&clock);
@@ -219,16 +218,9 @@ impl<'a> Trial<'a> {
             active: self.options.active,
             workers: point.workers,
             zombies: point.zombies,
-            requests,
-            cpu_ns_per_request_min: figures.cpu_ns_min,
-            cpu_ns_per_request_median: figures.cpu_ns_median,
-            cpu_spread: figures.cpu_spread,
+            figures: runner.figures(requests)?,
             ns_per_request_median: ns,
             seconds: ns * self.options.requests as f64 / 1e9,
-            generator_busy: figures.generator_busy,
-            waits_per_request: figures.waits,
-            epoll_ctl_per_request: figures.epoll_ctl,
-            rounds: figures.rounds,
             ..Row::default()
         })
     }
@@ -238,7 +230,7 @@ impl<'a> Trial<'a> {
 fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     let places: Vec<(String, usize, usize)> =
         rows.iter().map(|row| (row.subject.clone(), row.workers, row.zombies)).collect();
-    let requests: Vec<u64> = rows.iter().map(|row| row.requests).collect();
+    let requests: Vec<u64> = rows.iter().map(|row| row.figures.requests).collect();
     let of = |subject: &str, workers: usize, zombies: usize| {
         let wanted = (subject, workers, zombies);
         let place = places.iter().position(|place| (place.0.as_str(), place.1, place.2) == wanted);
@@ -246,7 +238,7 @@ fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     };
     let yardstick = places.first().map(|place| place.0.clone()).unwrap_or_default();
     for (row, runner) in rows.iter_mut().zip(runners) {
-        let own = (runner.slices(), row.requests);
+        let own = (runner.slices(), row.figures.requests);
         if let Some(none) = of(&row.subject, row.workers, 0) {
             row.none_ratio = ratio(own, none, |slice| slice.cpu_ns);
             row.none_clock_ratio = ratio(own, none, |slice| slice.ns);

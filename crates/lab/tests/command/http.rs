@@ -7,7 +7,7 @@ use crate::start::{SMALL, refused, succeed};
 
 #[test]
 fn lab_http_measures_every_server_or_names_the_feature_that_it_needs() {
-    if !superpoll_lab::http::BUILT_IN {
+    if !superpoll_lab::BUILT_IN {
         let line = refused(&["http"]);
         assert!(line.contains("--features http"), "{line}");
         return;

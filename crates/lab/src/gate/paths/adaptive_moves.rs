@@ -7,9 +7,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Events, Interest, Poller};
 
-use super::{Work, wrong};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, wrong};
 use crate::sys::descriptor;
 
 const PIPES: usize = 24;

@@ -7,9 +7,9 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::{BackendKind, Runtime, spawn};
 
-use super::{Work, said, wrong};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, said, wrong};
 
 /// The length of a request.
 const LENGTH: usize = 64;

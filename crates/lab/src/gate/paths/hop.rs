@@ -6,9 +6,9 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::pipe::{self, PipeReader, PipeWriter};
 use superpoll_rt::{BackendKind, Runtime, spawn};
 
-use super::{Work, said, wrong};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, said, wrong};
 use crate::sys::descriptor;
 
 /// Pipes in the ring.

@@ -8,8 +8,8 @@ use superpoll_gateway::serve::Server;
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::{BackendKind, Runtime};
 
-use super::said;
 use crate::error::{Error, Result};
+use crate::gate::paths::work::said;
 
 /// More than any answer is long.
 const ROOM: usize = 4096;

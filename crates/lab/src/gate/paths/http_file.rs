@@ -9,9 +9,9 @@ use superpoll_rt::{Runtime, spawn};
 use tempfile::TempDir;
 
 use super::http::{self, Connection};
-use super::{Work, said, wrong};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, said, wrong};
 use crate::http::response::BODY;
 use crate::sys::process;
 

@@ -8,9 +8,9 @@ use superpoll_gateway::serve::Server;
 use superpoll_rt::{Runtime, spawn, yield_now};
 
 use super::http::{self, Connection};
-use super::{Work, said, wrong};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, said, wrong};
 
 const CONFIGURATION: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
      [[hosts]]\n[[hosts.routes]]\npath = \"/news\"\n[hosts.routes.channel]\nhistory = 1\n";

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 
 use superpoll::{BackendKind, Interest, Key, Poller};
 
-use super::Work;
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::Work;
 use crate::sys::descriptor;
 
 struct Changes {

@@ -10,8 +10,8 @@
 
 use superpoll::BackendKind;
 
-use crate::error::{Error, Result};
-use crate::gate::counted::Counted;
+use crate::error::Result;
+use crate::gate::paths::work::Work;
 
 mod adaptive_moves;
 mod echo;
@@ -26,19 +26,7 @@ mod task;
 mod timer;
 mod wait;
 mod wake;
-
-/// A path that is set up.
-pub trait Work {
-    /// Carries out so many operations.
-    ///
-    /// # Errors
-    ///
-    /// What an operation did not do, or why it could not be done.
-    fn operate(&mut self, count: u64) -> Result<()>;
-
-    /// The system calls that our own counters know of, since it was set up.
-    fn counted(&self) -> Counted;
-}
+mod work;
 
 /// A path by name.
 #[derive(Clone, Copy)]
@@ -178,15 +166,8 @@ pub const ALL: &[Path] = &[
 
 impl Path {
     /// The path of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if there is none.
     pub fn named(name: &str) -> Result<Path> {
-        ALL.iter().copied().find(|path| path.name == name).ok_or_else(|| {
-            let names: Vec<_> = ALL.iter().map(|path| path.name).collect();
-            Error::usage(format!("no path is called {name:?}: choose among {}", names.join(", ")))
-        })
+        Ok(crate::options::named(name, ALL, |path| path.name, |_| true, "no path")?[0])
     }
 
     /// Why it cannot be counted here, if it cannot.
@@ -196,23 +177,9 @@ impl Path {
     }
 
     /// Sets it up.
-    ///
-    /// # Errors
-    ///
-    /// What the system or the engine says.
     pub fn set_up(&self) -> Result<Box<dyn Work>> {
         (self.set_up)()
     }
-}
-
-/// What the engine, a runtime or the server says.
-fn said(error: impl std::fmt::Display) -> Error {
-    Error::usage(error.to_string())
-}
-
-/// What is wrong with the work of a path.
-fn wrong<T>(path: &'static str, found: impl Into<String>) -> Result<T> {
-    Err(Error::Work { subject: path, found: found.into() })
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use superpoll_gateway::relay::{Options, Relay};
 
-use super::{Work, echo, said};
+use super::echo;
 use crate::error::Result;
+use crate::gate::paths::work::{Work, said};
 
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
     echo::through(|runtime, origin| {

@@ -2,9 +2,9 @@
 
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
-use super::{Work, said, wrong};
 use crate::error::Result;
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, said, wrong};
 
 struct Tasks {
     runtime: Runtime,

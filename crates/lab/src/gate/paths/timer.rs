@@ -9,9 +9,9 @@ use std::time::Duration;
 use superpoll_rt::time::{Sleep, sleep};
 use superpoll_rt::{BackendKind, Runtime};
 
-use super::{Work, said, wrong};
 use crate::error::Result;
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, said, wrong};
 use crate::random::Random;
 
 /// Timers that are set at any time.

@@ -5,9 +5,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Events, Interest, Key, Poller};
 
-use super::{Work, wrong};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, wrong};
 use crate::sys::descriptor;
 
 /// Pipes that are watched.

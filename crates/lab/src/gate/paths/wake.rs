@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use superpoll::{BackendKind, Events, Interest, Poller, Waker};
 
-use super::{Work, wrong};
 use crate::error::Result;
 use crate::gate::counted::{self, Counted};
+use crate::gate::paths::work::{Work, wrong};
 
 struct Wake {
     poller: Poller,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Post, Tell};
+use crate::herd::way::post::{Post, Tell};
 use crate::sys::socket;
 
 pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {

@@ -4,7 +4,8 @@
 
 use std::io;
 
-use super::{Post, Tell, epoll};
+use super::epoll;
+use crate::herd::way::post::{Post, Tell};
 use crate::sys::descriptor;
 
 pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::{Post, Tell, accept_one};
+use crate::herd::way::post::{Post, Tell, accept_one};
 use crate::sys::epoll;
 
 pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {

@@ -7,14 +7,11 @@
 //! to the extreme.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::rc::Rc;
 
 use superpoll::BackendKind;
 
 use crate::by_name::by_name;
-use crate::error::{Error, Result};
-use crate::sys::{descriptor, socket};
+use crate::herd::way::post::{Post, Tell};
 
 mod accept;
 mod alone;
@@ -23,58 +20,9 @@ mod epoll;
 mod ours;
 mod poll;
 mod poller;
+pub mod post;
 mod select;
 mod uring;
-
-/// What one waiting process has.
-#[derive(Debug)]
-pub struct Post {
-    /// Which process it is, from zero.
-    pub number: usize,
-    /// The socket to accept on.
-    pub listener: RawFd,
-    /// What it waits for besides: duplicates of the listener, or of a pipe.
-    pub besides: Vec<OwnedFd>,
-    /// Whether it is a pipe.
-    pub of_pipe: bool,
-}
-
-impl Post {
-    /// All descriptors to wait for.
-    fn all(&self) -> impl Iterator<Item = RawFd> {
-        std::iter::once(self.listener).chain(self.besides.iter().map(AsRawFd::as_raw_fd))
-    }
-
-    /// Opens so many descriptors besides: duplicates of the listener, or of a pipe that stays empty.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
-    pub fn take_up(number: usize, listener: RawFd, dups: usize, of_pipe: bool) -> io::Result<Post> {
-        let mut besides = Vec::with_capacity(dups);
-        let mut origin = listener;
-        if of_pipe && dups > 0 {
-            let (reader, writer) = descriptor::pipe()?;
-            origin = reader.as_raw_fd();
-            besides.push(reader);
-            // A pipe without writers would be ready; it stays open as long as the process lives.
-            std::mem::forget(writer);
-        }
-        while besides.len() < dups {
-            besides.push(descriptor::duplicate(origin)?);
-        }
-        Ok(Post { number, listener, besides, of_pipe })
-    }
-}
-
-/// What a process does when it is set up, and for each connection that it has accepted.
-#[derive(Clone)]
-pub struct Tell {
-    /// It is about to wait for the first time.
-    pub ready: Rc<dyn Fn()>,
-    /// It has accepted one.
-    pub accepted: Rc<dyn Fn()>,
-}
 
 type Stand = fn(Post, &Tell) -> io::Result<()>;
 
@@ -153,27 +101,5 @@ impl Way {
     /// What our runtime's engines wait with.
     pub fn backend(&self) -> BackendKind {
         if self.rings { BackendKind::Uring } else { BackendKind::Epoll }
-    }
-
-    /// The way of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if there is none.
-    pub fn named(name: &str) -> Result<Way> {
-        ALL.iter().find(|way| way.name == name).copied().ok_or_else(|| {
-            let names: Vec<_> = ALL.iter().map(|way| way.name).collect();
-            Error::usage(format!(
-                "no way to wait is called {name:?}: choose among {} or all",
-                names.join(", ")
-            ))
-        })
-    }
-}
-
-/// Accepts what woke a process, if nobody was faster.
-fn accept_one(post: &Post, tell: &Tell) {
-    if socket::accept_and_close(post.listener) {
-        (tell.accepted)();
     }
 }

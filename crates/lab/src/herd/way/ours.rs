@@ -14,7 +14,7 @@ use std::task::{Poll, Waker};
 use superpoll_rt::net::{ListenOptions, TcpListener};
 use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime};
 
-use super::{Post, Tell};
+use crate::herd::way::post::{Post, Tell};
 use crate::sys::descriptor;
 
 pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {

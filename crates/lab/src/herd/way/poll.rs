@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Post, Tell, accept_one};
+use crate::herd::way::post::{Post, Tell, accept_one};
 use crate::sys::poll;
 
 pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {

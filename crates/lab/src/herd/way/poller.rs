@@ -5,7 +5,7 @@ use std::io;
 
 use superpoll::{BackendKind, Events, Interest, Mode, Poller, Watch};
 
-use super::{Post, Tell, accept_one};
+use crate::herd::way::post::{Post, Tell, accept_one};
 
 pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
     let mut poller = Poller::builder().backend(BackendKind::Uring).build()?;

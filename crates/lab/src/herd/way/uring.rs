@@ -6,7 +6,7 @@
 
 use std::io;
 
-use super::{Post, Tell, accept_one};
+use crate::herd::way::post::{Post, Tell, accept_one};
 use crate::sys::uring::listener::{Happened, Listening, Request};
 
 pub(super) fn stand_poll(post: Post, tell: &Tell) -> io::Result<()> {

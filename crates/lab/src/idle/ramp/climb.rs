@@ -9,8 +9,8 @@ use crate::idle::ramp::hosts::{self, Hosts};
 use crate::idle::subject::{Entry, Kind};
 use crate::idle::tls::Certificate;
 use crate::idle::trial::{Arrival, PARKING_NS, SETTLING_NS};
-use crate::output;
 use crate::progress::Progress;
+use crate::say;
 use crate::server::{Place, memory};
 
 /// What a connection takes of the machine's memory until that was measured, in bytes; a relayed one has two.
@@ -36,10 +36,6 @@ pub struct Bounds {
 }
 
 /// The rows of all kinds.
-///
-/// # Errors
-///
-/// What a server says that does not start, or clients in the first step.
 pub fn all(
     entries: &[Entry],
     arrival: Arrival,
@@ -59,7 +55,7 @@ pub fn all(
         })?;
         rows.extend(own);
         if let Some(note) = note {
-            output::note(&note);
+            say::note(&note);
             notes.push(note);
         }
     }

@@ -89,10 +89,6 @@ impl<'a> Hosts<'a> {
     }
 
     /// Starts as many servers as so many connections need, and notes what they take without any.
-    ///
-    /// # Errors
-    ///
-    /// Why one does not start.
     pub fn prepare(&mut self, connections: usize) -> Result<()> {
         let (capacity, _) = capacity(self.entry.kind);
         let before = self.hosts.len();
@@ -111,10 +107,6 @@ impl<'a> Hosts<'a> {
 
     /// Has more connections come, up to so many in all, as long as `goes_on` says so, which is asked after some
     /// thousands. The servers must be there.
-    ///
-    /// # Errors
-    ///
-    /// What the clients say.
     pub fn grow(&mut self, connections: usize, goes_on: impl Fn() -> bool) -> Result<()> {
         let (capacity, _) = capacity(self.entry.kind);
         let most = at_clients();
@@ -141,10 +133,6 @@ impl<'a> Hosts<'a> {
     }
 
     /// Sees whether all connections are there, and silent, and then closes them.
-    ///
-    /// # Errors
-    ///
-    /// What has become of one.
     pub fn close(&mut self) -> Result<()> {
         for order in [Order::Check, Order::Close] {
             let mut clients = self.hosts.iter_mut().flat_map(|host| &mut host.clients);

@@ -13,25 +13,13 @@
 //! last step is cut down to what is possible, and so nothing is driven against the wall.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-
-use crate::environment::Environment;
-use crate::error::{Error, Result};
-use crate::idle::trial::arrivals;
-use crate::idle::{Options, subject};
-use crate::output;
-use crate::record::Record;
-use crate::server::Place;
-use crate::server::processors::Processors;
 
 mod climb;
+pub mod experiment;
 mod hosts;
 pub mod plot;
 pub mod table;
-
-/// What is measured unless kinds are named.
-const DEFAULTS: &str =
-    "superpoll-keep-alive,superpoll-long-poll,superpoll-websocket,superpoll-relay";
+mod trial;
 
 /// One step of one kind of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,58 +50,4 @@ pub struct Row {
     /// What ended it: there in the last step of a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-}
-
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// [`Error::Usage`] for options that make no sense; otherwise as [`idle::run`](crate::idle::run).
-pub fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
-    let names = options.subjects.as_deref().unwrap_or(DEFAULTS);
-    let (entries, mut notes) = subject::chosen(Some(names))?;
-    // The first of both unless one is named.
-    let arrival = arrivals(&options.arrival)?[0];
-    let first = options.connections.unwrap_or(if options.output.quick { 250 } else { 1000 });
-    let steps = options.steps.unwrap_or(if options.output.quick { 3 } else { 12 });
-    for (name, value, most) in [
-        ("--connections", first, 1 << 20),
-        ("--steps", steps, 24),
-        ("--servers", options.servers, 64),
-    ] {
-        if !(1..=most).contains(&value) {
-            return Err(Error::usage(format!("{name} {value} is not possible: give 1 to {most}")));
-        }
-    }
-    notes.iter().for_each(|note| output::note(note));
-    // Before this thread keeps to one processor.
-    let environment = Environment::here();
-    let processors = Processors::here();
-    let budget = options.output.budget(30.0, 300.0);
-    let bounds = climb::Bounds {
-        first,
-        steps,
-        servers: options.servers,
-        seconds: budget / entries.len().max(1) as f64,
-    };
-    let rows = processors.apart(|processor| {
-        let place = Place { processor, second_thread: options.output.second_thread };
-        climb::all(&entries, arrival, bounds, place, &mut notes)
-    })?;
-    let parameters = [
-        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
-        ("arrival", json!(arrival.name())),
-        ("first", json!(first)),
-        ("steps", json!(steps)),
-        ("servers", json!(options.servers)),
-        ("seconds", json!(budget)),
-        ("client_processor", json!(processors.client())),
-        ("server_processor", json!(processors.server())),
-        ("quick", json!(options.output.quick)),
-        ("bytes_verified", json!(true)),
-        ("notes", json!(notes)),
-    ];
-    Ok(Record::new("idle-ramp", environment, parameters, rows))
 }

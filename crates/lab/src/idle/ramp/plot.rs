@@ -16,18 +16,13 @@ pub fn over_connections(rows: &[Row]) -> Option<Plot> {
         let named = |curve: Curve| Curve { name: format!("{}, {what}", curve.name), thin, ..curve };
         curves.into_iter().map(named).collect()
     };
-    let plot = Plot {
-        title: "memory of idle connections".to_owned(),
-        x_label: "connections".to_owned(),
-        y_label: "MiB".to_owned(),
-        curves: [
-            curves(|row| row.user_bytes_per_connection, "its own", false),
-            curves(|row| row.machine_bytes_per_connection, "machine", true),
-        ]
-        .concat(),
-        ..Plot::default()
-    };
-    plot.is_worth_drawing().then(|| plot.over_powers_of_ten())
+    let curves = [
+        curves(|row| row.user_bytes_per_connection, "its own", false),
+        curves(|row| row.machine_bytes_per_connection, "machine", true),
+    ]
+    .concat();
+    Plot::of("memory of idle connections".to_owned(), "connections", "MiB", curves)
+        .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]

@@ -1,38 +1,26 @@
 //! What `superpoll-lab idle --ramp` prints: a line for each step of each kind of connections.
 
 use crate::idle::ramp::Row;
-use crate::table::Table;
+use crate::table::{self, Table};
 
 /// All of them.
 pub fn steps(rows: &[Row]) -> Table {
-    let mut table = Table::new([
-        "server",
-        "connections",
-        "processes",
-        "user bytes",
-        "slab bytes",
-        "socket bytes",
-        "machine bytes",
-        "available MiB",
-        "seconds",
-        "ended by",
-    ]);
-    for row in rows {
-        let bytes = |bytes: f64| format!("{bytes:.0}");
-        table.row([
-            row.subject.clone(),
-            row.connections.to_string(),
-            row.servers.to_string(),
-            bytes(row.user_bytes_per_connection),
-            bytes(row.slab_bytes_per_connection),
-            bytes(row.socket_bytes_per_connection),
-            bytes(row.machine_bytes_per_connection),
-            (row.available_bytes >> 20).to_string(),
-            format!("{:.1}", row.seconds),
-            row.limit.clone().unwrap_or_default(),
-        ]);
-    }
-    table
+    table::of(
+        rows,
+        1,
+        &[
+            ("server", |row| row.subject.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("processes", |row| row.servers.to_string()),
+            ("user bytes", |row| format!("{:.0}", row.user_bytes_per_connection)),
+            ("slab bytes", |row| format!("{:.0}", row.slab_bytes_per_connection)),
+            ("socket bytes", |row| format!("{:.0}", row.socket_bytes_per_connection)),
+            ("machine bytes", |row| format!("{:.0}", row.machine_bytes_per_connection)),
+            ("available MiB", |row| (row.available_bytes >> 20).to_string()),
+            ("seconds", |row| format!("{:.1}", row.seconds)),
+            ("ended by", |row| row.limit.clone().unwrap_or_default()),
+        ],
+    )
 }
 
 #[cfg(test)]

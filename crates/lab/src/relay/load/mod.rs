@@ -34,44 +34,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Events that are taken from a wait at most.
 const EVENTS: usize = 512;
 
-/// What is spoken, and how requests are spread over connections.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// A connection for each, which the origin closes after its answer.
-    Connection,
-    /// The same with a single client: a wait never reports more than one request.
-    OneByOne,
-    /// Connections that stay open.
-    KeepAlive,
-    /// The same, with long answers.
-    Bulk,
-    /// HTTP, with a client's connection for each request, which the proxy closes after the answer.
-    HttpConnection,
-    /// HTTP on connections that stay open.
-    HttpKeepAlive,
+crate::by_name::named! {
+    /// What is spoken, and how requests are spread over connections.
+    pub enum Kind {
+        /// A connection for each, which the origin closes after its answer.
+        Connection = "connection",
+        /// The same with a single client: a wait never reports more than one request.
+        OneByOne = "one-by-one",
+        /// Connections that stay open.
+        KeepAlive = "keep-alive",
+        /// The same, with long answers.
+        Bulk = "bulk",
+        /// HTTP, with a client's connection for each request, which the proxy closes after the answer.
+        HttpConnection = "http-connection",
+        /// HTTP on connections that stay open.
+        HttpKeepAlive = "http-keep-alive",
+    }
 }
 
 impl Kind {
-    pub const ALL: [Kind; 6] = [
-        Kind::Connection,
-        Kind::OneByOne,
-        Kind::KeepAlive,
-        Kind::Bulk,
-        Kind::HttpConnection,
-        Kind::HttpKeepAlive,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Connection => "connection",
-            Kind::OneByOne => "one-by-one",
-            Kind::KeepAlive => "keep-alive",
-            Kind::Bulk => "bulk",
-            Kind::HttpConnection => "http-connection",
-            Kind::HttpKeepAlive => "http-keep-alive",
-        }
-    }
-
     /// Whether an HTTP proxy is asked.
     pub fn is_http(self) -> bool {
         matches!(self, Kind::HttpConnection | Kind::HttpKeepAlive)
@@ -309,10 +290,6 @@ impl Load {
     }
 
     /// Waits until the relay listens.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] if it does not, with what `complaint` says.
     pub fn meet(&self, complaint: impl FnOnce() -> String) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -341,10 +318,6 @@ impl Load {
     }
 
     /// Asks so often in all, and returns the nanoseconds from the first request to the last answer.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Work`] if a byte is wrong or does not come.
     pub fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };

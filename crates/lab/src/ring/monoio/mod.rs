@@ -13,7 +13,7 @@ use monoio::{IoUringDriver, LegacyDriver, Runtime, RuntimeBuilder};
 
 use crate::error::{Error, Result};
 use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::subject::{Link, Ring, drive, pass};
+use crate::ring::tasks::{Link, Ring, drive, pass};
 use crate::sys::descriptor;
 use ffi::Block;
 

@@ -3,69 +3,28 @@
 //! A subject is set up in a process of its own and then reads for ever: whatever byte comes it takes to the
 //! [`Desk`]. It ends when a writer is gone.
 
-use std::os::fd::{OwnedFd, RawFd};
-
 use crate::by_name::by_name;
-use crate::channel::Kind;
 use crate::error::Result;
 use crate::options;
-use crate::threads::desk::Desk;
+use crate::threads::subject::seat::{Reading, Seat};
 
 mod ours;
 mod pool;
 mod raw_epoll;
 mod raw_poll;
 mod runtime;
+pub mod seat;
 mod thread_each;
-
-/// What a subject is given.
-#[derive(Clone, Copy, Debug)]
-pub struct Seat<'a> {
-    /// What they are.
-    pub kind: Kind,
-    /// The numbers of the readers.
-    pub readers: &'a [RawFd],
-    /// The readers.
-    pub handles: &'a [OwnedFd],
-    /// Where bytes go.
-    pub desk: &'a Desk,
-    /// Processors that it may run on.
-    pub processors: usize,
-}
-
-/// A subject that is set up.
-pub trait Reading {
-    /// Threads it has, the calling one included.
-    fn threads(&self) -> usize {
-        1
-    }
-
-    /// Reads until a writer is gone.
-    ///
-    /// # Errors
-    ///
-    /// What a wait says.
-    fn read_on(self: Box<Self>) -> Result<()>;
-}
 
 type SetUp = for<'a> fn(Seat<'a>) -> Result<Box<dyn Reading + 'a>>;
 
-/// Who wakes up when a byte comes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    /// The thread of its descriptor, out of a read that blocks.
-    Threads,
-    /// A loop that waits for events.
-    Events,
-}
-
-impl Family {
-    /// Its name in tables and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Family::Threads => "threads",
-            Family::Events => "events",
-        }
+crate::by_name::named! {
+    /// Who wakes up when a byte comes.
+    pub enum Family {
+        /// The thread of its descriptor, out of a read that blocks.
+        Threads = "threads",
+        /// A loop that waits for events.
+        Events = "events",
     }
 }
 
@@ -115,10 +74,6 @@ pub const ALL: &[Entry] = &[
 ];
 
 /// The subjects that a list with commas names; all if there is none.
-///
-/// # Errors
-///
-/// [`Error::Usage`](crate::Error::Usage) if a name is unknown.
 pub fn chosen(text: Option<&str>) -> Result<Vec<Entry>> {
     options::named(
         text.unwrap_or("all"),
@@ -134,9 +89,11 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+    use crate::channel::Kind;
     use crate::channel::Pairs;
     use crate::sys::descriptor;
     use crate::threads::desk::ANSWER;
+    use crate::threads::desk::Desk;
 
     #[test]
     fn every_subject_reads_each_byte_once_on_every_kind_until_a_writer_is_gone() {

@@ -4,10 +4,10 @@ use std::os::fd::RawFd;
 
 use superpoll::{BackendKind, Events, Interest, Poller, Watch};
 
-use super::{Reading, Seat};
 use crate::error::{Error, Result};
 use crate::sys::descriptor;
 use crate::threads::desk::{Desk, Outcome};
+use crate::threads::subject::seat::{Reading, Seat};
 
 struct Ours {
     poller: Poller,

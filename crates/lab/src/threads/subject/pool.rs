@@ -4,8 +4,8 @@
 use std::thread::{Builder, JoinHandle};
 
 use super::raw_epoll::Loop;
-use super::{Reading, Seat};
 use crate::error::{Error, Result};
+use crate::threads::subject::seat::{Reading, Seat};
 
 struct Pool {
     own: Loop,

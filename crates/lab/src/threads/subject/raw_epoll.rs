@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use super::{Reading, Seat};
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, epoll};
 use crate::threads::desk::{Desk, Outcome};
+use crate::threads::subject::seat::{Reading, Seat};
 
 /// A set over some of the readers, and who reads what it reports.
 pub(super) struct Loop {

@@ -1,9 +1,9 @@
 //! `poll(2)` in one thread, as its manual page shows it: one array, and a walk that stops after the last ready entry.
 
-use super::{Reading, Seat};
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, poll};
 use crate::threads::desk::{Desk, Outcome};
+use crate::threads::subject::seat::{Reading, Seat};
 
 struct RawPoll {
     set: Vec<libc::pollfd>,

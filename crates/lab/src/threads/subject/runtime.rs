@@ -13,11 +13,11 @@ use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{BackendKind, Runtime, pipe};
 
-use super::{Reading, Seat};
 use crate::channel::Kind;
 use crate::error::{Error, Result};
 use crate::sys::descriptor;
 use crate::threads::desk::{Desk, Outcome, ROOM};
+use crate::threads::subject::seat::{Reading, Seat};
 
 /// Whether a task has ended, and who is to know.
 #[derive(Default)]

@@ -2,10 +2,10 @@
 
 use std::thread::{Builder, JoinHandle};
 
-use super::{Reading, Seat};
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, process};
 use crate::threads::desk::Outcome;
+use crate::threads::subject::seat::{Reading, Seat};
 
 /// Addresses for a stack. Of memory only the pages that are touched are taken, two or three.
 const STACK: usize = 64 * 1024;

@@ -1,0 +1,88 @@
+//! The plots of `superpoll-lab atr`: poll time over epoll time, and all subjects per event.
+
+use crate::atr::table::{cost, loop_time};
+use crate::atr::{self, Row};
+use crate::grouping;
+use crate::plot::{Curve, Plot};
+use crate::record::{Account, PURE};
+
+/// Poll time divided by epoll time over the ratio of active to all, with the break-even line and
+/// the crossings, by both accounts; and our adaptive back-end against the best pure one.
+pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
+    let accounts: [(&str, Account); 2] = [("loop", loop_time), ("with writes", cost)];
+    let mut plot = Plot {
+        title: format!("poll time / epoll time ({name})"),
+        y_label: "poll / epoll (above 1: epoll is faster)".to_owned(),
+        curves: Vec::new(),
+        break_even: true,
+        top: 8.0,
+        ..Plot::default()
+    };
+    let pairs = [("raw-poll", "raw-epoll-lt"), ("poll", "epoll-lt")];
+    for (colour, (above, below)) in pairs.into_iter().enumerate() {
+        for (account, of) in accounts {
+            let points = atr::curve(rows, above, below, of);
+            if points.is_empty() {
+                continue;
+            }
+            if let Some(at) = atr::break_even(rows, above, below, of) {
+                plot.marks.push((at, format!("{at:.2}")));
+            }
+            plot.curves.push(Curve {
+                name: format!("{above} / {below}, {account}"),
+                points,
+                colour,
+                thin: account != "loop",
+            });
+        }
+    }
+    let ratios: [(&str, Account); 2] =
+        [("loop", |f| f.loop_ratio), ("with writes", |f| f.cost_ratio)];
+    for (account, of) in ratios {
+        let points = curve_of(rows, "adaptive", of);
+        if !points.is_empty() {
+            plot.curves.push(Curve {
+                name: format!("adaptive / best pure, {account}"),
+                points,
+                colour: 2,
+                thin: account != "loop",
+            });
+        }
+    }
+    plot
+}
+
+/// What an event costs each subject, writers' share included where it is known.
+pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
+    let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
+    let curves = names.iter().enumerate().map(|(colour, &name)| Curve {
+        name: name.to_owned(),
+        points: rows
+            .iter()
+            .filter(|row| row.subject == name)
+            .map(|row| {
+                let time = cost(&row.figures).unwrap_or(row.figures.ns_per_round_median);
+                (row.atr(), time / row.active.max(1) as f64)
+            })
+            .collect(),
+        colour,
+        thin: PURE.contains(&name),
+    });
+    let curves: Vec<Curve> = curves.collect();
+    let low = curves.iter().flat_map(|c| &c.points).map(|&(_, y)| y).fold(f64::INFINITY, f64::min);
+    Plot {
+        title: format!("cost per event ({name})"),
+        y_label: "ns per event, writers' share included".to_owned(),
+        curves,
+        break_even: false,
+        top: low * 6.0,
+        ..Plot::default()
+    }
+}
+
+fn curve_of(rows: &[&Row], subject: &str, of: Account) -> Vec<(f64, f64)> {
+    rows.iter()
+        .filter(|row| row.subject == subject)
+        .filter_map(|row| Some((row.atr(), of(&row.figures)?)))
+        .collect()
+}

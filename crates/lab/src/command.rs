@@ -1,0 +1,146 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::atr::experiment::Atr;
+use crate::echo::experiment::Echo;
+use crate::files::experiment::Files;
+use crate::herd::experiment::Herd;
+use crate::http::experiment::Http;
+use crate::idle::experiment::Idle;
+use crate::idle::ramp::experiment::IdleRamp;
+use crate::latency::experiment::{AtrLatency, MixLatency};
+use crate::mix::experiment::Mix;
+use crate::models::experiment::Models;
+use crate::output::present;
+use crate::registrations::experiment::Registrations;
+use crate::relay::experiment::Relay;
+use crate::ring::experiment::Ring;
+use crate::say::{PROGRAM, note};
+use crate::sit::experiment::Sit;
+use crate::threads::experiment::Threads;
+use crate::timers::experiment::Timers;
+use crate::wake::experiment::Wake;
+use crate::zombies::experiment::Zombies;
+use crate::{
+    Error, Result, all, atr, citation, comparison, echo, files, gate, herd, http, idle, mix,
+    models, output, png, registrations, relay, ring, sit, targets, threads, timers, verify, wake,
+    zombies,
+};
+
+/// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "superpoll-lab", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Where poll beats epoll and the reverse, over the ratio of active to all descriptors
+    Atr(atr::Options),
+    /// Loads of busy and idle descriptors: where adapting pays
+    Mix(mix::Options),
+    /// Try, signals, ask, register: four ways to learn what is ready, over the active/total ratio
+    Models(models::Options),
+    /// A thread for each descriptor against loops over events, over the active/total ratio
+    Threads(threads::Options),
+    /// What it costs to begin and end watching, one by one and in batches
+    Registrations(registrations::Options),
+    /// How long a loop that has gone quiet takes to wake up
+    Wake(wake::Options),
+    /// Pipes in a ring and a task between each two: what a runtime takes to pass a byte on
+    Ring(ring::Options),
+    /// Many wait for one listening socket: what a connection costs, whom it wakes, who gets it
+    Herd(herd::Options),
+    /// A server that sends back what it gets: the processor time of a request
+    Echo(echo::Options),
+    /// A web server, the same hyper on each runtime: the processor time of a request
+    Http(http::Options),
+    /// Servers of static files, ours beside nginx and hyper on tokio: the processor time of a request
+    Files(files::Options),
+    /// Proxies with and without speculation, beside haproxy and nginx: system calls and processor time
+    Relay(relay::Options),
+    /// Timers set and taken back, and how late those are that end
+    Timers(timers::Options),
+    /// A few busy connections beside thousands of silent ones: the processor time of a request
+    Zombies(zombies::Options),
+    /// Connections that do nothing: the memory of each kind
+    Idle(idle::Options),
+    /// Idle connections with a babysitter: what moving and waking cost, what outlives an upgrade and a crash
+    Sit(sit::Options),
+    /// Whether an operation of a core path takes more instructions or system calls than is stored
+    Gate(gate::Options),
+    /// Everything our targets are about, and whether they are kept
+    Targets(targets::Options),
+    /// Every experiment, one after the other, and the report on what was claimed and what holds
+    All(all::Options),
+    /// Two reports side by side: machines, kernels or commits
+    Compare(comparison::Options),
+    /// The numbers and pictures of the documentation, from a report
+    Cite(citation::Options),
+    /// The plots of a report as PNG
+    Png(png::Options),
+    /// Whether what the README promises is so on this machine
+    Verify(verify::Options),
+}
+
+/// Runs the command that the arguments of this process name.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return superpoll_cli::refuse(PROGRAM, &error),
+    };
+    superpoll_cli::end_on_closed_output();
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(&error.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// This program, for experiments that are run by processes of their own.
+fn this_program() -> Result<std::path::PathBuf> {
+    std::env::current_exe().map_err(|e| Error::system("finding this program", e))
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Atr(options) if options.latency => present::<AtrLatency>(&options),
+        Command::Atr(options) => present::<Atr>(&options),
+        Command::Mix(options) if options.latency => present::<MixLatency>(&options),
+        Command::Mix(options) => present::<Mix>(&options),
+        Command::Models(options) => present::<Models>(&options),
+        Command::Threads(options) => present::<Threads>(&options),
+        Command::Registrations(options) => present::<Registrations>(&options),
+        Command::Wake(options) => present::<Wake>(&options),
+        Command::Ring(options) => present::<Ring>(&options),
+        Command::Herd(options) => present::<Herd>(&options),
+        Command::Echo(options) => present::<Echo>(&options),
+        Command::Http(options) => present::<Http>(&options),
+        Command::Files(options) => present::<Files>(&options),
+        Command::Relay(options) => present::<Relay>(&options),
+        Command::Timers(options) => present::<Timers>(&options),
+        Command::Zombies(options) => present::<Zombies>(&options),
+        Command::Idle(options) if options.ramp => present::<IdleRamp>(&options),
+        Command::Idle(options) => present::<Idle>(&options),
+        Command::Sit(options) => present::<Sit>(&options),
+        Command::Gate(options) => gate::run(&options),
+        Command::Targets(options) => {
+            let record = targets::run(&options, |what| note(&format!("measuring {what}")))?;
+            output::all_targets(&record, &options.output)
+        }
+        Command::All(options) => {
+            output::all(&all::run(&options, &this_program()?)?, &options.report)
+        }
+        Command::Compare(options) => comparison::run(&options),
+        Command::Cite(options) => citation::run(&options),
+        Command::Png(options) => png::run(&options),
+        Command::Verify(options) => verify::run(&options, &this_program()?),
+    }
+}

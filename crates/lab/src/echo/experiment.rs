@@ -1,0 +1,108 @@
+//! The experiment `echo`, for the command line and the report.
+
+use crate::echo::{Options, Row, plot, table, trial};
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::server::rounds::Ratio;
+use crate::target::{Target, worst};
+
+/// Servers that send back what they get.
+#[derive(Debug)]
+pub struct Echo;
+
+impl Experiment for Echo {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "echo";
+    const TITLE: &'static str = "what a server takes for a request";
+    const METHOD: &'static str = "Each server sends back what it gets, on connections of which each has one short request \
+             under way; every byte of every answer is checked. Measured is the processor time of the \
+             server's process, which has a processor to itself; ratios are those of each round. \
+             “Generator” is the share of its own processor that the load generator needs: at 100 % the \
+             server has to wait for it, finds fewer requests at a time, and sleeps in between.";
+    const QUICK: &'static str = "echo --quick --seconds 14";
+    const FULL: &'static str = "echo --sweep --kind all --paced --seconds 120";
+    const MEASURED: &'static str =
+        "processor time of a server that sends back what it gets, for one request";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::servers(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        for kind in plot::kinds(rows) {
+            page.plot(&format!("echo-{kind}.svg"), plot::over_connections(rows, kind))?;
+        }
+        page.table(&table::servers(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab echo` measures, with a thousand TCP connections.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let of = |subject: &'static str, value: fn(&Row) -> Option<Ratio>| {
+            rows.iter()
+                .filter(move |row| row.subject == subject)
+                .filter(|row| (row.kind.as_str(), row.connections) == ("tcp", 1000))
+                .filter_map(move |row| Some((value(row)?.median, format!("{} bytes", row.bytes))))
+        };
+        ["superpoll-rt-uring", "superpoll-reader-uring"]
+            .into_iter()
+            .flat_map(|subject| {
+                let name =
+                    |other| format!("echo, 1000 TCP connections: CPU of {subject} / {other}");
+                [
+                    worst(name("raw epoll"), 0.95, of(subject, |row| row.raw_epoll_ratio)),
+                    worst(name("tokio"), 0.92, of(subject, |row| row.tokio_ratio)),
+                ]
+            })
+            .flatten()
+            .collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| {
+                row.figures.compared(format!(
+                    "{} connections by {}, {}",
+                    row.connections, row.kind, row.subject
+                ))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echo_servers_are_judged_at_a_thousand_tcp_connections() {
+        let row = |subject: &str, kind: &str, connections, raw, tokio: Option<f64>| {
+            let ratio = |median| Ratio { median, ..Ratio::default() };
+            Row {
+                subject: subject.to_owned(),
+                kind: kind.to_owned(),
+                connections,
+                raw_epoll_ratio: Some(ratio(raw)),
+                tokio_ratio: tokio.map(ratio),
+                ..Row::default()
+            }
+        };
+        let rows = [
+            row("superpoll-rt-uring", "tcp", 1000, 0.96, Some(0.91)),
+            row("superpoll-rt-uring", "tcp", 10, 3.0, Some(3.0)),
+            row("superpoll-rt-uring", "unix", 1000, 3.0, Some(3.0)),
+            row("superpoll-rt-epoll", "tcp", 1000, 3.0, Some(3.0)),
+            row("superpoll-reader-uring", "tcp", 1000, 0.9, None),
+        ];
+        let kept: Vec<(f64, bool)> =
+            Echo::targets(&rows).iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.96, false), (0.91, true), (0.9, true)]);
+    }
+}

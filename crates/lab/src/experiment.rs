@@ -1,0 +1,117 @@
+//! An experiment: options in, rows out, and what becomes of the rows.
+//!
+//! Everything about one is in its folder: the options and the row in `mod.rs`, the measurement in `trial.rs`, tables and
+//! plots in files of their own, and in `experiment.rs` the implementation of [`Experiment`], which ties them together.
+//! What runs, prints, draws and compares experiments knows this trait only; `experiments.rs` lists all of them.
+
+use std::fmt::Debug;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::error::Result;
+use crate::options::Output;
+use crate::page::Page;
+use crate::record::{Figures, Record};
+use crate::target::Target;
+
+/// An experiment.
+pub trait Experiment {
+    /// The options of its command, with the place where results go.
+    type Options: AsRef<Output>;
+    /// A line of its record.
+    type Row: Clone + Debug + Serialize + DeserializeOwned;
+    /// The name of its command and of its record, and the stem of the record's file.
+    const NAME: &'static str;
+    /// Its subject, in a few words.
+    const TITLE: &'static str;
+    /// What is done and what is measured, in a paragraph.
+    const METHOD: &'static str;
+    /// The words after `superpoll-lab` of a short run.
+    const QUICK: &'static str;
+    /// The words after `superpoll-lab` of a run that takes its time.
+    const FULL: &'static str;
+    /// What is measured, in a line above the printed tables; empty where these say so themselves.
+    const MEASURED: &'static str = "";
+
+    /// Measures.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`](crate::Error::Usage) for options that make no sense,
+    /// [`Error::Work`](crate::Error::Work) if a subject did not do its work, otherwise what the kernel, a server or a
+    /// load generator says.
+    fn run(options: &Self::Options) -> Result<Record<Self::Row>>;
+
+    /// Measures what is printed after the tables, and returns it as text.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Experiment::run).
+    fn appendix(_options: &Self::Options) -> Result<String> {
+        Ok(String::new())
+    }
+
+    /// The tables for the terminal.
+    fn text(rows: &[Self::Row]) -> String;
+
+    /// Draws plots and tables on a page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::plot`].
+    fn page(rows: &[Self::Row], page: &mut Page<'_>) -> Result<()>;
+
+    /// Bounds that the rows are to keep.
+    fn targets(_rows: &[Self::Row]) -> Vec<Target> {
+        Vec::new()
+    }
+
+    /// Figures that are worth comparing with those of another report.
+    fn figures(rows: &[Self::Row]) -> Vec<Figure>;
+}
+
+/// Something that was measured, with what its rounds gave. Less is better.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// The point and the subject.
+    pub at: String,
+    /// What it is, with its unit.
+    pub name: String,
+    /// The figure.
+    pub value: f64,
+    /// The least of its rounds.
+    pub low: f64,
+    /// The most of its rounds.
+    pub high: f64,
+}
+
+impl Figure {
+    /// Those of a subject whose rounds were timed: the loop's own time.
+    pub fn of_rounds(at: String, figures: &Figures) -> Option<Figure> {
+        Some(Figure {
+            at,
+            name: "loop, ns per round".to_owned(),
+            value: figures.ns_per_round_median,
+            low: figures.block_ns_per_round_low,
+            high: figures.block_ns_per_round_high,
+        })
+    }
+
+    /// A ratio of each round, if there is one.
+    pub fn of_ratios(
+        at: String,
+        name: &str,
+        value: Option<f64>,
+        low: Option<f64>,
+        high: Option<f64>,
+    ) -> Option<Figure> {
+        let value = value?;
+        let (low, high) = (low.unwrap_or(value), high.unwrap_or(value));
+        Some(Figure { at, name: name.to_owned(), value, low, high })
+    }
+
+    /// The band, with the figure in it whatever it was made of.
+    pub fn band(&self) -> (f64, f64) {
+        (self.low.min(self.value), self.high.max(self.value))
+    }
+}

@@ -1,0 +1,193 @@
+//! The list of all experiments: for the page, for `superpoll-lab all`, and for the document with their records.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::{Record, SCHEMA};
+use crate::target::Target;
+
+/// An experiment in the list.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    /// See [`Experiment::NAME`].
+    pub name: &'static str,
+    /// See [`Experiment::TITLE`].
+    pub title: &'static str,
+    /// See [`Experiment::METHOD`].
+    pub method: &'static str,
+    /// See [`Experiment::QUICK`].
+    pub quick: &'static str,
+    /// See [`Experiment::FULL`].
+    pub full: &'static str,
+    /// Where it ran and with what, if there is a record.
+    pub origin: fn(&Records) -> Option<Origin<'_>>,
+    /// Its tables, plots and targets.
+    pub part: fn(&Records, &mut Page<'_>) -> Result<()>,
+    /// See [`Experiment::targets`].
+    pub targets: fn(&Records) -> Vec<Target>,
+    /// See [`Experiment::figures`].
+    pub figures: fn(&Records) -> Vec<Figure>,
+}
+
+/// Where a record comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Machine, kernel and program.
+    pub environment: &'a Environment,
+    /// What it was measured with.
+    pub parameters: &'a serde_json::Map<String, serde_json::Value>,
+}
+
+macro_rules! experiments {
+    ($($field:ident: $($module:ident)::+ as $name:literal,)*) => {
+        /// A record for each experiment that was run.
+        #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Records {
+            $(
+                #[doc = concat!("The record of `", $name, "`.")]
+                #[serde(rename = $name, skip_serializing_if = "Option::is_none")]
+                pub $field: Option<Record<<crate::$($module)::+ as Experiment>::Row>>,
+            )*
+        }
+
+        impl Records {
+            /// Reads the records that lie in a folder, and the reason for each that cannot be read.
+            pub fn load(folder: &Path) -> (Records, Vec<String>) {
+                let mut notes = Vec::new();
+                $(let $field = read(&folder.join(concat!($name, ".json")), &mut notes);)*
+                (Records { $($field),* }, notes)
+            }
+
+            /// The record in a text, among no others.
+            pub fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
+                match name {
+                    $($name => Some(serde_json::from_str(text).map(|record| {
+                        Records { $field: Some(record), ..Records::default() }
+                    })),)*
+                    _ => None,
+                }
+            }
+        }
+
+        /// All of them, in the order of the page.
+        pub const ALL: &[Listed] = &[$(listed!($field, crate::$($module)::+)),*];
+
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$($name),*];
+    };
+}
+
+macro_rules! listed {
+    ($field:ident, $experiment:ty) => {
+        Listed {
+            name: <$experiment>::NAME,
+            title: <$experiment>::TITLE,
+            method: <$experiment>::METHOD,
+            quick: <$experiment>::QUICK,
+            full: <$experiment>::FULL,
+            origin: |records| {
+                let record = records.$field.as_ref()?;
+                Some(Origin { environment: &record.environment, parameters: &record.parameters })
+            },
+            part: |records, page| match &records.$field {
+                Some(record) => part::<$experiment>(&record.rows, page),
+                None => Ok(()),
+            },
+            targets: |records| {
+                records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::targets(&one.rows))
+            },
+            figures: |records| {
+                records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::figures(&one.rows))
+            },
+        }
+    };
+}
+
+experiments! {
+    atr: atr::experiment::Atr as "atr",
+    atr_latency: latency::experiment::AtrLatency as "atr-latency",
+    mix: mix::experiment::Mix as "mix",
+    mix_latency: latency::experiment::MixLatency as "mix-latency",
+    models: models::experiment::Models as "models",
+    threads: threads::experiment::Threads as "threads",
+    wake: wake::experiment::Wake as "wake",
+    registrations: registrations::experiment::Registrations as "registrations",
+    ring: ring::experiment::Ring as "ring",
+    herd: herd::experiment::Herd as "herd",
+    herd_dups: herd::experiment::HerdDups as "herd-dups",
+    echo: echo::experiment::Echo as "echo",
+    http: http::experiment::Http as "http",
+    files: files::experiment::Files as "files",
+    relay: relay::experiment::Relay as "relay",
+    timers: timers::experiment::Timers as "timers",
+    zombies: zombies::experiment::Zombies as "zombies",
+    idle: idle::experiment::Idle as "idle",
+    idle_ramp: idle::ramp::experiment::IdleRamp as "idle-ramp",
+    sit: sit::experiment::Sit as "sit",
+}
+
+fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
+    E::page(rows, page)?;
+    page.targets(&E::targets(rows));
+    Ok(())
+}
+
+/// The targets of all records.
+pub fn targets(records: &Records) -> Vec<Target> {
+    ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
+}
+
+/// A record of a file; none, and a note, if the file is something else, and none without a note if it is not there.
+fn read<Row: serde::de::DeserializeOwned>(
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Option<Record<Row>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            notes.push(format!("{name} left out: {error}"));
+            return None;
+        }
+    };
+    match serde_json::from_str::<Record<Row>>(&text) {
+        Ok(record) if record.schema == SCHEMA => Some(record),
+        Ok(record) => {
+            notes.push(format!(
+                "{name} left out: its version is {}, this program reads {SCHEMA}; measure again",
+                record.schema
+            ));
+            None
+        }
+        Err(error) => {
+            notes.push(format!("{name} left out: {error}; measure again"));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_experiment_has_a_name_of_its_own_and_runs_itself() {
+        let names: Vec<_> = ALL.iter().map(|one| one.name).collect();
+        assert_eq!(names, NAMES);
+        for (place, experiment) in ALL.iter().enumerate() {
+            assert!(ALL[place + 1..].iter().all(|other| other.name != experiment.name));
+            for words in [experiment.quick, experiment.full] {
+                let first = words.split(' ').next();
+                assert_eq!(first, experiment.name.split('-').next(), "{}", experiment.name);
+            }
+            assert!(experiment.method.ends_with('.') && !experiment.title.ends_with('.'));
+        }
+    }
+}

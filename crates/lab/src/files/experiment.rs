@@ -1,0 +1,136 @@
+//! The experiment `files`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::files::{Options, Row, plot, table, trial};
+use crate::page::Page;
+use crate::record::Record;
+use crate::server::rounds::Ratio;
+use crate::target::{Target, worst};
+
+/// The servers that are to be used, of ours.
+const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
+
+/// What is asked for by so many at a time.
+const CONNECTIONS: usize = 64;
+
+/// Whom a server is compared with.
+type Against = fn(&Row) -> Option<Ratio>;
+
+/// For each length, at most so much of whose processor time.
+const AGAINST: [(usize, &str, Against, f64); 3] = [
+    (1 << 10, "files, 1 KiB: CPU / nginx", |row| row.nginx_ratio, 0.70),
+    (1 << 10, "files, 1 KiB: CPU / hyper on tokio", |row| row.hyper_ratio, 0.95),
+    (100 << 10, "files, 100 KiB: CPU / nginx", |row| row.nginx_ratio, 0.90),
+];
+
+/// Calls of `epoll_ctl` for a request on a connection that stays open.
+const EPOLL_CTL: f64 = 0.05;
+
+/// Servers of static files.
+#[derive(Debug)]
+pub struct Files;
+
+impl Experiment for Files {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "files";
+    const TITLE: &'static str = "what a server takes to send a file";
+    const METHOD: &'static str = "A file is asked for again and again on connections that stay open, each with one request \
+             under way; every byte of every answer is checked. Measured is the processor time of the \
+             server's process, which has a processor to itself; ratios are those of each round. \
+             “Generator” is the share of its own processor that the load generator needs. Calls are those \
+             that strace sees in another run, in which the server is slower.";
+    const QUICK: &'static str =
+        "files --quick --seconds 6 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio";
+    const FULL: &'static str = "files --paced --seconds 90";
+    const MEASURED: &'static str = "processor time of a server for one request for a file";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        let mut text = table::servers(rows).to_string();
+        let calls = table::calls(rows);
+        if !calls.rows().is_empty() {
+            text += "\nsystem calls by name, for one request, as strace counts them\n\n";
+            text += &calls.to_string();
+        }
+        text
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        for connections in plot::connections(rows) {
+            let plot = plot::over_bytes(rows, connections);
+            page.plot(&format!("files-{connections}.svg"), plot)?;
+        }
+        page.table(&table::servers(rows));
+        page.table(&table::calls(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab files` measures, at 64 connections.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let ours = |bytes: usize| {
+            rows.iter().filter(move |row| {
+                row.bytes == bytes
+                    && row.connections == CONNECTIONS
+                    && OURS.contains(&row.subject.as_str())
+            })
+        };
+        let against = AGAINST.iter().filter_map(|&(bytes, name, of, bound)| {
+            let measured =
+                ours(bytes).filter_map(|row| Some((of(row)?.median, row.subject.clone())));
+            worst(name, bound, measured)
+        });
+        let changes = ours(1 << 10)
+            .filter_map(|row| Some((row.figures.epoll_ctl_per_request?, row.subject.clone())));
+        let changes = worst("files, 1 KiB: epoll_ctl calls by request", EPOLL_CTL, changes);
+        against.chain(changes).collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| {
+                row.figures.compared(format!(
+                    "{} bytes, {} connections, {}",
+                    row.bytes, row.connections, row.subject
+                ))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::turns::Figures;
+
+    #[test]
+    fn each_length_is_judged_at_64_connections() {
+        let row = |subject: &str, bytes, connections, nginx: f64, hyper: f64| Row {
+            subject: subject.to_owned(),
+            bytes,
+            connections,
+            nginx_ratio: Some(Ratio { median: nginx, ..Ratio::default() }),
+            hyper_ratio: Some(Ratio { median: hyper, ..Ratio::default() }),
+            figures: Figures { epoll_ctl_per_request: Some(0.1 * nginx), ..Figures::default() },
+            ..Row::default()
+        };
+        let rows = [
+            row("superpoll-epoll", 1024, 64, 0.45, 0.94),
+            row("superpoll-adaptive", 1024, 64, 0.44, 0.96),
+            row("superpoll-poll", 1024, 64, 3.0, 3.0),
+            row("superpoll-epoll", 1024, 1, 3.0, 3.0),
+            row("superpoll-epoll", 4096, 64, 3.0, 3.0),
+            row("superpoll-epoll", 102_400, 64, 0.91, 3.0),
+        ];
+        let targets = Files::targets(&rows);
+        let kept: Vec<_> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.45, true), (0.96, false), (0.91, false), (0.1 * 0.45, true)]);
+        assert!(Files::targets(&[]).is_empty());
+        let alone = Row { nginx_ratio: None, hyper_ratio: None, ..rows[0].clone() };
+        assert_eq!(Files::targets(&[alone]).len(), 1);
+    }
+}

@@ -1,0 +1,170 @@
+//! The experiments `herd` and `herd-dups`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::herd::{Options, Row, plot, table, trial};
+use crate::page::Page;
+use crate::record::Record;
+use crate::target::{Target, worst};
+
+/// Many that wait for one connection.
+#[derive(Debug)]
+pub struct Herd;
+
+impl Experiment for Herd {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "herd";
+    const TITLE: &'static str = "many wait for one connection";
+    const METHOD: &'static str = "Processes wait for one listening socket (or engines of our runtime, in one process), and a \
+             client connects without blocking: the time of that call holds the kernel's work for all who \
+             wait. “Woken” counts how often they went back to sleep. Jain's index is 1 if all got the \
+             same number of connections; “best” is what it could be with so few.";
+    const QUICK: &'static str = "herd --quick --processes 1,64 --seconds 20 --subjects select,poll,epoll,epoll-alone,epoll-exclusive,accept,reuseport,superpoll-rt-exclusive";
+    const FULL: &'static str = "herd --processes 1,1024,16384 --seconds 150";
+    const MEASURED: &'static str =
+        "time of a connect() while others wait, and how many of them it wakes";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::herds(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("herd.svg", plot::over_processes(rows, "listener"))?;
+        page.table(&table::herds(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab herd` measures, of the ways that are to spare the herd.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let sparing = [
+            "superpoll-rt-exclusive",
+            "superpoll-rt-reuseport",
+            "superpoll-uring-exclusive",
+            "superpoll-rt-uring-exclusive",
+            "engines-exclusive",
+            "engines-reuseport",
+            "engines-hand-off",
+            "engines-uring-exclusive",
+        ];
+        let at = |row: &Row| format!("{} of {}", row.subject, row.processes);
+        let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
+        // Who hands over wakes the one that accepts and the one that serves.
+        let woken = ours().filter(|row| row.subject != "engines-hand-off");
+        // With few connections for each nothing can be said of fairness.
+        let many = ours().filter(|row| row.connects >= 10 * row.processes);
+        [
+            worst(
+                "herd: connect() / that with the fewest waiters",
+                1.5,
+                ours().filter_map(|row| Some((row.median_ratio?, at(row)))),
+            ),
+            worst(
+                "herd: connect() / that with one waiter among as many processes",
+                1.5,
+                // One alone is no herd, and in another way than the control it may cost more or less.
+                ours()
+                    .filter(|row| row.processes > 1)
+                    .filter_map(|row| Some((row.alone_ratio?, at(row)))),
+            ),
+            worst(
+                "herd: waiters woken by a connection",
+                1.05,
+                woken.map(|row| (row.woken_per_connect, at(row))),
+            ),
+            worst("herd: 1 - Jain's index", 0.1, many.map(|row| (1.0 - row.jain, at(row)))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        connects(rows)
+    }
+}
+
+/// Many that wait for one connection, each with many duplicates of the listener.
+#[derive(Debug)]
+pub struct HerdDups;
+
+impl Experiment for HerdDups {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "herd-dups";
+    const TITLE: &'static str = "many wait, and each for many duplicates of the listener";
+    const METHOD: &'static str = "As herd, but each process waits for many duplicates of the listening socket as well. The control waits for \
+             as many duplicates of an empty pipe, which have nothing to do with the connection.";
+    const QUICK: &'static str = "herd --quick --dups 200 --processes 64 --seconds 6 --subjects select,epoll,epoll-exclusive";
+    const FULL: &'static str = "herd --dups 1019 --processes 256,1024 --seconds 90";
+    const MEASURED: &'static str =
+        "time of a connect() while others wait, and how many of them it wakes";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::herds(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("herd-dups.svg", plot::over_processes(rows, "listener"))?;
+        page.plot("herd-dups-control.svg", plot::over_processes(rows, "pipe"))?;
+        page.table(&table::herds(rows));
+        page.targets(&Herd::targets(rows));
+        Ok(())
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        connects(rows)
+    }
+}
+
+/// The time of a connection to each herd.
+fn connects(rows: &[Row]) -> Vec<Figure> {
+    rows.iter()
+        .map(|row| Figure {
+            at: format!(
+                "{} wait, {} duplicates of a {}, {}",
+                row.processes, row.dups, row.dups_of, row.subject
+            ),
+            name: "connect(), ns".to_owned(),
+            value: row.connect_ns_median,
+            low: row.connect_ns_min,
+            high: row.connect_ns_p99,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn herds_are_judged_where_they_are_to_be_spared() {
+        let row = |subject: &str, connects, woken_per_connect, jain| Row {
+            subject: subject.to_owned(),
+            processes: 4,
+            connects,
+            median_ratio: Some(1.6),
+            alone_ratio: Some(1.2),
+            woken_per_connect,
+            jain,
+            ..Row::default()
+        };
+        let targets = Herd::targets(&[
+            row("epoll", 100, 4.0, 0.3),
+            row("superpoll-rt-exclusive", 100, 1.0, 0.95),
+            row("superpoll-rt-reuseport", 5, 1.0, 0.4),
+            row("engines-hand-off", 100, 1.9, 0.85),
+        ]);
+        let kept: Vec<bool> = targets.iter().map(Target::is_kept).collect();
+        assert_eq!(kept, [false, true, true, false]);
+        assert_eq!(targets[3].at, "engines-hand-off of 4");
+    }
+}

@@ -1,0 +1,433 @@
+//! The herds, one after the other.
+
+use std::os::fd::OwnedFd;
+
+use serde_json::json;
+use superpoll::BackendKind;
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::herd::crowd::Crowd;
+use crate::herd::way::{self, Way};
+use crate::herd::{MOST_PROCESSES, Options, Row, jain};
+use crate::limits::{self, Room};
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::sys::{descriptor, process, socket};
+use crate::{channel, options, say, statistics};
+
+/// No more engines of our runtime: each is a thread with descriptors of its own.
+const MOST_ENGINES: usize = 256;
+
+/// Connections to a herd in one block, at least and at most, unless a number was asked for.
+const CONNECTS: (usize, usize) = (40, 500);
+
+/// In one block of a large herd, at least: each waiter must be found asleep between two connections.
+const CONNECTS_OF_LARGE: usize = 10;
+
+/// A herd of more processes than this is large, as is one that waits in more places than that.
+const LARGE: (usize, usize) = (4096, 500_000);
+
+/// What a process and a descriptor that it waits for take of memory, in bytes, at most: the kernel's and,
+/// with our runtime, a task for each.
+const MEMORY: (u64, u64) = (450_000, 1_500);
+
+/// The best that Jain's index can be: each of `waiters` gets the same, give or take one.
+fn jain_best(connects: u64, waiters: usize) -> f64 {
+    let waiters = waiters.max(1) as u64;
+    let more = connects % waiters;
+    let counts = (0..waiters).map(|waiter| connects / waiters + u64::from(waiter < more));
+    jain(&counts.collect::<Vec<_>>())
+}
+
+/// Herds of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Point {
+    processes: usize,
+    dups: usize,
+    of_pipe: bool,
+}
+
+impl Point {
+    /// Gathering such a herd takes longer than measuring it.
+    fn is_large(&self) -> bool {
+        self.processes > LARGE.0 || self.processes * (self.dups + 1) > LARGE.1
+    }
+}
+
+/// The herds to measure, and what is measured otherwise than was asked for.
+fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
+    let default = if options.output.quick { "1,16,64" } else { "1,16,256,1024,4096,16384" };
+    let mut sizes =
+        options::numbers("--processes", options.processes.as_deref().unwrap_or(default))?;
+    if let Some(bad) = sizes.iter().find(|&&size| size == 0 || size > MOST_PROCESSES) {
+        return Err(Error::usage(format!(
+            "--processes {bad} is not possible: give 1 to {MOST_PROCESSES}"
+        )));
+    }
+    let bytes = MEMORY.0.saturating_add(MEMORY.1.saturating_mul(options.dups as u64));
+    let rooms = [limits::tasks(), limits::in_memory(bytes)].into_iter().flatten();
+    let notes =
+        rooms.min_by_key(|room| room.most).map_or_else(Vec::new, |room| shrink(&mut sizes, &room));
+    // One descriptor for each, and some for everything else.
+    let most = channel::most_pairs() * 2;
+    if options.dups > most {
+        return Err(Error::usage(format!(
+            "--dups {} is not possible: give at most {most}, which is what the limit of {} descriptors \
+             leaves",
+            options.dups,
+            superpoll::limits::descriptors().1
+        )));
+    }
+    let of: &[bool] = if options.dups > 0 { &[false, true] } else { &[false] };
+    let mut points = Vec::new();
+    for &of_pipe in of {
+        for &processes in &sizes {
+            let point = Point { processes, dups: options.dups, of_pipe };
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+    }
+    Ok((points, notes))
+}
+
+/// Lowers sizes to what there is room for, and says so.
+fn shrink(sizes: &mut [usize], room: &Room) -> Vec<String> {
+    let most = usize::try_from(room.most).unwrap_or(usize::MAX).max(1);
+    let too_large = sizes.iter_mut().filter(|size| **size > most);
+    too_large.map(|size| fewer(std::mem::replace(size, most), most, &room.limit)).collect()
+}
+
+fn fewer(asked: usize, had: usize, why: &str) -> String {
+    format!("asked for {asked} processes, had {had}: {why}")
+}
+
+/// The ways that were asked for, and why some of them are left out.
+fn subjects(text: Option<&str>) -> Result<(Vec<Way>, Vec<String>)> {
+    let text = text.unwrap_or("all");
+    let chosen = options::named(text, way::ALL, |way| way.name, |_| true, "no way to wait")?;
+    let (chosen, notes) = without_refused(chosen, BackendKind::Uring.is_available());
+    if chosen.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
+    }
+    Ok((chosen, notes))
+}
+
+fn without_refused(chosen: Vec<Way>, rings: bool) -> (Vec<Way>, Vec<String>) {
+    options::without_rings(chosen, rings, |way| way.name, |way| way.rings)
+}
+
+fn takes_part(way: &Way, point: Point) -> bool {
+    point.dups <= way.most_dups && (way.engines.is_none() || point.processes <= MOST_ENGINES)
+}
+
+/// What the herds of one way and size gave.
+#[derive(Debug, Default)]
+struct Measured {
+    /// Waiters in each; none before the first.
+    size: Option<usize>,
+    times: Vec<f64>,
+    woken: u64,
+    accepts: Vec<u64>,
+}
+
+/// Runs the experiment.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let (points, mut notes) = points(options)?;
+    let (ways, absent) = subjects(options.subjects.as_deref())?;
+    notes.extend(absent);
+    notes.iter().for_each(|note| say::note(note));
+    if options.connects == Some(0) {
+        return Err(Error::usage("--connects 0 measures nothing: give 1 or more"));
+    }
+    if !points.iter().any(|&point| ways.iter().any(|way| takes_part(way, point))) {
+        return Err(Error::usage(
+            "none of --subjects can wait for so many: ask for fewer --dups or --processes",
+        ));
+    }
+    let repetitions =
+        options.output.repetitions.unwrap_or(if options.output.quick { 2 } else { 3 });
+    let wanted = |point: &Point| {
+        let once = point.is_large() && options.output.repetitions.is_none();
+        if once { 1 } else { repetitions }
+    };
+    let herds: usize = points.iter().map(wanted).sum::<usize>() * ways.len();
+    let budget = options.output.budget(15.0, 90.0);
+    let progress = Progress::new("herd", herds);
+    let environment = Environment::here();
+    let promised = options.output.seconds.is_none();
+    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
+    let slot = budget * 1e9 / herds as f64;
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for &point in &points {
+        let Some(repetitions) = pace.next(wanted(&point)) else {
+            left_out += 1;
+            continue;
+        };
+        let taking: Vec<Way> = ways.iter().filter(|way| takes_part(way, point)).copied().collect();
+        let mut measured: Vec<Measured> = taking.iter().map(|_| Measured::default()).collect();
+        for repetition in 0..repetitions {
+            for turn in 0..taking.len() {
+                let place = (turn + repetition * 5) % taking.len();
+                progress.step(format!("{} processes {}", point.processes, taking[place].name));
+                let own = &mut measured[place];
+                if let Some(note) = measure(taking[place], point, options.connects, slot, own)? {
+                    say::note(&note);
+                    notes.push(note);
+                }
+            }
+        }
+        let herds = taking.iter().zip(&measured).filter(|(_, measured)| !measured.times.is_empty());
+        rows.extend(herds.map(|(way, measured)| row(way, point, measured)));
+    }
+    drop(progress);
+    relate(&mut rows);
+    pace::say_left_out(left_out);
+    let parameters = [
+        ("subjects", json!(ways.iter().map(|way| way.name).collect::<Vec<_>>())),
+        ("processes", json!(points.iter().map(|point| point.processes).collect::<Vec<_>>())),
+        ("dups", json!(options.dups)),
+        ("connects", json!(options.connects)),
+        ("repetitions", json!(repetitions)),
+        ("most_engines", json!(MOST_ENGINES)),
+        ("seconds", json!(budget)),
+        ("quick", json!(options.output.quick)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
+    ];
+    // A record of its own: both belong into one report.
+    let name = if options.dups > 0 { "herd-dups" } else { "herd" };
+    Ok(Record::new(name, environment, parameters, rows))
+}
+
+/// One herd: gathers it, connects until the time is over, and lets it go. Says if it is smaller than it should be; what
+/// larger ones of its way gave before does not count then.
+fn measure(
+    way: Way,
+    point: Point,
+    connects: Option<usize>,
+    slot_ns: f64,
+    measured: &mut Measured,
+) -> Result<Option<String>> {
+    let start = process::now();
+    let asked = measured.size.unwrap_or(point.processes);
+    if asked == 0 {
+        return Ok(None);
+    }
+    let crowd = Crowd::gather(way, asked, point.dups, point.of_pipe)?;
+    let (size, shortage) = crowd.size();
+    let note = (size < asked)
+        .then(|| format!("{}: {}", way.name, fewer(asked, size, shortage.unwrap_or("no more"))));
+    if measured.size != Some(size) {
+        *measured = Measured { size: Some(size), ..Measured::default() };
+    }
+    if size == 0 {
+        return Ok(note);
+    }
+    let failed = |source| Error::system(format!("connecting to a herd of {}", way.name), source);
+    // The first one finds everything cold.
+    for warm in 1..=2 {
+        let (_, client) = connect(&crowd).map_err(failed)?;
+        crowd.settle(warm)?;
+        drop(client);
+    }
+    let before = (crowd.sleeps()?, crowd.accepts());
+    let least = if point.is_large() { CONNECTS_OF_LARGE } else { CONNECTS.0 };
+    let (least, most) = connects.map_or((least, CONNECTS.1), |connects| (connects, connects));
+    let mut made = 0;
+    while made < most && (made < least || ((process::now() - start) as f64) < slot_ns) {
+        process::watch(way.name);
+        let (took, client) = connect(&crowd).map_err(failed)?;
+        measured.times.push(took as f64);
+        made += 1;
+        crowd.settle(2 + made as u64)?;
+        drop(client);
+    }
+    process::unwatch();
+    measured.woken += crowd.sleeps()? - before.0;
+    let accepts = crowd.accepts();
+    measured.accepts.resize(accepts.len(), 0);
+    for (sum, (after, before)) in measured.accepts.iter_mut().zip(accepts.iter().zip(before.1)) {
+        *sum += after - before;
+    }
+    Ok(note)
+}
+
+/// Connects; says how long that took, in nanoseconds. The connection is reset when it is dropped.
+fn connect(crowd: &Crowd) -> std::io::Result<(u64, OwnedFd)> {
+    let client = socket::client()?;
+    descriptor::reset_on_close(&client)?;
+    let start = process::now();
+    socket::connect(&client, crowd.port())?;
+    Ok((process::now() - start, client))
+}
+
+fn row(way: &Way, point: Point, measured: &Measured) -> Row {
+    let connects = measured.times.len();
+    let accepts = &measured.accepts;
+    Row {
+        subject: way.name.to_owned(),
+        processes: measured.size.unwrap_or(point.processes),
+        asked: point.processes,
+        dups: point.dups,
+        dups_of: if point.of_pipe { "pipe" } else { "listener" }.to_owned(),
+        connects,
+        connect_ns_min: statistics::minimum(&measured.times),
+        connect_ns_median: statistics::median(&measured.times),
+        connect_ns_p99: statistics::quantile(&measured.times, 0.99),
+        median_ratio: None,
+        alone_ratio: None,
+        woken_per_connect: measured.woken as f64 / connects.max(1) as f64,
+        accepts_min: accepts.iter().copied().min().unwrap_or(0),
+        accepts_max: accepts.iter().copied().max().unwrap_or(0),
+        accepting: accepts.iter().filter(|&&count| count > 0).count(),
+        jain: jain(accepts),
+        jain_best: jain_best(connects as u64, accepts.len()),
+    }
+}
+
+/// Fills in the ratios to the smallest herd of the same way, and to one waiter among as many.
+fn relate(rows: &mut [Row]) {
+    for place in 0..rows.len() {
+        let row = &rows[place];
+        let smallest = rows
+            .iter()
+            .filter(|other| (&other.subject, &other.dups_of) == (&row.subject, &row.dups_of))
+            .min_by_key(|other| other.processes)
+            .map(|other| other.connect_ns_median)
+            .filter(|median| *median > 0.0);
+        let alone = rows
+            .iter()
+            .find(|other| {
+                other.subject == way::ALONE
+                    && (other.asked, &other.dups_of) == (row.asked, &row.dups_of)
+            })
+            .map(|other| other.connect_ns_median)
+            .filter(|median| *median > 0.0);
+        rows[place].alone_ratio = alone.map(|median| rows[place].connect_ns_median / median);
+        rows[place].median_ratio = smallest.map(|median| rows[place].connect_ns_median / median);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(change: impl FnOnce(&mut Options)) -> Options {
+        let mut options = Options::default();
+        change(&mut options);
+        options
+    }
+
+    #[test]
+    fn jains_index() {
+        assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
+        assert_eq!(jain(&[8, 0, 0, 0]), 0.25);
+        assert_eq!((jain(&[0, 0]), jain(&[])), (1.0, 1.0));
+        assert!((jain(&[1, 2, 3]) - 36.0 / 42.0).abs() < 1e-12);
+        assert_eq!((jain_best(100, 10), jain_best(5, 10), jain_best(0, 10)), (1.0, 0.5, 1.0));
+    }
+
+    #[test]
+    fn a_herd_is_large_by_its_processes_or_by_the_places_where_they_wait() {
+        let large = |processes, dups| Point { processes, dups, of_pipe: false }.is_large();
+        assert!(!large(4096, 0) && large(4097, 0));
+        assert!(!large(256, 1019) && large(1024, 1019));
+    }
+
+    #[test]
+    fn points_are_sizes_and_their_control() {
+        let (plain, notes) = points(&of(|o| o.processes = Some("1,8,1".to_owned()))).unwrap();
+        assert!(plain.len() == 2 && notes.is_empty());
+        let dups = points(&of(|o| {
+            o.processes = Some("2".to_owned());
+            o.dups = 10;
+        }));
+        assert_eq!(
+            dups.unwrap().0,
+            [false, true].map(|of_pipe| Point { processes: 2, dups: 10, of_pipe })
+        );
+        for bad in ["0", "16385", "x"] {
+            let error = points(&of(|o| o.processes = Some(bad.to_owned()))).unwrap_err();
+            assert!(error.to_string().contains("--processes"), "{error}");
+        }
+        let error = points(&of(|o| {
+            o.processes = Some("1".to_owned());
+            o.dups = 10_000_000;
+        }));
+        assert!(error.unwrap_err().to_string().contains("--dups"));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_lowered_with_a_note() {
+        let room = Room { most: 11_000, limit: "ulimit -u is 11200".to_owned() };
+        let mut sizes = [16, 16_384];
+        let notes = shrink(&mut sizes, &room);
+        assert_eq!(sizes, [16, 11_000]);
+        assert_eq!(notes, ["asked for 16384 processes, had 11000: ulimit -u is 11200"]);
+        // As much memory as no machine has leaves one process, not an error.
+        let (herds, notes) = points(&of(|o| {
+            o.processes = Some("9000,16384".to_owned());
+            o.dups = channel::most_pairs() * 2;
+        }))
+        .unwrap();
+        assert!(!herds.is_empty() && herds.iter().all(|point| point.processes >= 1));
+        assert!(notes.iter().all(|note| note.contains("asked for")), "{notes:?}");
+    }
+
+    #[test]
+    fn who_cannot_wait_for_so_much_takes_no_part() {
+        let part = |name: &str, processes, dups| {
+            takes_part(
+                way::ALL.iter().find(|way| way.name == name).unwrap(),
+                Point { processes, dups, of_pipe: false },
+            )
+        };
+        assert!(part("select", 4096, 1019) && !part("select", 1, 1020));
+        assert!(part("accept", 4096, 0) && !part("accept", 1, 1));
+        assert!(part("engines-shared", 256, 0) && !part("engines-shared", 257, 0));
+        assert!(part("superpoll-rt-exclusive", 4096, 1019));
+        assert!(part("uring-poll", 4096, 1019) && !part("uring-accept", 1, 1));
+        let error = subjects(Some("poll,wait")).unwrap_err().to_string();
+        assert!(error.contains("\"wait\"") && error.contains("reuseport"), "{error}");
+    }
+
+    #[test]
+    fn what_needs_a_ring_is_left_out_with_a_reason_where_there_is_none() {
+        let (kept, notes) = without_refused(way::ALL.to_vec(), false);
+        assert_eq!(kept.len(), 14);
+        assert!(notes[0].starts_with("uring-poll, uring-exclusive, "), "{notes:?}");
+        assert!(notes.len() == 1 && notes[0].contains("engines-uring-exclusive left out: "));
+        let (kept, notes) = without_refused(way::ALL.to_vec(), true);
+        assert!(kept == way::ALL && notes.is_empty());
+        let rings = BackendKind::Uring.is_available();
+        assert_eq!(subjects(None).unwrap().0.len(), if rings { way::ALL.len() } else { 14 });
+    }
+
+    #[test]
+    fn ratios_are_to_the_smallest_herd_of_the_same_way() {
+        let row = |subject: &str, processes, dups_of: &str, connect_ns_median| Row {
+            subject: subject.to_owned(),
+            processes,
+            asked: processes,
+            dups_of: dups_of.to_owned(),
+            connect_ns_median,
+            ..Row::default()
+        };
+        let mut rows = [
+            row("poll", 16, "listener", 300.0),
+            row("poll", 1, "listener", 100.0),
+            row("poll", 16, "pipe", 400.0),
+            row("epoll", 16, "listener", 500.0),
+            row(way::ALONE, 16, "listener", 150.0),
+        ];
+        relate(&mut rows);
+        let ratios: Vec<_> = rows.iter().map(|row| row.median_ratio.unwrap()).collect();
+        assert_eq!(ratios, [3.0, 1.0, 1.0, 1.0, 1.0]);
+        let alone: Vec<_> = rows.iter().map(|row| row.alone_ratio).collect();
+        assert_eq!((alone[0], alone[1], alone[2], alone[4]), (Some(2.0), None, None, Some(1.0)));
+    }
+}

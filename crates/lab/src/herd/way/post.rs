@@ -1,0 +1,60 @@
+//! What a waiting process has and tells.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use crate::sys::{descriptor, socket};
+
+/// What one waiting process has.
+#[derive(Debug)]
+pub struct Post {
+    /// Which process it is, from zero.
+    pub number: usize,
+    /// The socket to accept on.
+    pub listener: RawFd,
+    /// What it waits for besides: duplicates of the listener, or of a pipe.
+    pub besides: Vec<OwnedFd>,
+    /// Whether it is a pipe.
+    pub of_pipe: bool,
+}
+
+impl Post {
+    /// All descriptors to wait for.
+    pub fn all(&self) -> impl Iterator<Item = RawFd> {
+        std::iter::once(self.listener).chain(self.besides.iter().map(AsRawFd::as_raw_fd))
+    }
+
+    /// Opens so many descriptors besides: duplicates of the listener, or of a pipe that stays empty.
+    pub fn take_up(number: usize, listener: RawFd, dups: usize, of_pipe: bool) -> io::Result<Post> {
+        let mut besides = Vec::with_capacity(dups);
+        let mut origin = listener;
+        if of_pipe && dups > 0 {
+            let (reader, writer) = descriptor::pipe()?;
+            origin = reader.as_raw_fd();
+            besides.push(reader);
+            // A pipe without writers would be ready; it stays open as long as the process lives.
+            std::mem::forget(writer);
+        }
+        while besides.len() < dups {
+            besides.push(descriptor::duplicate(origin)?);
+        }
+        Ok(Post { number, listener, besides, of_pipe })
+    }
+}
+
+/// What a process does when it is set up, and for each connection that it has accepted.
+#[derive(Clone)]
+pub struct Tell {
+    /// It is about to wait for the first time.
+    pub ready: Rc<dyn Fn()>,
+    /// It has accepted one.
+    pub accepted: Rc<dyn Fn()>,
+}
+
+/// Accepts what woke a process, if nobody was faster.
+pub fn accept_one(post: &Post, tell: &Tell) {
+    if socket::accept_and_close(post.listener) {
+        (tell.accepted)();
+    }
+}

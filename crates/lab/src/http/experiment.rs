@@ -1,0 +1,94 @@
+//! The experiment `http`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::http::{Options, Row, plot, table};
+use crate::page::Page;
+use crate::record::Record;
+use crate::target::{Target, worst};
+
+/// Web servers.
+#[derive(Debug)]
+pub struct Http;
+
+impl Experiment for Http {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "http";
+    const TITLE: &'static str = "what a web server takes for a request";
+    const METHOD: &'static str = "hyper answers thirteen bytes over HTTP/1 on connections that stay open, each with one \
+             request in flight; only the runtime below it differs. Measured is the processor time of the \
+             server's process, which has a processor to itself. “raw-epoll” answers canned bytes and is \
+             the lower bound. Requests per second depend on the load generator too.";
+    const QUICK: &'static str = "http --quick --seconds 8";
+    const FULL: &'static str = "http --connections 1,64,1000 --seconds 90";
+    const MEASURED: &'static str = "processor time of a web server for one request";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        #[cfg(feature = "http")]
+        return crate::http::trial::run(options);
+        #[cfg(not(feature = "http"))]
+        {
+            options.output.check()?;
+            Err(crate::error::Error::usage(
+                "superpoll-lab http is not built in: build with --features http",
+            ))
+        }
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::servers(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("http.svg", plot::over_connections(rows))?;
+        page.table(&table::servers(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab http` measures, at 64 connections.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let ours = rows
+            .iter()
+            .filter(|row| row.connections == 64)
+            .filter(|row| {
+                ["superpoll-rt-epoll", "superpoll-rt-adaptive"].contains(&row.subject.as_str())
+            })
+            .filter_map(|row| Some((row.tokio_ratio?, row.subject.clone())));
+        worst("http: CPU / tokio", 0.95, ours).into_iter().collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| {
+                row.figures.compared(format!("{} connections, {}", row.connections, row.subject))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn web_servers_are_judged_at_64_connections() {
+        let row = |subject: &str, connections, tokio_ratio| Row {
+            subject: subject.to_owned(),
+            connections,
+            tokio_ratio,
+            ..Row::default()
+        };
+        let rows = [
+            row("raw-epoll", 64, Some(0.2)),
+            row("superpoll-rt-epoll", 64, Some(0.94)),
+            row("superpoll-rt-adaptive", 64, Some(0.96)),
+            row("superpoll-rt-poll", 64, Some(2.0)),
+            row("superpoll-rt-adaptive", 1, Some(3.0)),
+        ];
+        let targets = Http::targets(&rows);
+        assert_eq!((targets.len(), targets[0].measured), (1, 0.96));
+        assert!(!targets[0].is_kept() && Http::targets(&rows[..2])[0].is_kept());
+        assert!(Http::targets(&[row("superpoll-rt-epoll", 64, None)]).is_empty());
+    }
+}

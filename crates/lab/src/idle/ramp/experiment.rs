@@ -1,0 +1,54 @@
+//! The experiment `idle-ramp`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::idle::Options;
+use crate::idle::ramp::{Row, plot, table, trial};
+use crate::page::Page;
+use crate::record::Record;
+
+/// Connections that do nothing, until there is a limit.
+#[derive(Debug)]
+pub struct IdleRamp;
+
+impl Experiment for IdleRamp {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "idle-ramp";
+    const TITLE: &'static str = "idle connections until there is a limit";
+    const METHOD: &'static str = "Connections come in steps, each time as many again, to as many processes of a server as they \
+             need. Bytes are by connection, of all that are there: user memory is what the servers have to \
+             themselves more than without any, the kernel's is that of both ends, and the machine's is what \
+             it has less available than at the start, clients and others included. The last step of each \
+             says what ended it.";
+    const QUICK: &'static str = "idle --ramp --quick --seconds 10";
+    const FULL: &'static str = "idle --ramp --seconds 120";
+    const MEASURED: &'static str =
+        "memory of a connection that does nothing, by their number, and what ends it";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::steps(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("idle-ramp.svg", plot::over_connections(rows))?;
+        page.table(&table::steps(rows));
+        Ok(())
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| Figure {
+                at: format!("{} connections, {}", row.connections, row.subject),
+                name: "user memory by connection, bytes".to_owned(),
+                value: row.user_bytes_per_connection,
+                low: row.user_bytes_per_connection,
+                high: row.user_bytes_per_connection,
+            })
+            .collect()
+    }
+}

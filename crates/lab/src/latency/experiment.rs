@@ -1,0 +1,102 @@
+//! The experiments `atr-latency` and `mix-latency`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::latency::{Row, plot, sweeps, table, trial};
+use crate::page::Page;
+use crate::record::Record;
+use crate::{atr, mix};
+
+/// Blocked loops, over the descriptors of [`Atr`](crate::atr::experiment::Atr).
+#[derive(Debug)]
+pub struct AtrLatency;
+
+impl Experiment for AtrLatency {
+    type Options = atr::Options;
+    type Row = Row;
+    const NAME: &'static str = "atr-latency";
+    const TITLE: &'static str = "a blocked loop, by how many it watches";
+    const METHOD: &'static str = "Some descriptors are busy for a while, one of them or as many as were asked for. Then \
+             nothing happens for five milliseconds, the loop sleeps, and a child process on another \
+             processor writes one byte to any descriptor. Measured is the time from right before the \
+             write until the byte is read. “Awake” counts wake-ups that are left out because the loop was \
+             not seen asleep before the write.";
+    const QUICK: &'static str = "atr --latency --quick --seconds 10";
+    const FULL: &'static str = "atr --latency --seconds 120";
+    const MEASURED: &'static str = "time from a write until a blocked loop has read it";
+
+    fn run(options: &atr::Options) -> Result<Record<Row>> {
+        trial::of_atr(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::wake_ups(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        part(Self::NAME, rows, page)
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        figures(rows)
+    }
+}
+
+/// Blocked loops, over the sizes of [`Mix`](crate::mix::experiment::Mix).
+#[derive(Debug)]
+pub struct MixLatency;
+
+impl Experiment for MixLatency {
+    type Options = mix::Options;
+    type Row = Row;
+    const NAME: &'static str = "mix-latency";
+    const TITLE: &'static str = "a blocked loop, by busy and idle ones";
+    const METHOD: &'static str = "Busy descriptors and a few of the idle ones have bytes for a while, so that they are placed. \
+             Then nothing happens for five milliseconds, the loop sleeps, and a child process on another \
+             processor writes one byte to any descriptor. Measured is the time from right before the \
+             write until the byte is read. “Awake” counts wake-ups that are left out because the loop was \
+             not seen asleep before the write.";
+    const QUICK: &'static str = "mix --latency --quick --seconds 6";
+    const FULL: &'static str = "mix --latency --seconds 90";
+    const MEASURED: &'static str = "time from a write until a blocked loop has read it";
+
+    fn run(options: &mix::Options) -> Result<Record<Row>> {
+        trial::of_mix(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::wake_ups(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        part(Self::NAME, rows, page)
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        figures(rows)
+    }
+}
+
+/// A plot for each kind and load, and all figures.
+fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+    for (name, rows) in sweeps(rows) {
+        let stem = name.replace(", ", "-").replace(' ', "-");
+        let file = format!("{}-{stem}.svg", experiment);
+        page.plot(&file, plot::over_total(&name, &rows))?;
+    }
+    page.table(&table::wake_ups(rows));
+    Ok(())
+}
+
+/// The median of each subject with each number of descriptors.
+fn figures(rows: &[Row]) -> Vec<Figure> {
+    rows.iter()
+        .map(|row| Figure {
+            at: format!("{} {} busy of {}, {}", row.kind, row.hot, row.total, row.subject),
+            name: "wake-up p50, ns".to_owned(),
+            value: row.wake_ns_p50,
+            low: row.wake_ns_min,
+            high: row.wake_ns_p90,
+        })
+        .collect()
+}

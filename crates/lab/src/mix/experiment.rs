@@ -1,0 +1,127 @@
+//! The experiment `mix`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::mix::{Options, Row, plot, table, trial};
+use crate::page::Page;
+use crate::record::Record;
+use crate::target::{RINGS, Target, worst};
+
+/// Busy and idle descriptors together.
+#[derive(Debug)]
+pub struct Mix;
+
+impl Experiment for Mix {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "mix";
+    const TITLE: &'static str = "busy and idle descriptors together";
+    const METHOD: &'static str = "Cost per round (waiting, reading, upkeep and what the writers pay) against the best pure \
+             poller of the same run; the floor knows what is ready and only reads.";
+    const QUICK: &'static str =
+        "mix --quick --size 50/950,200/9600 --load mixed --repetitions 7 --seconds 20";
+    const FULL: &'static str = "mix --kind all --paced --seconds 240";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::text(rows)
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.figure("mix.svg", &plot::svg(rows))?;
+        page.table(&table::costs(rows));
+        page.text("The loop's own time:");
+        page.table(&table::loops(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab mix` measures.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let costs_of = |subject: &'static str,
+                        family: &'static str,
+                        kind: Option<&'static str>,
+                        shifts: std::ops::Range<usize>| {
+            rows.iter()
+                .filter(move |row| row.subject == subject && row.family == family)
+                .filter(move |row| kind.is_none_or(|kind| row.kind == kind))
+                .filter(move |row| family != "shift" || shifts.contains(&row.shift_every))
+                .filter_map(|row| {
+                    Some((row.figures.cost_ratio?, format!("{} {}", row.kind, row.load)))
+                })
+        };
+        let costs = |family, kind, shifts| costs_of("adaptive", family, kind, shifts);
+        let mut targets = Vec::new();
+        for (kind, bound, slow_bound) in
+            [("pipe", 0.80, 0.92), ("unix", 0.90, 1.0), ("tcp", 0.88, 1.0)]
+        {
+            let name = format!("mixed loads, {kind}: cost of adaptive / pure");
+            targets.extend(worst(name, bound, costs("mixed", Some(kind), 0..1)));
+            let name = format!("busy set moves every 100 or slower, {kind}: cost / pure");
+            targets.extend(worst(name, slow_bound, costs("shift", Some(kind), 100..usize::MAX)));
+        }
+        let name = "busy set moves every 10 to 50: cost / pure";
+        targets.extend(worst(name, 1.06, costs("shift", None, 0..100)));
+        let name = "active at random, 0.1 to 0.75: cost / pure";
+        targets.extend(worst(name, 1.08, costs("random", None, 0..1)));
+        for subject in RINGS {
+            for (kind, bound) in [("pipe", 0.68), ("unix", 0.66), ("tcp", 0.58)] {
+                let name = format!("mixed loads, {kind}: cost of {subject} / pure");
+                targets.extend(worst(name, bound, costs_of(subject, "mixed", Some(kind), 0..1)));
+            }
+            let name = format!("busy set moves every 10 to 1000: cost of {subject} / pure");
+            targets.extend(worst(name, 0.88, costs_of(subject, "shift", None, 10..1001)));
+        }
+        targets
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        let at = |row: &Row| format!("{} {}, {}", row.kind, row.load, row.subject);
+        rows.iter().flat_map(|row| Figure::of_rounds(at(row), &row.figures)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Figures;
+
+    #[test]
+    fn mixes_are_judged_by_family_kind_and_period() {
+        let row = |kind: &str, family: &str, shift_every, ratio| Row {
+            kind: kind.to_owned(),
+            hot: 1,
+            cold: 1,
+            shift_every,
+            subject: "adaptive".to_owned(),
+            load: String::new(),
+            family: family.to_owned(),
+            mean_active: 1.0,
+            figures: Figures { cost_ratio: Some(ratio), ..Figures::default() },
+        };
+        let targets = Mix::targets(&[
+            row("pipe", "mixed", 0, 0.79),
+            row("tcp", "mixed", 0, 0.95),
+            row("pipe", "shift", 10, 1.05),
+            row("pipe", "shift", 300, 0.91),
+            row("pipe", "worst", 0, 9.0),
+        ]);
+        let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.79, true), (0.91, true), (0.95, false), (1.05, true)]);
+        let ring = |kind: &str, family: &str, shift_every, ratio| Row {
+            subject: "adaptive-uring".to_owned(),
+            ..row(kind, family, shift_every, ratio)
+        };
+        let targets = Mix::targets(&[
+            ring("pipe", "mixed", 0, 0.67),
+            ring("tcp", "mixed", 0, 0.59),
+            ring("pipe", "shift", 10, 0.89),
+            ring("pipe", "shift", 5, 2.0),
+            ring("pipe", "random", 0, 2.0),
+        ]);
+        let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.67, true), (0.59, false), (0.89, false)]);
+    }
+}

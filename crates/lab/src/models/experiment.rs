@@ -1,0 +1,64 @@
+//! The experiment `models`, for the command line and the report.
+
+use crate::atr;
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::models::{Options, Row, plot, sweeps, table, trial};
+use crate::page::Page;
+use crate::record::Record;
+
+/// Four ways to learn what is ready.
+#[derive(Debug)]
+pub struct Models;
+
+impl Experiment for Models {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "models";
+    const TITLE: &'static str = "try, signals, ask, register";
+    const METHOD: &'static str = "Four ways to learn which descriptors are ready, each as the shortest loop, over the ratio of \
+             active to all. The loop alone is waiting and reading; “with writers” adds what the writes \
+             cost more than to descriptors that nobody watches. “Best” is the best of all loops at that \
+             ratio, “calls” are system calls, reads included, and “overflows” counts how often the kernel \
+             had no room to note an event; every byte was read all the same. “While quiet” is the \
+             processor time during a wait in which nothing happens. The floor knows what is ready and \
+             only reads.";
+    const QUICK: &'static str = "models --quick --seconds 16";
+    const FULL: &'static str =
+        "models --kind pipe,tcp --placement end,spread --paced --seconds 180";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::text(rows)
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        for (name, rows) in sweeps(rows) {
+            page.heading(&name);
+            let stem = format!("models-{}", name.replace(' ', "-"));
+            for (file, with_writers) in
+                [(format!("{stem}.svg"), false), (format!("{stem}-with-writers.svg"), true)]
+            {
+                page.plot(&file, plot::ratios(&name, &rows, with_writers))?;
+            }
+            page.list(table::FROM_TO, table::verdicts(&rows));
+            page.text("Each loop against the best of all:");
+            page.table(&table::subjects(&rows));
+            page.text("Time per round of the loop alone:");
+            page.table(&table::sweep(&rows, atr::table::loop_time));
+            page.text("With what the writers pay:");
+            page.table(&table::sweep(&rows, atr::table::cost));
+        }
+        Ok(())
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        let at = |row: &Row| {
+            format!("{} {} {}/{}, {}", row.kind, row.placement, row.active, row.total, row.subject)
+        };
+        rows.iter().flat_map(|row| Figure::of_rounds(at(row), &row.figures)).collect()
+    }
+}

@@ -1,0 +1,426 @@
+//! The loops in turn, at each ratio.
+
+use serde_json::json;
+
+use crate::channel::Pairs;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::load::Load;
+use crate::measure::{self, Rounds, Sample};
+use crate::models::{
+    FLOOR, Model, Options, Row, aio, quiet, select, sigio, sigio_plain, spin, uring, uring_read,
+};
+use crate::options;
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::{self, Record};
+use crate::rivals::Lost;
+use crate::subject::{self, Build, Entry};
+use crate::sweep::Sweep;
+use crate::sys::{epoll, signal};
+use crate::{say, statistics};
+
+/// A loop of a model.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Way {
+    model: Model,
+    entry: Entry,
+}
+
+const fn way(model: Model, name: &'static str, about: &'static str, build: Build) -> Way {
+    Way { model, entry: subject::entry(name, about, build) }
+}
+
+/// All loops.
+fn ways() -> Result<Vec<Way>> {
+    let of_atr = |name| Entry::named(name).map(|entry| Way { model: Model::Ask, entry });
+    let mut select = way(Model::Ask, "raw-select", "a C programmer's select loop", select::build);
+    select.entry.small_numbers = true;
+    Ok(vec![
+        way(Model::Try, "spin", "read everything again and again", spin::build),
+        way(Model::Signals, "sigio-plain", "SIGIO, then read everything", sigio_plain::build),
+        way(Model::Signals, "sigio-wait", "sigtimedwait, one at a time", sigio::build_wait),
+        way(Model::Signals, "sigio-fd", "signalfd, many at a time", sigio::build_descriptor),
+        select,
+        of_atr("raw-poll")?,
+        of_atr("raw-epoll-lt")?,
+        of_atr("raw-epoll-et")?,
+        way(Model::Register, "uring-poll", "io_uring, multishot poll", uring::build),
+        way(Model::Register, "uring-read", "io_uring, a read beforehand", uring_read::build),
+        way(Model::Register, "aio-poll", "Linux AIO, one-shot poll", aio::build),
+    ])
+}
+
+fn chosen(text: &str) -> Result<Vec<Way>> {
+    options::named(
+        text,
+        &ways()?,
+        |way| way.entry.name,
+        |_| true,
+        "no loop of superpoll-lab models",
+    )
+}
+
+/// Rounds before those that are measured: caches and branch predictors get warm.
+const WARM_UP: usize = 8;
+
+/// The ratios that a sweep visits, beside a single active descriptor.
+const SHARES: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
+
+struct Plan {
+    sweep: Sweep,
+    ways: Vec<Way>,
+    repetitions: usize,
+    /// Seconds.
+    budget: f64,
+    notes: Vec<String>,
+}
+
+fn plan(options: &Options) -> Result<Plan> {
+    options.output.check()?;
+    let totals = options::numbers("--total", &options.total)?;
+    let active = options.active.as_deref();
+    let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
+    Ok(Plan {
+        notes: std::mem::take(&mut sweep.notes),
+        sweep,
+        ways: chosen(&options.subjects)?,
+        repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
+        budget: options.output.budget(15.0, 30.0),
+    })
+}
+
+/// Whether an error means that the kernel does not have something or does not let us use it.
+pub(super) fn refused(error: &Error) -> bool {
+    const CODES: [i32; 7] = [
+        libc::ENOSYS,
+        libc::EPERM,
+        libc::EACCES,
+        libc::EINVAL,
+        libc::EOPNOTSUPP,
+        // AIO says this when its requests are used up (fs.aio-max-nr), io_uring the next one when it
+        // may lock no more memory.
+        libc::EAGAIN,
+        libc::ENOMEM,
+    ];
+    match error {
+        Error::System { source, .. } => source.raw_os_error().is_some_and(|c| CODES.contains(&c)),
+        _ => false,
+    }
+}
+
+/// The loops that work on these pairs, and why the others do not.
+fn working(ways: &[Way], pairs: &Pairs) -> Result<(Vec<Way>, Vec<String>)> {
+    let (mut working, mut notes) = (Vec::new(), Vec::new());
+    for &way in ways {
+        let out = |why: String| {
+            format!("{} is left out with {} descriptors: {why}", way.entry.name, pairs.len())
+        };
+        if !way.entry.suits(pairs) {
+            let beyond = pairs.readers().iter().copied().find(|&fd| fd >= libc::FD_SETSIZE as i32);
+            notes.push(out(select::beyond(beyond.unwrap_or(libc::FD_SETSIZE as i32))));
+            continue;
+        }
+        match way.entry.build(pairs).map(drop) {
+            Ok(()) => working.push(way),
+            Err(error) if refused(&error) => notes.push(out(error.to_string())),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((working, notes))
+}
+
+/// Runs the experiment.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    let Plan { sweep, ways: wanted, repetitions, budget, mut notes } = plan(options)?;
+    for note in &notes {
+        say::note(note);
+    }
+    let floor = Entry::named(FLOOR)?;
+    let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
+    let environment = Environment::here();
+    let all_points = sweep.len();
+    let blocks = all_points * (wanted.len() + 1) * repetitions;
+    let progress = Progress::new("models", blocks);
+    let slot = budget / blocks.max(1) as f64;
+    let promised = options.output.paced || options.output.seconds.is_none();
+    let mut pace = Pace::new(all_points, budget, promised, options.output.quick);
+    let mut left_out = 0;
+    let mut rows = Vec::new();
+    // Why there was nothing to measure somewhere: a remark, unless it is so everywhere.
+    let mut nothing = Vec::new();
+    for &kind in &sweep.kinds {
+        for &total in &sweep.totals {
+            let pairs = Pairs::open(kind, total)?;
+            let (ways, reasons) = working(&wanted, &pairs)?;
+            let new = reasons.into_iter().filter(|reason| !notes.contains(reason));
+            let new: Vec<String> = new.collect();
+            if ways.is_empty() {
+                nothing.extend(new);
+                continue;
+            }
+            for reason in new {
+                say::note(&reason);
+                notes.push(reason);
+            }
+            let mut entries = vec![floor];
+            entries.extend(ways.iter().map(|way| way.entry));
+            let quiet = quiet_shares(&pairs, &ways, repetitions)?;
+            for &placement in &sweep.placements {
+                for active in sweep.points(total) {
+                    let Some(repetitions) = pace.next(repetitions) else {
+                        left_out += 1;
+                        continue;
+                    };
+                    let load = Load::constant(placement.choose(total, active));
+                    let rounds = Rounds {
+                        warm_up_adaptive: WARM_UP,
+                        warm_up: WARM_UP,
+                        measured: measure::rounds_in(&pairs, &load, slot)?,
+                    };
+                    let told = |entry: &Entry| {
+                        progress
+                            .step(format!("{kind} {active}/{total} {placement} {}", entry.name));
+                    };
+                    let outcomes = measure::interleave(
+                        &pairs,
+                        &entries,
+                        &load,
+                        rounds,
+                        repetitions,
+                        &mut Lost::default(),
+                        told,
+                    )?;
+                    let figures = measure::figures(&outcomes, Sample::Round, |point| {
+                        record::relate_to(point, |name| name != FLOOR);
+                    });
+                    rows.extend(entries.iter().zip(figures).enumerate().map(
+                        |(place, (entry, figures))| {
+                            let own = place.checked_sub(1);
+                            Row {
+                                kind: kind.name().to_owned(),
+                                placement: placement.name().to_owned(),
+                                total,
+                                active,
+                                model: own.map_or("none", |own| ways[own].model.name()).to_owned(),
+                                subject: entry.name.to_owned(),
+                                quiet_processor_share: own.map(|own| quiet[own]),
+                                figures,
+                            }
+                        },
+                    ));
+                }
+            }
+        }
+    }
+    drop(progress);
+    if rows.is_empty() && !nothing.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", nothing.join("; "))));
+    }
+    for reason in nothing {
+        say::note(&reason);
+        notes.push(reason);
+    }
+    pace::say_left_out(left_out);
+    let about = |way: &Way| {
+        (way.entry.name.to_owned(), json!(format!("{}: {}", way.model.name(), way.entry.about)))
+    };
+    let parameters = [
+        ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
+        ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
+        ("total_asked", json!(options.total)),
+        ("totals", json!(sweep.totals)),
+        ("subjects", wanted.iter().map(about).collect()),
+        ("repetitions", json!(repetitions)),
+        ("warm_up_rounds", json!(WARM_UP)),
+        ("quiet_nanoseconds", json!(quiet::NANOSECONDS)),
+        ("signal_queue", json!(signal::queue_limit())),
+        ("epoll_mmap", json!(epoll_mmap()?)),
+        ("seconds", json!(budget)),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(notes)),
+    ];
+    Ok(Record::new("models", environment, parameters, rows))
+}
+
+/// Why an epoll set cannot be mapped into a program; none if it can.
+fn epoll_mmap() -> Result<Option<String>> {
+    let set = epoll::create().map_err(|error| Error::system("creating an epoll set", error))?;
+    Ok(epoll::map(&set).err().map(|error| error.to_string()))
+}
+
+/// The share of a processor that each takes while nothing happens, the median of some times in turn.
+fn quiet_shares(pairs: &Pairs, ways: &[Way], repetitions: usize) -> Result<Vec<f64>> {
+    let mut shares: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
+    for _ in 0..repetitions {
+        for (way, shares) in ways.iter().zip(&mut shares) {
+            shares.push(quiet::share(pairs, &way.entry)?);
+        }
+    }
+    Ok(shares.iter().map(|shares| statistics::median(shares)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Kind;
+    use crate::options::Output;
+    use crate::subject::Ledger;
+    use crate::sys::descriptor;
+
+    #[test]
+    fn every_loop_does_rounds_of_every_size_on_every_kind() {
+        for kind in Kind::ALL {
+            let pairs = Pairs::open(kind, 24).unwrap();
+            let (ways, _) = working(&ways().unwrap(), &pairs).unwrap();
+            assert!(ways.len() >= 6, "{ways:?}");
+            for way in ways {
+                let mut subject = way.entry.build(&pairs).unwrap();
+                let mut ledger = Ledger::new(pairs.len());
+                for round in 0..120u32 {
+                    let active: Vec<u32> =
+                        (0..24).filter(|n| round % 24 == *n || n % (1 + round / 24) == 0).collect();
+                    let byte = round as u8;
+                    for &pair in &active {
+                        assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
+                    }
+                    subject.round(&active, &mut ledger).unwrap();
+                    ledger.close(way.entry.name, &active, byte).unwrap();
+                    pairs.answer(&active).unwrap();
+                }
+                assert!(subject.calls().is_some(), "{}", way.entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn system_calls_are_counted() {
+        let _queue = sigio::tests::the_queue();
+        let pairs = Pairs::open(Kind::Pipe, 10).unwrap();
+        let load = Load::constant(vec![2, 5]);
+        let rounds = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 16 };
+        let calls = |name: &str| {
+            let way = ways().unwrap().into_iter().find(|way| way.entry.name == name).unwrap();
+            let outcomes = measure::interleave(
+                &pairs,
+                &[way.entry],
+                &load,
+                rounds,
+                2,
+                &mut Lost::default(),
+                |_| {},
+            )
+            .unwrap();
+            outcomes[0].figures(Sample::Round)
+        };
+        // All ten are read for two events; one wait and two reads; two waits and two reads.
+        assert_eq!(calls("spin").calls_per_event, Some(5.0));
+        assert_eq!(calls("spin").empty_reads, 8 * 16 * 2);
+        for name in ["raw-select", "raw-poll", "raw-epoll-lt", "raw-epoll-et", "sigio-fd"] {
+            assert_eq!(calls(name).calls_per_event, Some(1.5), "{name}");
+            assert_eq!(calls(name).empty_reads, 0, "{name}");
+        }
+        assert_eq!(calls("sigio-wait").calls_per_event, Some(2.0));
+        // One signal for two events, and then all ten are read.
+        assert_eq!(calls("sigio-plain").calls_per_event, Some(5.5));
+        assert_eq!(calls("sigio-plain").empty_reads, 8 * 16 * 2);
+        let (here, _) = working(&chosen("uring-read").unwrap(), &pairs).unwrap();
+        if !here.is_empty() {
+            // A call to wait and one to hand over the next two, and no other reads.
+            let figures = calls("uring-read");
+            assert_eq!((figures.calls_per_event, figures.empty_reads), (Some(1.0), 0));
+        }
+    }
+
+    #[test]
+    fn nothing_is_watched_any_more_when_a_loop_is_gone() {
+        let pairs = Pairs::open(Kind::Pipe, 8).unwrap();
+        let (ways, _) = working(&ways().unwrap(), &pairs).unwrap();
+        // Signals that were not taken back would end this process.
+        for way in ways.iter().chain(&ways) {
+            drop(way.entry.build(&pairs).unwrap());
+            for (&reader, &writer) in pairs.readers().iter().zip(pairs.writers()) {
+                assert!(descriptor::write_byte(writer, 1));
+                assert_eq!(descriptor::read_byte(reader), Some(1), "{}", way.entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_byte_that_comes_late_is_read_by_every_loop() {
+        for kind in Kind::ALL {
+            let pairs = Pairs::open(kind, 4).unwrap();
+            for way in working(&ways().unwrap(), &pairs).unwrap().0 {
+                let share = quiet::share(&pairs, &way.entry).unwrap();
+                // One thread has one processor; the two clocks are not read at once.
+                assert!((0.0..1.1).contains(&share), "{}: {share}", way.entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_from_failures() {
+        let of = |code| Error::system("trying", std::io::Error::from_raw_os_error(code));
+        assert!([libc::ENOSYS, libc::EPERM, libc::ENOMEM].iter().all(|&code| refused(&of(code))));
+        assert!(!refused(&of(libc::EBADF)) && !refused(&of(libc::EMFILE)));
+        assert!(!refused(&Error::usage("nonsense")));
+    }
+
+    #[test]
+    fn who_is_refused_is_left_out_with_the_reason_and_who_fails_is_not() {
+        fn build(_: &Pairs, code: i32) -> Result<Box<dyn subject::Subject + '_>> {
+            Err(Error::system("setting up", std::io::Error::from_raw_os_error(code)))
+        }
+        let pairs = Pairs::open(Kind::Pipe, 2).unwrap();
+        let spin = way(Model::Try, "spin", "", spin::build);
+        let absent = way(Model::Register, "absent", "", |pairs| build(pairs, libc::ENOSYS));
+        let (ways, notes) = working(&[absent, spin], &pairs).unwrap();
+        assert_eq!(ways, [spin]);
+        let parts = ["absent is left out with 2 descriptors", "setting up", "not implemented"];
+        assert!(parts.iter().all(|part| notes[0].contains(part)), "{notes:?}");
+        let broken = way(Model::Register, "broken", "", |pairs| build(pairs, libc::EBADF));
+        assert!(working(&[broken, spin], &pairs).is_err());
+    }
+
+    #[test]
+    fn loops_are_chosen_by_name() {
+        let names = |text| -> Vec<&str> {
+            chosen(text).unwrap().iter().map(|way| way.entry.name).collect()
+        };
+        assert_eq!(names("uring-poll,spin,uring-poll"), ["uring-poll", "spin"]);
+        assert_eq!(names("spin,all").len(), ways().unwrap().len());
+        let error = chosen("kqueue").unwrap_err().to_string();
+        assert!(error.contains("\"kqueue\"") && error.contains("sigio-fd"), "{error}");
+    }
+
+    #[test]
+    fn the_floor_is_no_yardstick_and_has_no_model() {
+        let run = |subjects: &str| {
+            run(&Options {
+                total: "12".to_owned(),
+                active: Some("3".to_owned()),
+                subjects: subjects.to_owned(),
+                output: Output {
+                    seconds: Some(0.05),
+                    repetitions: Some(1),
+                    quick: true,
+                    ..Output::default()
+                },
+                ..Options::default()
+            })
+        };
+        let record = run("spin,raw-epoll-lt").unwrap();
+        let names: Vec<&str> = record.rows.iter().map(|row| row.subject.as_str()).collect();
+        assert_eq!(names, ["floor", "spin", "raw-epoll-lt"]);
+        let models: Vec<&str> = record.rows.iter().map(|row| row.model.as_str()).collect();
+        assert_eq!(models, ["none", "try", "ask"]);
+        let best =
+            record.rows[1..].iter().filter_map(|row| row.figures.loop_ratio).fold(9.0, f64::min);
+        assert_eq!(best, 1.0);
+        assert!(record.rows[0].quiet_processor_share.is_none());
+        assert!(record.rows[1].quiet_processor_share.is_some());
+    }
+}

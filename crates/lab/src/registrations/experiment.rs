@@ -1,0 +1,85 @@
+//! The experiment `registrations`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::registrations::{Options, Row, plot, table, trial};
+use crate::target::{Target, worst};
+
+/// To begin and to end watching.
+#[derive(Debug)]
+pub struct Registrations;
+
+impl Experiment for Registrations {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "registrations";
+    const TITLE: &'static str = "to begin and to end watching";
+    const METHOD: &'static str = "Nanoseconds of processor time per descriptor. All are registered, changed and deregistered \
+             in batches, each of which the kernel knows before the next begins; each part ends with a \
+             look at what is ready. That a registration holds, and that it has ended, is checked with \
+             bytes in every round. “raw-epoll” makes a call of epoll_ctl for each; ratios to it are those \
+             of each round.";
+    const QUICK: &'static str = "registrations --quick --kind pipe --seconds 6";
+    const FULL: &'static str = "registrations --seconds 60";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::text(rows)
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        for kind in table::kinds(rows) {
+            page.heading(kind);
+            let file = format!("registrations-{kind}.svg");
+            page.plot(&file, plot::over_batches(rows, kind))?;
+            page.table(&table::of_kind(rows, kind));
+        }
+        page.list(table::QUESTION, table::answers(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab registrations` measures, where enough are told together for the call not to count.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let ours =
+            rows.iter().filter(|row| row.subject == "uring" && row.batch >= 16).filter_map(|row| {
+                Some((row.ratio?, format!("{} in batches of {}", row.kind, row.batch)))
+            });
+        let name = "register and deregister with uring, 16 or more at a time / epoll_ctl";
+        worst(name, 0.50, ours).into_iter().collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .flat_map(|row| {
+                let at = format!("{}, {} at a time, {}", row.kind, row.batch, row.subject);
+                Figure::of_ratios(at, "/ epoll_ctl", row.ratio, row.ratio_low, row.ratio_high)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registrations_are_judged_where_many_are_told_together() {
+        let row = |subject: &str, batch, ratio| Row {
+            subject: subject.to_owned(),
+            kind: "tcp".to_owned(),
+            batch,
+            ratio: Some(ratio),
+            ..Row::default()
+        };
+        let rows = [row("uring", 1, 0.8), row("uring", 16, 0.45), row("ring-poll", 64, 0.7)];
+        let targets = Registrations::targets(&rows);
+        assert_eq!((targets.len(), targets[0].measured), (1, 0.45));
+        assert!(targets[0].is_kept() && targets[0].at == "tcp in batches of 16");
+        assert!(Registrations::targets(&rows[2..]).is_empty());
+    }
+}

@@ -1,0 +1,226 @@
+//! The subjects in turn, with each size of a batch.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::channel::{self, Kind, Pairs};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::random::Random;
+use crate::record::Record;
+use crate::registrations::round::{self, Round, Runner};
+use crate::registrations::{Options, Row, YARDSTICK, subject};
+use crate::second_thread::SecondThread;
+use crate::{options, say, statistics};
+
+/// The batches that are measured unless some are asked for.
+const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
+
+struct Plan {
+    kinds: Vec<Kind>,
+    batches: Vec<usize>,
+    total: usize,
+    rounds: usize,
+    /// Seconds.
+    budget: f64,
+}
+
+fn plan(options: &Options) -> Result<Plan> {
+    options.output.check()?;
+    let most = channel::most_pairs();
+    let total = options.total;
+    if total == 0 || total > most {
+        return Err(Error::usage(format!(
+            "--total {total} is not possible: give 1 to {most}, which is what the limit of {} \
+             descriptors leaves",
+            superpoll::limits::descriptors().1
+        )));
+    }
+    let mut batches = Vec::new();
+    let asked = options.batch.as_deref().map(|text| options::numbers("--batch", text));
+    let small = || BATCHES.into_iter().filter(|&batch| batch <= total).collect();
+    for batch in asked.transpose()?.unwrap_or_else(small) {
+        if batch == 0 || batch > total {
+            return Err(Error::usage(format!(
+                "--batch {batch} is not possible: give 1 to {total}, which is --total"
+            )));
+        }
+        if !batches.contains(&batch) {
+            batches.push(batch);
+        }
+    }
+    Ok(Plan {
+        kinds: options::kinds(&options.kind)?,
+        batches,
+        total,
+        rounds: options.output.repetitions.unwrap_or(if options.output.quick { 15 } else { 101 }),
+        budget: options.output.budget(10.0, 40.0),
+    })
+}
+
+/// Runs the experiment.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    let plan = plan(options)?;
+    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    notes.iter().for_each(|note| say::note(note));
+    let _second = options.output.second_thread.then(SecondThread::start);
+    let environment = Environment::here();
+    let points = plan.kinds.len() * plan.batches.len();
+    let progress = Progress::new("registrations", points * (plan.rounds + 1));
+    let started = Instant::now();
+    let mut random = Random::new(options.output.seed);
+    let mut rows = Vec::new();
+    for &kind in &plan.kinds {
+        let pairs = Pairs::open(kind, plan.total)?;
+        let start = |entry| Runner::start(entry, plan.total);
+        let mut runners = entries.iter().map(start).collect::<Result<Vec<_>>>()?;
+        for &batch in &plan.batches {
+            let done = rows.len() / entries.len();
+            let end = plan.budget * (done + 1) as f64 / points as f64;
+            // The first round finds memory that is not there yet.
+            for round in 0..=plan.rounds {
+                let late = started.elapsed().as_secs_f64() > end;
+                if round > 1 && late && options.output.repetitions.is_none() {
+                    break;
+                }
+                progress.step(format!("{kind} in batches of {batch}"));
+                let sample = round::sample(&mut random, plan.total);
+                for turn in 0..runners.len() {
+                    let place = (turn + round) % runners.len();
+                    runners[place].round(&pairs, batch, &sample, round > 0)?;
+                }
+            }
+            let mut point: Vec<Row> = runners.iter().map(|r| row(r, kind, batch, &plan)).collect();
+            relate(&mut point, &runners);
+            rows.extend(point);
+            runners.iter_mut().for_each(|runner| runner.rounds.clear());
+        }
+    }
+    drop(progress);
+    let parameters = [
+        ("subjects", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+        ("kinds", json!(plan.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>())),
+        ("batches", json!(plan.batches)),
+        ("total", json!(plan.total)),
+        ("rounds", json!(plan.rounds)),
+        ("verified_per_part", json!(round::sample(&mut random, plan.total).len())),
+        ("seconds", json!(plan.budget)),
+        ("seed", json!(options.output.seed)),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("notes", json!(notes)),
+    ];
+    Ok(Record::new("registrations", environment, parameters, rows))
+}
+
+/// What of a round is looked at.
+type Of = fn(&Round) -> f64;
+
+const BOTH: Of = |round| round.register.cpu + round.deregister.cpu;
+
+const WALL: Of = |round| round.register.wall + round.deregister.wall;
+
+fn row(runner: &Runner, kind: Kind, batch: usize, plan: &Plan) -> Row {
+    let each = |of: Of| -> Vec<f64> {
+        runner.rounds.iter().map(|round| of(round) / plan.total as f64).collect()
+    };
+    let (register, modify) = (each(|r| r.register.cpu), each(|r| r.modify.cpu));
+    let (deregister, both) = (each(|r| r.deregister.cpu), each(BOTH));
+    Row {
+        kind: kind.name().to_owned(),
+        batch,
+        subject: runner.entry.name.to_owned(),
+        total: plan.total,
+        register_ns_median: statistics::median(&register),
+        register_ns_min: statistics::minimum(&register),
+        modify_ns_median: statistics::median(&modify),
+        modify_ns_min: statistics::minimum(&modify),
+        deregister_ns_median: statistics::median(&deregister),
+        deregister_ns_min: statistics::minimum(&deregister),
+        both_ns_median: statistics::median(&both),
+        both_ns_min: statistics::minimum(&both),
+        wall_ns_median: statistics::median(&each(WALL)),
+        calls: statistics::median(&each(|r| (r.register.calls + r.deregister.calls) as f64)),
+        rounds: runner.rounds.len(),
+        ..Row::default()
+    }
+}
+
+/// Fills in the ratios at one point, round by round: what disturbed a round disturbed all in it.
+fn relate(point: &mut [Row], runners: &[Runner]) {
+    let Some(yardstick) = runners.iter().find(|runner| runner.entry.name == YARDSTICK) else {
+        return;
+    };
+    let least = point.iter().find(|row| row.subject == YARDSTICK).map(|row| row.both_ns_min);
+    for (row, runner) in point.iter_mut().zip(runners) {
+        let quotients = |of: Of| -> Vec<f64> {
+            let rounds = runner.rounds.iter().zip(&yardstick.rounds);
+            rounds.map(|(own, other)| of(own) / of(other).max(1.0)).collect()
+        };
+        let middle = |of: Of| Some(statistics::median(&quotients(of)));
+        let both = quotients(BOTH);
+        row.ratio = Some(statistics::median(&both));
+        row.ratio_low = Some(statistics::quantile(&both, 0.1));
+        row.ratio_high = Some(statistics::quantile(&both, 0.9));
+        row.ratio_min = least.filter(|ns| *ns > 0.0).map(|least| row.both_ns_min / least);
+        row.wall_ratio = middle(WALL);
+        row.register_ratio = middle(|round| round.register.cpu);
+        row.modify_ratio = middle(|round| round.modify.cpu);
+        row.deregister_ratio = middle(|round| round.deregister.cpu);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round::Part;
+    use super::*;
+
+    fn of(change: impl FnOnce(&mut Options)) -> Options {
+        let mut options = Options::default();
+        change(&mut options);
+        options
+    }
+
+    #[test]
+    fn batches_are_numbers_up_to_the_total_each_once() {
+        let batches = |text: &str, total| {
+            plan(&of(|o| (o.batch, o.total) = (Some(text.to_owned()), total)))
+                .map(|plan| plan.batches)
+        };
+        assert_eq!(plan(&of(|o| o.total = 20)).unwrap().batches, [1, 4, 16]);
+        assert_eq!(batches("8, 2,8", 8).unwrap(), [8, 2]);
+        for (bad, total) in [("0", 8), ("9", 8), ("x", 8), ("", 8)] {
+            assert!(batches(bad, total).unwrap_err().to_string().contains("--batch"), "{bad}");
+        }
+        for total in [0, 10_000_000] {
+            assert!(batches("1", total).unwrap_err().to_string().contains("--total"), "{total}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_those_of_each_round() {
+        let runner = |name: &str, cpu: [f64; 3]| {
+            let entry = *subject::ALL.iter().find(|entry| entry.name == name).unwrap();
+            let mut runner = Runner::start(&entry, 2).unwrap();
+            runner.rounds = cpu
+                .map(|cpu| {
+                    let part = |cpu| Part { cpu, wall: 2.0 * cpu, calls: 4 };
+                    Round { register: part(cpu), modify: part(7.0), deregister: part(cpu) }
+                })
+                .to_vec();
+            runner
+        };
+        let runners =
+            [runner(YARDSTICK, [100.0, 200.0, 100.0]), runner("epoll", [110.0, 220.0, 300.0])];
+        let plan = plan(&of(|o| (o.total, o.batch) = (2, Some("1".to_owned())))).unwrap();
+        let mut point: Vec<Row> = runners.iter().map(|r| row(r, Kind::Pipe, 1, &plan)).collect();
+        relate(&mut point, &runners);
+        assert_eq!((point[0].ratio, point[0].both_ns_median), (Some(1.0), 100.0));
+        assert_eq!((point[1].ratio, point[1].ratio_low), (Some(1.1), Some(1.1)));
+        assert_eq!((point[1].ratio_high, point[1].ratio_min), (Some(3.0), Some(1.1)));
+        assert_eq!((point[1].modify_ratio, point[1].calls), (Some(1.0), 4.0));
+        assert_eq!((point[1].wall_ns_median, point[1].rounds), (440.0, 3));
+    }
+}

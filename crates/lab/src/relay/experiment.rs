@@ -1,0 +1,121 @@
+//! The experiment `relay`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::relay::{Options, Row, plot, table, trial};
+use crate::target::{Target, worst};
+
+/// The relays that are to be used, of ours.
+const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
+
+/// For each load, with so many connections, at most so much of haproxy's processor time.
+const AGAINST_HAPROXY: [(&str, usize, f64); 4] = [
+    ("connection", 128, 0.85),
+    ("keep-alive", 64, 0.92),
+    ("bulk", 4, 0.65),
+    ("http-keep-alive", 64, 1.0),
+];
+
+/// System calls for a connection of its own for each request.
+const CALLS: f64 = 12.0;
+
+/// Relays and proxies.
+#[derive(Debug)]
+pub struct Relay;
+
+impl Experiment for Relay {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "relay";
+    const TITLE: &'static str = "what it takes to pass a connection on";
+    const METHOD: &'static str = "A relay stands between clients and an origin, in a process and on a processor of its own. \
+             “connection” is a new connection for each request, which the origin closes after its answer, and \
+             “one-by-one” the same with a single client; \
+             “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. Those \
+             called “waits” do not speculate: they watch each direction before they try it. Calls are \
+             counted by the relay itself, and by strace in another run, in which the relay is slower.";
+    const QUICK: &'static str = "relay --quick --load connection,one-by-one,http-connection --forwarded 400 --seconds 12 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy";
+    const FULL: &'static str = "relay --paced --seconds 150";
+    const MEASURED: &'static str = "processor time of a relay for one request";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        let (relays, calls) = (table::relays(rows), table::calls(rows));
+        format!("{relays}\nsystem calls by name, for one request\n\n{calls}")
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("relay.svg", plot::over_loads(rows))?;
+        page.table(&table::relays(rows));
+        page.table(&table::calls(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab relay` measures.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let ours = |load: &'static str, connections: usize| {
+            rows.iter().filter(move |row| {
+                row.load == load
+                    && row.connections == connections
+                    && OURS.contains(&row.subject.as_str())
+            })
+        };
+        let against = AGAINST_HAPROXY.iter().filter_map(|&(load, connections, bound)| {
+            let measured = ours(load, connections)
+                .filter_map(|row| Some((row.haproxy_ratio?.median, row.subject.clone())));
+            worst(format!("relay, {load}: CPU / haproxy"), bound, measured)
+        });
+        let calls = ours("connection", 128)
+            .filter_map(|row| Some((row.calls_per_request?, row.subject.clone())));
+        let calls = worst("relay, connection: system calls", CALLS, calls);
+        against.chain(calls).collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| {
+                row.figures.compared(format!(
+                    "{}, {} connections, {}",
+                    row.load, row.connections, row.subject
+                ))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::rounds::Ratio;
+
+    #[test]
+    fn each_load_is_judged_at_its_connections() {
+        let row = |subject: &str, load: &str, connections, median| Row {
+            subject: subject.to_owned(),
+            load: load.to_owned(),
+            connections,
+            haproxy_ratio: Some(Ratio { median, low: median, high: median }),
+            calls_per_request: Some(20.0 * median),
+            ..Row::default()
+        };
+        let rows = [
+            row("superpoll-epoll", "connection", 128, 0.8),
+            row("superpoll-adaptive", "connection", 128, 0.7),
+            row("superpoll-poll", "connection", 128, 3.0),
+            row("superpoll-epoll", "connection", 1, 3.0),
+            row("superpoll-epoll", "bulk", 4, 0.7),
+            row("superpoll-epoll", "http-keep-alive", 64, 0.99),
+            row("superpoll-adaptive", "http-keep-alive", 64, 1.01),
+            row("superpoll-epoll", "http-connection", 128, 0.99),
+        ];
+        let targets = Relay::targets(&rows);
+        let kept: Vec<_> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.8, true), (0.7, false), (1.01, false), (16.0, false)]);
+        assert!(Relay::targets(&[]).is_empty());
+    }
+}

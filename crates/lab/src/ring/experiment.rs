@@ -1,0 +1,112 @@
+//! The experiment `ring`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::ring::{Options, Row, plot, table, trial};
+use crate::target::{Target, worst};
+
+/// Pipes in a ring.
+#[derive(Debug)]
+pub struct Ring;
+
+impl Experiment for Ring {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "ring";
+    const TITLE: &'static str = "pipes in a ring";
+    const METHOD: &'static str = "A task between each two pipes passes on what it reads, up to 64 bytes at a time; the bytes \
+             in flight go round for some laps. A hop is one byte through one pipe. Each subject has a \
+             process of its own, and all take turns. “read+write” knows where the bytes are and never \
+             waits.";
+    const QUICK: &'static str = "ring --quick --seconds 20";
+    const FULL: &'static str = "ring --sweep --seconds 180";
+    const MEASURED: &'static str = "time for one byte to pass one pipe of a ring";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::text(rows)
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.figure("ring.svg", &plot::bars(rows))?;
+        page.plot("ring-pipes.svg", plot::over_total(rows))?;
+        page.plot("ring-in-flight.svg", plot::over_share(rows))?;
+        for ((total, in_flight), rows) in table::points(rows) {
+            page.heading(&table::name(total, in_flight));
+            page.table(&table::point(&rows));
+        }
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab ring` measures, at a thousand pipes and one byte in flight.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let of = |subjects: &'static [&'static str], value: fn(&Row) -> Option<f64>| {
+            rows.iter()
+                .filter(|row| (row.total, row.in_flight) == (1000, 1))
+                .filter(move |row| subjects.contains(&row.subject.as_str()))
+                .filter_map(move |row| Some((value(row)?, row.subject.clone())))
+        };
+        let generic = &["superpoll-rt-epoll", "superpoll-rt-adaptive"];
+        let peers = &["superpoll-rt-peers"];
+        [
+            worst("ring: time / tokio", 0.72, of(generic, |row| row.tokio_ratio)),
+            worst("ring: time / raw epoll", 1.0, of(generic, |row| row.raw_epoll_ratio)),
+            worst("ring of known peers: time / tokio", 0.55, of(peers, |row| row.tokio_ratio)),
+            // A read and a write, and now and then the poller is asked about all other descriptors.
+            worst("ring of known peers: syscalls per hop", 2.02, of(peers, |r| r.syscalls_per_hop)),
+            worst(
+                "ring: reads per hop, those that find nothing included",
+                1.01,
+                of(&["superpoll-rt-epoll", "superpoll-rt-adaptive", "superpoll-rt-peers"], |row| {
+                    row.reads_per_hop
+                }),
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| Figure {
+                at: format!("{} pipes, {} in flight, {}", row.total, row.in_flight, row.subject),
+                name: "ns per hop".to_owned(),
+                value: row.ns_per_hop_median,
+                low: row.ns_per_hop_min,
+                high: row.ns_per_hop_min + row.ns_per_hop_spread,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_judged_at_a_thousand_pipes() {
+        let row = |subject: &str, total, tokio_ratio| Row {
+            subject: subject.to_owned(),
+            total,
+            in_flight: 1,
+            tokio_ratio: Some(tokio_ratio),
+            ..Row::default()
+        };
+        let targets = Ring::targets(&[
+            row("superpoll-rt-epoll", 1000, 0.7),
+            row("superpoll-rt-adaptive", 1000, 0.8),
+            row("superpoll-rt-poll", 1000, 30.0),
+            row("superpoll-rt-peers", 1000, 0.5),
+            row("superpoll-rt-peers", 10, 5.0),
+        ]);
+        let kept: Vec<(f64, bool)> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.8, false), (0.5, true)]);
+        assert_eq!(targets[0].at, "superpoll-rt-adaptive");
+    }
+}

@@ -1,0 +1,404 @@
+//! The subjects in turn, round by round.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::json;
+use superpoll::BackendKind;
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::ring::course::{self, Course};
+use crate::ring::remote::Remote;
+use crate::ring::stage::Slice;
+use crate::ring::subject::{self, Entry};
+use crate::ring::{Options, Row};
+use crate::rivals::{self, Lost};
+use crate::{channel, grouping, options, say, statistics};
+
+/// What a sweep measures besides its first point.
+const SWEPT_TOTALS: [usize; 4] = [2, 10, 100, 4900];
+
+const SWEPT_SHARES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
+
+/// A subject that could not take part.
+#[derive(Clone, Debug, Serialize)]
+struct Refusal {
+    subject: &'static str,
+    total: usize,
+    in_flight: usize,
+    reason: String,
+}
+
+/// No request for laps should take longer: a watch over each finds lost wake-ups.
+const LONGEST_REQUEST_NS: f64 = 5e9;
+
+/// Subjects slower than this many times the middle one do fewer laps, unless laps were asked for.
+const SLOW: f64 = 5.0;
+
+fn most_pipes() -> usize {
+    channel::most_pairs()
+}
+
+/// Bytes in flight from a number (`5`) or a share of the pipes (`0.5`).
+fn in_flight(text: &str, total: usize) -> Result<usize> {
+    let text = text.trim();
+    let refuse = || {
+        Error::usage(format!(
+            "--in-flight takes numbers from 1 or shares like 0.1 of the pipes with commas, not {text:?}"
+        ))
+    };
+    let count = if text.contains('.') {
+        let share: f64 = text.parse().map_err(|_| refuse())?;
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(refuse());
+        }
+        ((share * total as f64).round() as usize).max(1)
+    } else {
+        text.parse().map_err(|_| refuse())?
+    };
+    if count == 0 {
+        return Err(refuse());
+    }
+    if count > total {
+        return Err(Error::usage(format!(
+            "--in-flight {count} is more than the {total} pipes of --total: give at most as many"
+        )));
+    }
+    Ok(count)
+}
+
+/// The points to measure: pipes and bytes in flight.
+fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
+    let totals = options::numbers("--total", &options.total)?;
+    let most = most_pipes();
+    for &total in &totals {
+        if total < 2 || total > most {
+            return Err(Error::usage(format!(
+                "--total {total} is not possible: give 2 to {most} pipes, which is what the limit of \
+                 {} descriptors leaves",
+                superpoll::limits::descriptors().1
+            )));
+        }
+    }
+    let mut points = Vec::new();
+    for &total in &totals {
+        for text in options.in_flight.split(',') {
+            points.push((total, in_flight(text, total)?));
+        }
+    }
+    if options.sweep {
+        let (total, bytes) = points[0];
+        points.extend(SWEPT_TOTALS.iter().filter(|&&t| t <= most).map(|&t| (t, bytes)));
+        points.extend(SWEPT_SHARES.map(|share| (total, (share * total as f64).round() as usize)));
+    }
+    Ok(grouping::distinct(points))
+}
+
+fn subjects(options: &Options, backend: Option<BackendKind>) -> Result<Vec<Entry>> {
+    let text = options.subjects.as_deref().unwrap_or("all");
+    let nothing = "no subject of the ring";
+    let chosen =
+        crate::options::named(text, subject::ALL, |entry| entry.name, Entry::is_built_in, nothing)?;
+    let chosen: Vec<Entry> = chosen.into_iter().map(Entry::present).collect::<Result<_>>()?;
+    let different: Vec<Entry> = chosen.into_iter().filter(|entry| entry.suits(backend)).collect();
+    if different.is_empty() {
+        return Err(Error::usage(format!(
+            "--backend {} leaves none of --subjects: name superpoll-rt-{0}, or leave one option out",
+            backend.map_or("", BackendKind::name)
+        )));
+    }
+    Ok(different)
+}
+
+/// A subject with its process, and what it did.
+struct Runner {
+    remote: Remote,
+    laps: u64,
+    /// A lap in nanoseconds, from the pilot.
+    lap_ns: f64,
+    slices: Vec<Slice>,
+}
+
+impl Runner {
+    /// A round of so many laps, in requests that each stay below the longest.
+    fn round(&mut self, laps: u64) -> Result<Slice> {
+        let at_once = ((LONGEST_REQUEST_NS / self.lap_ns.max(1.0)) as u64).clamp(1, laps.max(1));
+        let mut sum: Option<Slice> = None;
+        let mut left = laps;
+        while left > 0 {
+            let slice = self.remote.go(at_once.min(left))?;
+            left -= at_once.min(left);
+            match &mut sum {
+                Some(sum) => sum.add(&slice),
+                None => sum = Some(slice),
+            }
+        }
+        Ok(sum.unwrap_or_default())
+    }
+}
+
+/// How many laps each subject does in a round, so that all rounds of all fit into `budget_ns`.
+fn share_laps(lap_ns: &[f64], rounds: usize, budget_ns: f64) -> Vec<u64> {
+    let middle = statistics::median(lap_ns).max(1.0);
+    // A slow one costs as much time as if it were only so much slower.
+    let sum: f64 = lap_ns.iter().map(|ns| ns.min(SLOW * middle)).sum();
+    let laps = (budget_ns / (rounds as f64 * sum.max(1.0))).max(1.0);
+    lap_ns
+        .iter()
+        .map(|ns| (laps * (SLOW * middle / ns.max(1.0)).min(1.0)).max(1.0) as u64)
+        .collect()
+}
+
+/// Runs the experiment.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
+    let backend = named.map(BackendKind::resolve);
+    let points = points(options)?;
+    let (entries, mut notes) = crate::options::without_refused(
+        subjects(options, backend)?,
+        |entry| entry.name,
+        Entry::refusal,
+    );
+    if entries.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
+    }
+    if options.laps == Some(0) {
+        return Err(Error::usage("--laps 0 measures nothing: give 1 or more"));
+    }
+    let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 9 });
+    let budget = options.output.budget(20.0, 20.0 + 15.0 * points.len() as f64);
+    for note in &notes {
+        say::note(note);
+    }
+    let mut lost = Lost::default();
+    for entry in &entries {
+        lost.keep(entry.name, entry.prepare())?;
+    }
+    let progress = Progress::new("ring", points.len() * entries.len() * (rounds + 1));
+    let environment = Environment::here();
+    let promised = options.output.seconds.is_none();
+    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
+    let (mut rows, mut refusals, mut left_out) = (Vec::new(), Vec::new(), 0);
+    for &(total, bytes) in &points {
+        let Some(rounds) = pace.next(rounds) else {
+            left_out += 1;
+            continue;
+        };
+        let course = Course::new(total, bytes);
+        let mut runners = Vec::new();
+        for &entry in &entries {
+            if lost.has(entry.name) {
+                continue;
+            }
+            progress.step(format!("{} sets {total} pipes up", entry.name));
+            match set_up(entry, &course, backend, options.output.second_thread) {
+                Ok(runner) => runners.push(runner),
+                Err(error) if backend.is_some() && entry.is_ours() => return Err(error),
+                // Who does not do the work, or ends, has not refused it.
+                Err(error @ Error::Work { .. }) => {
+                    lost.keep(entry.name, Err::<(), _>(error))?;
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    refusals.push(Refusal { subject: entry.name, total, in_flight: bytes, reason });
+                }
+            }
+        }
+        let lap_ns: Vec<f64> = runners.iter().map(|runner| runner.lap_ns).collect();
+        let budget_ns = budget * 1e9 / points.len() as f64;
+        let laps = match options.laps {
+            Some(laps) => vec![laps; runners.len()],
+            None => share_laps(&lap_ns, rounds, budget_ns),
+        };
+        for (runner, laps) in runners.iter_mut().zip(laps) {
+            runner.laps = laps;
+        }
+        for round in 0..rounds {
+            for turn in 0..runners.len() {
+                // Each round starts elsewhere, so that nobody has the same neighbour every time.
+                let place = (turn + round * 5) % runners.len();
+                let runner = &mut runners[place];
+                let name = runner.remote.entry().name;
+                if lost.has(name) {
+                    continue;
+                }
+                progress.step(format!("{name} {bytes} of {total}"));
+                let slice = runner.round(runner.laps);
+                runner.slices.extend(lost.keep(name, slice)?);
+            }
+        }
+        runners.retain(|runner| !lost.has(runner.remote.entry().name));
+        let mut point: Vec<Row> = runners.iter().map(|runner| row(runner, total, bytes)).collect();
+        relate(&mut point);
+        rows.extend(point);
+    }
+    drop(progress);
+    let said: BTreeSet<String> = refusals
+        .iter()
+        .map(|r| format!("{} takes no part with {} pipes: {}", r.subject, r.total, r.reason))
+        .collect();
+    said.iter().for_each(|note| say::note(note));
+    if let (true, Some(refusal)) = (rows.is_empty(), refusals.first()) {
+        return Err(Error::usage(&refusal.reason));
+    }
+    pace::say_left_out(left_out);
+    notes.extend(lost.notes());
+    let parameters = [
+        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
+        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+        ("points", json!(points)),
+        ("laps", json!(options.laps)),
+        ("backend", json!(backend.map(BackendKind::name))),
+        ("rounds", json!(rounds)),
+        ("most_bytes_per_read", json!(course::MOST)),
+        ("seconds", json!(budget)),
+        ("quick", json!(options.output.quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("took_no_part", json!(refusals)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
+        ("notes", json!(notes)),
+    ];
+    Ok(Record::new("ring", environment, parameters, rows))
+}
+
+/// Starts a subject and has it go round twice: once to register what it registers, once to see how long
+/// a lap takes.
+fn set_up(
+    entry: Entry,
+    course: &Course,
+    backend: Option<BackendKind>,
+    second_thread: bool,
+) -> Result<Runner> {
+    let peers = backend.unwrap_or(BackendKind::Adaptive);
+    let mut remote = Remote::start(entry, course, peers, second_thread)?;
+    remote.go(1)?;
+    let lap_ns = remote.go(1)?.ns as f64;
+    Ok(Runner { remote, laps: 1, lap_ns, slices: Vec::new() })
+}
+
+fn row(runner: &Runner, total: usize, in_flight: usize) -> Row {
+    let mut sum = runner.slices[0];
+    runner.slices[1..].iter().for_each(|slice| sum.add(slice));
+    let hops = sum.hops.max(1) as f64;
+    let per_hop = |of: fn(&Slice) -> u64| -> Vec<f64> {
+        runner.slices.iter().map(|slice| of(slice) as f64 / slice.hops.max(1) as f64).collect()
+    };
+    let (times, cpu) = (per_hop(|slice| slice.ns), per_hop(|slice| slice.cpu_ns));
+    let median = statistics::median(&times);
+    let counted = sum.kernel_reads.zip(sum.kernel_writes).map(|(reads, writes)| reads + writes);
+    Row {
+        subject: runner.remote.entry().name.to_owned(),
+        total,
+        in_flight,
+        laps: runner.laps,
+        ns_per_hop_min: statistics::minimum(&times),
+        ns_per_hop_median: median,
+        ns_per_hop_spread: statistics::maximum(&times) - statistics::minimum(&times),
+        cpu_ns_per_hop_min: statistics::minimum(&cpu),
+        // Where the kernel does not count, each read that gave something had its write.
+        syscalls_per_hop: sum
+            .calls
+            .map(|calls| (calls + counted.unwrap_or(2 * sum.reads)) as f64 / hops),
+        reads_per_hop: sum.kernel_reads.map(|reads| reads as f64 / hops),
+        writes_per_hop: sum.kernel_writes.map(|writes| writes as f64 / hops),
+        bytes_per_read: hops / sum.reads.max(1) as f64,
+        hops_per_second: if median > 0.0 { 1e9 / median } else { 0.0 },
+        rounds: runner.slices.len(),
+        tokio_ratio: None,
+        tokio_ratio_min: None,
+        raw_epoll_ratio: None,
+        raw_epoll_ratio_min: None,
+    }
+}
+
+/// Fills in the ratios within a point.
+fn relate(point: &mut [Row]) {
+    let of = |name: &str| {
+        let row = point.iter().find(|row| row.subject == name)?;
+        Some((row.ns_per_hop_median, row.ns_per_hop_min))
+    };
+    let (tokio, raw_epoll) = (of("tokio"), of("raw-epoll-lt"));
+    let ratio = |own: f64, other: Option<f64>| other.filter(|ns| *ns > 0.0).map(|ns| own / ns);
+    for row in point {
+        row.tokio_ratio = ratio(row.ns_per_hop_median, tokio.map(|t| t.0));
+        row.tokio_ratio_min = ratio(row.ns_per_hop_min, tokio.map(|t| t.1));
+        row.raw_epoll_ratio = ratio(row.ns_per_hop_median, raw_epoll.map(|t| t.0));
+        row.raw_epoll_ratio_min = ratio(row.ns_per_hop_min, raw_epoll.map(|t| t.1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(change: impl FnOnce(&mut Options)) -> Options {
+        let mut options = Options::default();
+        change(&mut options);
+        options
+    }
+
+    #[test]
+    fn bytes_in_flight_are_numbers_or_shares() {
+        assert_eq!(in_flight("1", 50).unwrap(), 1);
+        assert_eq!(in_flight(" 50", 50).unwrap(), 50);
+        assert_eq!(in_flight("1.0", 50).unwrap(), 50);
+        assert_eq!(in_flight("0.1", 50).unwrap(), 5);
+        assert_eq!(in_flight("0.001", 50).unwrap(), 1);
+        for bad in ["0", "51", "-1", "1.5", "0.0", "x", ""] {
+            assert!(in_flight(bad, 50).unwrap_err().to_string().contains("--in-flight"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn points_are_the_product_of_both_lists_or_a_sweep() {
+        let product = of(|o| {
+            o.total = "10,20".to_owned();
+            o.in_flight = "1,0.5,0.1".to_owned();
+        });
+        assert_eq!(points(&product).unwrap(), [(10, 1), (10, 5), (20, 1), (20, 10), (20, 2)]);
+        let sweep = points(&of(|o| o.sweep = true)).unwrap();
+        assert_eq!(sweep[0], (1000, 1));
+        assert!(sweep.contains(&(2, 1)) && sweep.contains(&(1000, 500)));
+        for bad in ["0", "1", "1000000", "x"] {
+            let error = points(&of(|o| o.total = bad.to_owned())).unwrap_err().to_string();
+            assert!(error.contains("--total"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_back_end_that_leaves_nobody_is_refused() {
+        let options = of(|o| o.subjects = Some("superpoll-rt-poll".to_owned()));
+        assert_eq!(subjects(&options, Some(BackendKind::Poll)).unwrap().len(), 1);
+        let error = subjects(&options, Some(BackendKind::Epoll)).unwrap_err().to_string();
+        assert!(error.contains("superpoll-rt-epoll"), "{error}");
+    }
+
+    #[test]
+    fn laps_fit_into_the_time_and_a_slow_one_does_fewer() {
+        assert_eq!(share_laps(&[1e6, 1e6, 1e6], 10, 3e9), [100, 100, 100]);
+        let laps = share_laps(&[1e6, 1e6, 50e6], 10, 7e9);
+        assert_eq!(laps, [100, 100, 10]);
+        assert_eq!(share_laps(&[1e9, 1e9], 5, 1e6), [1, 1]);
+        assert!(share_laps(&[], 5, 1e6).is_empty());
+    }
+
+    #[test]
+    fn ratios_are_within_a_point_and_absent_without_a_yardstick() {
+        let row = |subject: &str, ns_per_hop_median| Row {
+            subject: subject.to_owned(),
+            ns_per_hop_median,
+            ..Row::default()
+        };
+        let mut point = [row("tokio", 200.0), row("superpoll-rt-epoll", 100.0)];
+        relate(&mut point);
+        assert_eq!((point[1].tokio_ratio, point[1].raw_epoll_ratio), (Some(0.5), None));
+        assert_eq!(point[0].tokio_ratio, Some(1.0));
+    }
+}

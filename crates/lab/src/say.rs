@@ -1,0 +1,30 @@
+//! What the command says: results on the standard output, and all else on standard error.
+
+use std::fmt;
+use std::io::Write;
+
+use crate::error::{Error, Result};
+
+/// The name of the command, before each line on standard error.
+pub const PROGRAM: &str = "superpoll-lab";
+
+/// Prints a line on the standard output, as `println!` does, but gives back what went wrong.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)+) => {
+        $crate::say::print(format_args!("{}\n", format_args!($($text)+)))
+    };
+}
+
+/// Prints on the standard output.
+pub fn print(text: impl fmt::Display) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    write!(output, "{text}")
+        .and_then(|()| output.flush())
+        .map_err(|e| Error::system("writing to the standard output", e))
+}
+
+/// Says what differs from what was asked for, on standard error.
+pub fn note(text: &str) {
+    eprintln!("{PROGRAM}: {text}");
+}

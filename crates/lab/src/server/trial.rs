@@ -1,0 +1,142 @@
+//! A trial of servers: at each point those that take part are set up and take turns, on a processor of their own.
+
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::options::Output;
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::rivals::{self, Lost};
+use crate::server::Place;
+use crate::server::processors::Processors;
+
+/// What is known of a trial beforehand.
+pub struct Plan<'a> {
+    /// The experiment.
+    pub name: &'static str,
+    /// How long it may take, and what else all experiments are told.
+    pub output: &'a Output,
+    /// Rounds of a quick trial, and of another.
+    pub rounds: (usize, usize),
+    /// Seconds for each point, unless a time was asked for.
+    pub seconds: f64,
+    /// Servers that take part.
+    pub servers: usize,
+    /// Steps of each server at a point besides its rounds.
+    pub steps: usize,
+}
+
+/// A trial under way.
+pub struct Trial {
+    /// Rounds at each point.
+    pub rounds: usize,
+    /// Where servers are started.
+    pub place: Place,
+    /// The rivals that have failed.
+    pub lost: Lost,
+    /// Is told each step.
+    pub progress: Progress,
+}
+
+/// A finished trial.
+pub struct Done<Row> {
+    name: &'static str,
+    environment: Environment,
+    rows: Vec<Row>,
+    lost: Lost,
+    parameters: Vec<(&'static str, Value)>,
+}
+
+impl Plan<'_> {
+    /// Measures at each point, as long as there is time; `measure` is told how much, in nanoseconds.
+    pub fn run<Point: Copy, Row>(
+        &self,
+        lost: Lost,
+        points: &[Point],
+        mut measure: impl FnMut(&mut Trial, Point, f64) -> Result<Vec<Row>>,
+    ) -> Result<Done<Row>> {
+        let output = self.output;
+        // Before this thread keeps to one processor.
+        let environment = Environment::here();
+        let processors = Processors::here();
+        let (quick, full) = self.rounds;
+        let rounds = output.repetitions.unwrap_or(if output.quick { quick } else { full });
+        let budget = output.budget(10.0, self.seconds * points.len() as f64);
+        let promised = output.seconds.is_none() || output.paced;
+        let steps = points.len() * self.servers * (rounds + self.steps);
+        let (mut rows, mut left_out) = (Vec::new(), 0);
+        let lost = processors.apart(|processor| {
+            let place = Place { processor, second_thread: output.second_thread };
+            let progress = Progress::new(self.name, steps);
+            let mut trial = Trial { rounds, place, lost, progress };
+            let mut pace = Pace::new(points.len(), budget, promised, output.quick);
+            for &point in points {
+                match pace.time() {
+                    Some(time) => rows.extend(measure(&mut trial, point, time)?),
+                    None => left_out += 1,
+                }
+            }
+            Ok::<_, crate::Error>(trial.lost)
+        })?;
+        pace::say_left_out(left_out);
+        let parameters = vec![
+            ("rounds", json!(rounds)),
+            ("seconds", json!(budget)),
+            ("client_processor", json!(processors.client())),
+            ("server_processor", json!(processors.server())),
+            ("quick", json!(output.quick)),
+            ("second_thread", json!(output.second_thread)),
+            ("seed", json!(output.seed)),
+            ("bytes_verified", json!(true)),
+            ("points_left_out", json!(left_out)),
+        ];
+        Ok(Done { name: self.name, environment, rows, lost, parameters })
+    }
+}
+
+impl Trial {
+    /// Sets up the servers that have not failed yet. `about` is shown with each.
+    pub fn set_up<Entry: Copy, Runner>(
+        &mut self,
+        entries: impl IntoIterator<Item = Entry>,
+        name: impl Fn(Entry) -> &'static str,
+        about: &str,
+        mut set_up: impl FnMut(Entry) -> Result<Runner>,
+    ) -> Result<Vec<Runner>> {
+        let mut runners = Vec::new();
+        for entry in entries {
+            let name = name(entry);
+            if !self.lost.has(name) {
+                self.progress.step(format!("{name} begins: {about}"));
+                runners.extend(self.lost.keep(name, set_up(entry))?);
+            }
+        }
+        Ok(runners)
+    }
+}
+
+impl<Row> Done<Row> {
+    /// The record: with the names of the servers and what they are, the rivals among `all`, and what is special to the
+    /// experiment.
+    pub fn record<'a>(
+        self,
+        servers: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+        all: impl IntoIterator<Item = &'a str>,
+        notes: Vec<String>,
+        more: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Record<Row> {
+        let notes: Vec<String> = notes.into_iter().chain(self.lost.notes()).collect();
+        let names: Vec<&str> = servers.clone().map(|(name, _)| name).collect();
+        let about = servers.map(|(name, about)| (name.to_owned(), json!(about))).collect();
+        let own = [
+            ("subjects", json!(names)),
+            ("about", about),
+            ("rivals", rivals::versions(all)),
+            ("notes", json!(notes)),
+        ];
+        let parameters = more.into_iter().chain(self.parameters).chain(own);
+        Record::new(self.name, self.environment, parameters, self.rows)
+    }
+}

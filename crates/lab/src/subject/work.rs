@@ -1,0 +1,116 @@
+//! A poller at work, and the proof that it did the work.
+
+use crate::error::{Error, Result};
+use crate::sys::descriptor;
+
+/// A poller at work.
+pub trait Subject {
+    /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
+    /// the floor looks at which they are; all others may know no more than how many.
+    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()>;
+
+    /// Its own counters, if it has any.
+    fn counters(&self) -> Option<superpoll::Stats> {
+        None
+    }
+
+    /// System calls it has made in rounds besides reads, if it counts them.
+    fn calls(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether these calls read, too, so that no other call does.
+    fn calls_read(&self) -> bool {
+        false
+    }
+
+    /// How often the kernel had no room to note an event, and the subject made up for it.
+    fn overflows(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of its own heap for registrations, if it says.
+    fn memory(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// What was read: the proof that the work was done.
+#[derive(Debug)]
+pub struct Ledger {
+    seen: Vec<u32>,
+    bytes: usize,
+    sum: u64,
+    empty: u64,
+}
+
+impl Ledger {
+    /// Nothing read yet, of `total` pairs.
+    pub fn new(total: usize) -> Ledger {
+        Ledger { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
+    }
+
+    /// Reads one byte of a reader and notes it.
+    #[inline(always)]
+    pub fn read(&mut self, pair: usize, fd: std::os::fd::RawFd) {
+        match descriptor::read_byte(fd) {
+            Some(byte) => {
+                self.seen[pair] += 1;
+                self.bytes += 1;
+                self.sum += u64::from(byte);
+            }
+            None => self.empty += 1,
+        }
+    }
+
+    /// Notes bytes that a subject has read by itself.
+    #[inline(always)]
+    pub fn note(&mut self, pair: usize, bytes: &[u8]) {
+        for &byte in bytes {
+            self.seen[pair] += 1;
+            self.bytes += 1;
+            self.sum += u64::from(byte);
+        }
+    }
+
+    /// How many bytes were read in this round.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reads that found nothing, since the beginning: reports of descriptors that were not ready.
+    pub fn empty(&self) -> u64 {
+        self.empty
+    }
+
+    /// Ends a round: exactly the bytes written must have been read, each active reader once and
+    /// none besides.
+    pub fn close(&mut self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
+        let wrong = |found: String| Err(Error::Work { subject, found });
+        if self.bytes != active.len() {
+            return wrong(format!("{} bytes written, {} read", active.len(), self.bytes));
+        }
+        if self.sum != u64::from(byte) * active.len() as u64 {
+            return wrong("other bytes were read than written".to_owned());
+        }
+        for &pair in active {
+            let count = std::mem::take(&mut self.seen[pair as usize]);
+            if count != 1 {
+                return wrong(format!("the reader of pair {pair} was read {count} times"));
+            }
+        }
+        self.bytes = 0;
+        self.sum = 0;
+        Ok(())
+    }
+}
+
+#[cfg(feature = "rivals-c")]
+impl crate::sys::ready::Ready for Ledger {
+    #[inline(always)]
+    fn ready(&mut self, place: usize, fd: std::os::fd::RawFd) -> bool {
+        self.read(place, fd);
+        true
+    }
+}

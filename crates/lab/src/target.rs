@@ -1,0 +1,58 @@
+//! Targets: bounds that a figure is to keep, and what became of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::Table;
+
+/// Subjects on io_uring, with targets of their own.
+pub const RINGS: [&str; 2] = ["uring", "adaptive-uring"];
+
+/// A promise and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// What is promised.
+    pub name: String,
+    /// Not more than this.
+    pub bound: f64,
+    /// The worst that was measured.
+    pub measured: f64,
+    /// Where that was.
+    pub at: String,
+}
+
+impl Target {
+    /// Whether it is kept.
+    pub fn is_kept(&self) -> bool {
+        self.measured <= self.bound
+    }
+}
+
+/// The worst of some measurements; no target where nothing was measured.
+pub fn worst(
+    name: impl Into<String>,
+    bound: f64,
+    measured: impl Iterator<Item = (f64, String)>,
+) -> Option<Target> {
+    let (measured, at) = measured.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(Target { name: name.into(), bound, measured, at })
+}
+
+/// The targets of a run, each with what was measured.
+pub fn table(targets: &[Target]) -> Table {
+    let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);
+    for target in targets {
+        let digits = |value: f64| format!("{value:.2}");
+        table.row([
+            target.name.clone(),
+            target.at.clone(),
+            digits(target.bound),
+            if target.measured > target.bound && digits(target.measured) == digits(target.bound) {
+                format!("{:.4}", target.measured)
+            } else {
+                digits(target.measured)
+            },
+            if target.is_kept() { "ok" } else { "missed" }.to_owned(),
+        ]);
+    }
+    table
+}

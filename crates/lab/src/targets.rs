@@ -1,0 +1,123 @@
+//! Measures in one run what the targets are about.
+
+use serde::Serialize;
+use serde_json::json;
+use superpoll::BackendKind;
+
+use crate::atr::experiment::Atr;
+use crate::echo::experiment::Echo;
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::experiment::Experiment;
+use crate::files::experiment::Files;
+use crate::mix::experiment::Mix;
+use crate::options::Output;
+use crate::record::Record;
+use crate::registrations::experiment::Registrations;
+use crate::target::Target;
+use crate::wake::experiment::Wake;
+use crate::{atr, echo, files, mix, registrations, wake};
+
+/// Options of `superpoll-lab targets`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// What the targets of a sweep need.
+const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive";
+
+/// Measures everything that a target is about: all kinds, totals and placements, mixed loads,
+/// wake-ups, registrations, servers that echo and that send files, and sweeps and mixes once more with a second thread in
+/// the process. Takes about an hour; a quick run keeps to pipes and one placement. `between` is told
+/// what begins.
+pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Target>> {
+    options.output.check()?;
+    let quick = options.output.quick;
+    let (kind, total, placement) =
+        if quick { ("pipe", "1000", "spread") } else { ("all", "1000,10000", "all") };
+    let mio = if cfg!(feature = "rival-mio") { ",mio" } else { "" };
+    let ring = if BackendKind::Uring.is_available() { ",uring" } else { "" };
+    // The report has room for one record of each experiment: the one without a second thread.
+    let output = |second_thread: bool, quick_seconds: f64, seconds: f64| Output {
+        json: None,
+        second_thread: second_thread || options.output.second_thread,
+        seconds: Some(options.output.budget(quick_seconds, seconds)),
+        paced: true,
+        ..options.output.clone()
+    };
+    let mut targets = Vec::new();
+    for second_thread in [false, true] {
+        let noted = |all: Vec<Target>| {
+            all.into_iter().map(move |target| Target {
+                at: target.at + if second_thread { ", second thread" } else { "" },
+                ..target
+            })
+        };
+        between(if second_thread { "sweeps, second thread" } else { "sweeps" });
+        let record = Atr::run(&atr::Options {
+            total: Some(total.to_owned()),
+            placement: placement.to_owned(),
+            kind: kind.to_owned(),
+            subjects: Some(format!("{SWEPT}{ring}{mio}")),
+            output: output(second_thread, 6.0, 600.0),
+            ..atr::Options::default()
+        })?;
+        targets.extend(noted(Atr::targets(&record.rows)));
+        if !second_thread {
+            report(&record, &options.output)?;
+        }
+        between(if second_thread { "mixed loads, second thread" } else { "mixed loads" });
+        let record = Mix::run(&mix::Options {
+            kind: kind.to_owned(),
+            shift: if quick { "10,30,100" } else { "10,15,20,30,50,100,300,1000" }.to_owned(),
+            output: output(second_thread, 8.0, 240.0),
+            ..mix::Options::default()
+        })?;
+        targets.extend(noted(Mix::targets(&record.rows)));
+        if !second_thread {
+            report(&record, &options.output)?;
+        }
+    }
+    between("wake-ups");
+    let record = Wake::run(&wake::Options {
+        kind: kind.to_owned(),
+        output: output(false, 1.0, 1.0),
+        ..wake::Options::default()
+    })?;
+    targets.extend(Wake::targets(&record.rows));
+    report(&record, &options.output)?;
+    between("registrations");
+    let record = Registrations::run(&registrations::Options {
+        kind: kind.to_owned(),
+        output: output(false, 2.0, 40.0),
+        ..registrations::Options::default()
+    })?;
+    targets.extend(Registrations::targets(&record.rows));
+    report(&record, &options.output)?;
+    between("echo servers");
+    let record =
+        Echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
+    targets.extend(Echo::targets(&record.rows));
+    report(&record, &options.output)?;
+    // The last one, as it goes on in a network of its own.
+    between("servers of files");
+    let record = Files::run(&files::Options {
+        output: output(false, 10.0, 60.0),
+        ..files::Options::default()
+    })?;
+    targets.extend(Files::targets(&record.rows));
+    report(&record, &options.output)?;
+    let parameters = [("quick", json!(quick)), ("seed", json!(options.output.seed))];
+    Ok(Record::new("targets", Environment::here(), parameters, targets))
+}
+
+/// Takes an experiment into the report, if there is to be one.
+fn report<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()> {
+    if !output.no_report {
+        crate::output::write(record, &Output { json: None, ..output.clone() })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! The experiment `threads`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::threads::{Options, Row, plot, sweeps, table, trial};
+
+/// A thread for each descriptor, and loops over events.
+#[derive(Debug)]
+pub struct Threads;
+
+impl Experiment for Threads {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "threads";
+    const TITLE: &'static str = "a thread for each descriptor, or a loop";
+    const METHOD: &'static str = "In every round each active descriptor gets a byte, which a thread asleep in a read takes, or a loop \
+             over events. The clock runs from before the first write until the last byte was read; processor time is \
+             that of all threads, and what it takes the writer to wake them. On one processor, the writer's, all \
+             bytes are there when a subject first looks; on all, threads run side by side. “Best” is the best loop \
+             at that ratio; ratios are those of blocks of the same turn.";
+    const QUICK: &'static str =
+        "threads --quick --total 1000 --active 1,100,500,700,1000 --seconds 12";
+    const FULL: &'static str = "threads --kind pipe,tcp --paced --seconds 180";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::text(rows)
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("threads.svg", plot::ratios(rows))?;
+        for (name, rows) in sweeps(rows) {
+            page.heading(&name);
+            let stem = format!("threads-{}", name.replace(", ", "-").replace(' ', "-"));
+            page.plot(&format!("{stem}-clock.svg"), plot::clocks(&name, &rows))?;
+            page.plot(&format!("{stem}-processor.svg"), plot::costs(&name, &rows))?;
+            page.list(table::QUESTION, table::verdicts(&rows));
+            for account in &table::ACCOUNTS {
+                page.text(&format!("{}:", account.name));
+                page.table(&table::sweep(&rows, account));
+            }
+            page.text("Each subject:");
+            page.table(&table::subjects(&rows));
+        }
+        Ok(())
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| Figure {
+                at: format!(
+                    "{} {} {}/{}, {} processors, {}",
+                    row.kind, row.placement, row.active, row.total, row.processors, row.subject
+                ),
+                name: "processor ns per event".to_owned(),
+                value: row.cost_ns_per_event,
+                low: row.cost_ns_per_event_low,
+                high: row.cost_ns_per_event_high,
+            })
+            .collect()
+    }
+}

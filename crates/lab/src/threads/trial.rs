@@ -1,0 +1,268 @@
+//! The subjects in turn, at each ratio, on one processor and on all.
+
+use serde_json::json;
+
+use crate::channel::{Kind, Pairs};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::pace::{self, Pace};
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::sweep::Sweep;
+use crate::sys::process;
+use crate::threads::block::{self, Block, Length, Point, Refusal, Where};
+use crate::threads::subject::{self, Entry, Family};
+use crate::threads::{Options, Row, figures};
+use crate::{limits, options, say};
+
+/// The ratios that a sweep visits, beside a single active descriptor.
+const SHARES: [f64; 9] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.7, 0.8, 1.0];
+
+/// Memory of a thread, its stack in the kernel included, at most, in bytes.
+const THREAD_MEMORY: u64 = 48_000;
+
+/// Rounds of a block, at least and at most.
+const ROUNDS: (usize, usize) = (12, 4000);
+
+/// What will be measured, checked against the limits of this process.
+#[derive(Debug)]
+struct Plan {
+    sweep: Sweep,
+    runs: Vec<Where>,
+    entries: Vec<Entry>,
+    repetitions: usize,
+    /// Seconds.
+    budget: f64,
+    notes: Vec<String>,
+}
+
+fn plan(options: &Options, processors: usize) -> Result<Plan> {
+    options.output.check()?;
+    let totals = options::numbers("--total", &options.total)?;
+    let active = options.active.as_deref();
+    let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
+    let mut notes = std::mem::take(&mut sweep.notes);
+    let both = [Where::One, Where::All];
+    let nowhere = "no choice of --processors";
+    let mut runs = options::named(&options.processors, &both, |one| one.name(), |_| true, nowhere)?;
+    if processors < 2 {
+        notes.push("there is one processor: subjects share it with the writer".to_owned());
+        runs = vec![Where::One];
+    }
+    Ok(Plan {
+        sweep,
+        runs,
+        entries: subject::chosen(options.subjects.as_deref())?,
+        repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
+        budget: options.output.budget(25.0, 120.0),
+        notes,
+    })
+}
+
+impl Plan {
+    /// Who takes part there: on one processor a thread for each processor is the loop of one thread.
+    fn taking(&self, runs: Where) -> Vec<Entry> {
+        self.entries.iter().filter(|e| runs == Where::All || !e.spreads).copied().collect()
+    }
+
+    /// Lowers totals to the threads that there may be, and says so.
+    fn shrink_to_limits(&mut self) {
+        if !self.entries.iter().any(|entry| entry.family == Family::Threads) {
+            return;
+        }
+        let rooms = [limits::tasks(), limits::in_memory(THREAD_MEMORY)].into_iter().flatten();
+        let Some(room) = rooms.min_by_key(|room| room.most) else { return };
+        let most = usize::try_from(room.most).unwrap_or(usize::MAX).max(1);
+        for total in self.sweep.totals.clone() {
+            if total > most {
+                self.notes.push(fewer(total, most, &room.limit));
+                self.sweep.lower(total, most);
+            }
+        }
+    }
+}
+
+fn fewer(asked: usize, had: usize, why: &str) -> String {
+    format!(
+        "asked for {asked} threads, there can be {had}: {why}; all subjects have {had} descriptors"
+    )
+}
+
+/// Runs the experiment.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    let processors = process::processors();
+    let mut plan = plan(options, processors.len())?;
+    plan.shrink_to_limits();
+    let environment = Environment::here();
+    let writer = processors.first().copied().unwrap_or(0);
+    process::pin(&[writer])
+        .map_err(|e| Error::system(format!("moving the writer to processor {writer}"), e))?;
+    let measured = measure_all(&mut plan, &processors, options.output.quick, options.promised());
+    // Where it cannot be undone, what follows runs on one processor.
+    let _ = process::pin(&processors);
+    let (rows, left_out) = measured?;
+    for note in &plan.notes {
+        say::note(note);
+    }
+    pace::say_left_out(left_out);
+    let sweep = &plan.sweep;
+    let about = |entry: &Entry| (entry.name.to_owned(), json!(entry.about));
+    let parameters = [
+        ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
+        ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
+        ("processors", json!(plan.runs.iter().map(|runs| runs.name()).collect::<Vec<_>>())),
+        ("writers_processor", json!(writer)),
+        ("total_asked", json!(options.total)),
+        ("totals", json!(sweep.totals)),
+        ("subjects", plan.entries.iter().map(about).collect()),
+        ("repetitions", json!(plan.repetitions)),
+        ("seconds", json!(plan.budget)),
+        ("quick", json!(options.output.quick)),
+        ("bytes_verified", json!(true)),
+        ("points_left_out", json!(left_out)),
+        ("notes", json!(plan.notes)),
+    ];
+    Ok(Record::new("threads", environment, parameters, rows))
+}
+
+fn measure_all(
+    plan: &mut Plan,
+    processors: &[usize],
+    quick: bool,
+    promised: bool,
+) -> Result<(Vec<Row>, usize)> {
+    let points = plan.sweep.len() * plan.runs.len();
+    let subjects: usize = plan.runs.iter().map(|&runs| plan.taking(runs).len()).sum();
+    let blocks = plan.sweep.len() * subjects * plan.repetitions;
+    let progress = Progress::new("threads", blocks);
+    let length = Length { ns: plan.budget * 1e9 / blocks.max(1) as f64 / 2.0, rounds: ROUNDS };
+    let mut pace = Pace::new(points, plan.budget, promised, quick);
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for kind in plan.sweep.kinds.clone() {
+        for total in plan.sweep.totals.clone() {
+            let (pairs, total) = pairs_for_all(plan, kind, total, processors)?;
+            for placement in plan.sweep.placements.clone() {
+                for &runs in &plan.runs {
+                    let taking = plan.taking(runs);
+                    for active in plan.sweep.points(total) {
+                        let Some(repetitions) = pace.next(plan.repetitions) else {
+                            left_out += 1;
+                            continue;
+                        };
+                        let active = placement.choose(total, active);
+                        let pairs = &pairs;
+                        let point = Point { kind, pairs, active: &active, runs, processors };
+                        let mut blocks: Vec<Vec<Block>> = vec![Vec::new(); taking.len()];
+                        for repetition in 0..repetitions {
+                            for turn in 0..taking.len() {
+                                let place = (turn + repetition * 5) % taking.len();
+                                let entry = taking[place];
+                                progress.step(format!(
+                                    "{kind} {}/{total} {placement} {} {}",
+                                    active.len(),
+                                    runs.name(),
+                                    entry.name
+                                ));
+                                match block::measure(entry, point, length)? {
+                                    Ok(block) => blocks[place].push(block),
+                                    Err(refusal) => return Err(late(entry, total, refusal)),
+                                }
+                            }
+                        }
+                        let meta = figures::Meta { kind, placement, runs, total };
+                        rows.extend(figures::rows(meta, active.len(), &taking, &blocks));
+                    }
+                }
+            }
+        }
+    }
+    Ok((rows, left_out))
+}
+
+/// What the system allowed a moment ago it does not allow any more.
+fn late(entry: Entry, total: usize, refusal: Refusal) -> Error {
+    let doing = format!(
+        "starting thread {} of {total} for {}, which it could have before (a smaller --total leaves others room)",
+        refusal.had + 1,
+        entry.name
+    );
+    Error::system(doing, refusal.source)
+}
+
+/// Opens pairs, as many as there can be threads for: that is tried.
+fn pairs_for_all(
+    plan: &mut Plan,
+    kind: Kind,
+    total: usize,
+    processors: &[usize],
+) -> Result<(Pairs, usize)> {
+    let pairs = Pairs::open(kind, total)?;
+    let threads = plan.entries.iter().find(|entry| entry.family == Family::Threads);
+    let Some(&entry) = threads else { return Ok((pairs, total)) };
+    let point = Point { kind, pairs: &pairs, active: &[], runs: Where::All, processors };
+    let Some(refusal) = block::probe(entry, point)? else { return Ok((pairs, total)) };
+    // Some room for others, who start threads, too.
+    let most = usize::try_from(refusal.had).unwrap_or(0) * 9 / 10;
+    if most == 0 {
+        return Err(Error::system("starting a thread", refusal.source));
+    }
+    plan.notes.push(fewer(total, most, &refusal.source.to_string()));
+    plan.sweep.lower(total, most);
+    drop(pairs);
+    Ok((Pairs::open(kind, most)?, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::sweeps;
+
+    fn of(change: impl FnOnce(&mut Options)) -> Options {
+        let mut options = Options::default();
+        change(&mut options);
+        options
+    }
+
+    #[test]
+    fn a_pool_takes_part_where_there_are_processors_for_it() {
+        let plan_of = |processors| plan(&Options::default(), processors).unwrap();
+        let names = |entries: Vec<Entry>| entries.iter().map(|e| e.name).collect::<Vec<_>>();
+        let four = plan_of(4);
+        assert_eq!(four.runs, [Where::One, Where::All]);
+        assert!(!names(four.taking(Where::One)).contains(&"pool-epoll"));
+        assert!(names(four.taking(Where::All)).contains(&"pool-epoll"));
+        let single = plan_of(1);
+        assert!(single.runs == [Where::One] && single.notes[0].contains("one processor"));
+        let error = plan(&of(|o| o.processors = "some".to_owned()), 2).unwrap_err().to_string();
+        assert!(error.contains("--processors") && error.contains("one, all"), "{error}");
+    }
+
+    #[test]
+    fn more_threads_than_there_can_be_are_fewer_and_a_note_says_why() {
+        let mut plan = plan(&of(|o| o.active = Some("1,60".to_owned())), 2).unwrap();
+        plan.sweep.lower(100, 50);
+        assert_eq!(plan.sweep.totals, [50, 1000]);
+        assert_eq!((plan.sweep.points(50), plan.sweep.points(1000)), (vec![1, 50], vec![1, 60]));
+        let note = fewer(100, 50, "kernel.pid_max is 50");
+        assert!(
+            note.starts_with("asked for 100 threads, there can be 50: kernel.pid_max"),
+            "{note}"
+        );
+    }
+
+    #[test]
+    fn sweeps_are_told_apart_by_where_subjects_ran() {
+        let row = |processors: &str, active| Row {
+            kind: "pipe".to_owned(),
+            placement: "end".to_owned(),
+            processors: processors.to_owned(),
+            total: 10,
+            active,
+            ..Row::default()
+        };
+        let rows = [row("one", 1), row("all", 1), row("one", 10)];
+        let found = sweeps(&rows);
+        assert_eq!(found[0].0, "pipe 10 end, one processor");
+        assert_eq!((found[0].1.len(), found[1].1.len(), found[0].1[1].atr()), (2, 1, 1.0));
+    }
+}

@@ -1,0 +1,93 @@
+//! The experiment `timers`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::target::{Target, worst};
+use crate::timers::{Options, Row, plot, table, trial};
+
+/// Timers.
+#[derive(Debug)]
+pub struct Timers;
+
+impl Experiment for Timers {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "timers";
+    const TITLE: &'static str = "set, taken back, waited for";
+    const METHOD: &'static str = "Nanoseconds of processor time for each timer. All are set and then taken back, in the order \
+             in which they were made or in another, or each before the next is set. That each was there \
+             and is gone is checked by the wakers that the runtime holds.";
+    const QUICK: &'static str = "timers --quick --timers 10000,100000 --seconds 6";
+    const FULL: &'static str = "timers --seconds 60";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::text(rows)
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("timers.svg", plot::over_timers(rows))?;
+        page.table(&table::taken(rows));
+        page.text(
+            "A task waits for each and looks at the clock when it is over: how late that is. None is early.",
+        );
+        page.table(&table::ending(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab timers` measures, with a million of them.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let ours = rows
+            .iter()
+            .filter(|row| (row.subject.as_str(), row.timers) == ("superpoll-rt", 1_000_000))
+            .filter(|row| row.insert_ns_median.is_some())
+            .filter_map(|row| Some((row.tokio_ratio?, row.load.clone())));
+        worst("a million timers inserted and cancelled: CPU / tokio", 1.0, ours)
+            .into_iter()
+            .collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| Figure {
+                at: format!("{} {}, {}", row.timers, row.load, row.subject),
+                name: "processor time by timer, ns".to_owned(),
+                value: row.timer_ns_median,
+                low: row.timer_ns_min,
+                high: row.timer_ns_min + row.timer_ns_spread,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_are_judged_by_the_million() {
+        let row = |load: &str, timers, tokio_ratio, insert_ns_median| Row {
+            subject: "superpoll-rt".to_owned(),
+            load: load.to_owned(),
+            timers,
+            tokio_ratio,
+            insert_ns_median,
+            ..Row::default()
+        };
+        let rows = [
+            row("in order", 1_000_000, Some(0.7), Some(1.0)),
+            row("shuffled", 1_000_000, Some(0.9), Some(1.0)),
+            row("shuffled", 1000, Some(2.0), Some(1.0)),
+            row("one by one", 1_000_000, Some(3.0), None),
+        ];
+        let targets = Timers::targets(&rows);
+        assert_eq!((targets.len(), targets[0].measured), (1, 0.9));
+        assert!(targets[0].is_kept() && targets[0].at == "shuffled");
+        assert!(Timers::targets(&rows[2..]).is_empty());
+    }
+}

@@ -1,0 +1,276 @@
+//! The runtimes in turn, with each number of timers.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::rivals::{self, Lost};
+use crate::second_thread::SecondThread;
+use crate::timers::load::{self, Ended, Order, Plan, Taken};
+use crate::timers::subject::{self, Entry, Timers};
+use crate::timers::{Options, Row};
+use crate::{options, statistics};
+
+/// No more timers at once: tokio's take 200 bytes each.
+const MOST_TIMERS: usize = 10_000_000;
+
+/// No more that are to end: tens for each microsecond would measure nothing but the queue.
+const MOST_ENDING: usize = 1_000_000;
+
+/// A round sets at least as many, a few at a time if that is less.
+const LEAST_IN_A_ROUND: usize = 100_000;
+
+fn sizes(options: &Options) -> Result<Vec<usize>> {
+    let default = if options.output.quick { "10000,1000000" } else { "1000,10000,100000,1000000" };
+    let mut sizes = Vec::new();
+    for size in options::numbers("--timers", options.timers.as_deref().unwrap_or(default))? {
+        if size == 0 || size > MOST_TIMERS {
+            return Err(Error::usage(format!(
+                "--timers {size} is not possible: give 1 to {MOST_TIMERS}"
+            )));
+        }
+        if !sizes.contains(&size) {
+            sizes.push(size);
+        }
+    }
+    if options.ending == 0 || options.ending > MOST_ENDING {
+        return Err(Error::usage(format!(
+            "--ending {} is not possible: give 1 to {MOST_ENDING}",
+            options.ending
+        )));
+    }
+    Ok(sizes)
+}
+
+/// A runtime and what it did under the load of the moment.
+struct Runner {
+    entry: Entry,
+    timers: Box<dyn Timers>,
+    taken: Vec<Taken>,
+    ended: Vec<Ended>,
+}
+
+/// What is measured at a time.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    Taken(Order, usize),
+    Ending(usize),
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Load::Taken(order, _) => order.name(),
+            Load::Ending(_) => "ending",
+        }
+    }
+
+    fn timers(self) -> usize {
+        match self {
+            Load::Taken(_, timers) | Load::Ending(timers) => timers,
+        }
+    }
+}
+
+fn loads(sizes: &[usize], ending: usize) -> Vec<Load> {
+    let all_at_once = sizes
+        .iter()
+        .flat_map(|&size| [Order::AsMade, Order::Shuffled].map(|order| Load::Taken(order, size)));
+    let most = sizes.iter().copied().max().unwrap_or(1);
+    all_at_once.chain([Load::Taken(Order::OneByOne, most), Load::Ending(ending)]).collect()
+}
+
+/// Runs the experiment.
+pub fn run(options: &Options) -> Result<Record<Row>> {
+    options.output.check()?;
+    let sizes = sizes(options)?;
+    let entries = subject::chosen(options.subjects.as_deref())?;
+    let loads = loads(&sizes, options.ending);
+    let quick = options.output.quick;
+    let rounds = options.output.repetitions.unwrap_or(if quick { 3 } else { 9 });
+    let budget = options.output.budget(10.0, 45.0);
+    let _second = options.output.second_thread.then(SecondThread::start);
+    let environment = Environment::here();
+    let progress = Progress::new("timers", loads.len() * entries.len() * (rounds + 1));
+    let (mut runners, mut lost) = (Vec::new(), Lost::default());
+    for &entry in &entries {
+        let started = lost.keep(entry.name, entry.start())?;
+        runners.extend(started.map(|timers| Runner {
+            entry,
+            timers,
+            taken: Vec::new(),
+            ended: Vec::new(),
+        }));
+    }
+    let started = Instant::now();
+    let mut rows = Vec::new();
+    for (place, &load) in loads.iter().enumerate() {
+        let end = budget * (place + 1) as f64 / loads.len() as f64;
+        let plan = Plan::new(load.timers(), options.output.seed);
+        // The first round finds memory that the allocator does not have yet.
+        for round in 0..=rounds {
+            let late = started.elapsed().as_secs_f64() > end;
+            if round > 1 && late && options.output.repetitions.is_none() {
+                break;
+            }
+            for turn in 0..runners.len() {
+                let count = runners.len();
+                let runner = &mut runners[(turn + round) % count];
+                let name = runner.entry.name;
+                if lost.has(name) {
+                    continue;
+                }
+                progress.step(format!("{name} {} {}", load.timers(), load.name()));
+                lost.keep(name, runner.round(load, &plan, round > 0))?;
+            }
+        }
+        runners.retain(|runner| !lost.has(runner.entry.name));
+        let mut point: Vec<Row> = runners.iter_mut().map(|runner| runner.row(load)).collect();
+        relate(&mut point);
+        rows.extend(point);
+    }
+    drop(progress);
+    let parameters = [
+        ("subjects", json!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>())),
+        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
+        ("timers", json!(sizes)),
+        ("ending", json!(options.ending)),
+        ("ending_within_ns", json!(load::WINDOW.as_nanos())),
+        ("rounds", json!(rounds)),
+        ("seconds", json!(budget)),
+        ("seed", json!(options.output.seed)),
+        ("quick", json!(quick)),
+        ("second_thread", json!(options.output.second_thread)),
+        ("timers_verified", json!(true)),
+        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
+        ("notes", json!(lost.notes().collect::<Vec<_>>())),
+    ];
+    Ok(Record::new("timers", environment, parameters, rows))
+}
+
+impl Runner {
+    fn round(&mut self, load: Load, plan: &Plan, counts: bool) -> Result<()> {
+        let wrong = |found| Error::Work { subject: self.entry.name, found };
+        match load {
+            Load::Taken(order, timers) => {
+                let times = LEAST_IN_A_ROUND.div_ceil(timers);
+                let mut sum = Taken::default();
+                for _ in 0..times {
+                    let taken = self.timers.take_back(plan, order)?;
+                    taken.check(plan).map_err(wrong)?;
+                    sum.add(&taken);
+                }
+                if counts {
+                    self.taken.push(sum);
+                }
+            }
+            Load::Ending(_) => {
+                let ended = self.timers.let_end(plan)?;
+                ended.check(plan).map_err(wrong)?;
+                if counts {
+                    self.ended.push(ended);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, load: Load) -> Row {
+        let (taken, ended) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.ended));
+        let each = |of: fn(&Taken) -> u64| -> Vec<f64> {
+            taken.iter().map(|round| of(round) as f64 / round.timers.max(1) as f64).collect()
+        };
+        let (inserts, cancels) = (each(|taken| taken.insert_ns), each(|taken| taken.cancel_ns));
+        let apart = matches!(load, Load::Taken(Order::AsMade | Order::Shuffled, _));
+        let only_apart = |value: f64| apart.then_some(value);
+        let timers: Vec<f64> = match load {
+            Load::Taken(..) => each(|taken| taken.insert_ns + taken.cancel_ns),
+            Load::Ending(count) => {
+                ended.iter().map(|round| round.cpu_ns as f64 / count as f64).collect()
+            }
+        };
+        let late: Vec<f64> = ended.iter().flat_map(|round| round.late_ns.iter().copied()).collect();
+        let lateness = |share| (!late.is_empty()).then(|| statistics::quantile(&late, share));
+        Row {
+            subject: self.entry.name.to_owned(),
+            load: load.name().to_owned(),
+            timers: load.timers(),
+            insert_ns_median: only_apart(statistics::median(&inserts)),
+            insert_ns_min: only_apart(statistics::minimum(&inserts)),
+            cancel_ns_median: only_apart(statistics::median(&cancels)),
+            cancel_ns_min: only_apart(statistics::minimum(&cancels)),
+            timer_ns_median: statistics::median(&timers),
+            timer_ns_min: statistics::minimum(&timers),
+            timer_ns_spread: statistics::maximum(&timers) - statistics::minimum(&timers),
+            late_ns_p50: lateness(0.5),
+            late_ns_p99: lateness(0.99),
+            late_ns_max: lateness(1.0),
+            rounds: timers.len(),
+            tokio_ratio: None,
+            tokio_ratio_min: None,
+        }
+    }
+}
+
+/// Fills in the ratios under one load.
+fn relate(point: &mut [Row]) {
+    let tokio = point.iter().find(|row| row.subject == "tokio");
+    let Some((median, least)) = tokio.map(|row| (row.timer_ns_median, row.timer_ns_min)) else {
+        return;
+    };
+    let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
+    for row in point {
+        row.tokio_ratio = ratio(row.timer_ns_median, median);
+        row.tokio_ratio_min = ratio(row.timer_ns_min, least);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_numbers_of_timers_each_once() {
+        let of = |timers: Option<&str>, ending| {
+            let timers = timers.map(str::to_owned);
+            sizes(&Options { timers, ending, ..Options::default() })
+        };
+        assert_eq!(of(None, 1).unwrap().last(), Some(&1_000_000));
+        assert_eq!(of(Some("5, 70,5"), 1).unwrap(), [5, 70]);
+        for bad in ["0", "10000001", "x", ""] {
+            assert!(of(Some(bad), 1).unwrap_err().to_string().contains("--timers"), "{bad}");
+        }
+        for bad in [0, 1_000_001] {
+            assert!(of(None, bad).unwrap_err().to_string().contains("--ending"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_size_is_taken_back_in_two_orders() {
+        let names: Vec<_> =
+            loads(&[10, 99], 7).iter().map(|load| (load.name(), load.timers())).collect();
+        let both = |size| [("in order", size), ("shuffled", size)];
+        let rest = [("one by one", 99), ("ending", 7)];
+        assert_eq!(names, [&both(10)[..], &both(99), &rest].concat());
+    }
+
+    #[test]
+    fn ratios_need_tokio() {
+        let row = |subject: &str, timer_ns_median| Row {
+            subject: subject.to_owned(),
+            timer_ns_median,
+            timer_ns_min: timer_ns_median / 2.0,
+            ..Row::default()
+        };
+        let mut point = [row("superpoll-rt", 60.0), row("tokio", 120.0)];
+        relate(&mut point);
+        assert_eq!((point[0].tokio_ratio, point[0].tokio_ratio_min), (Some(0.5), Some(0.5)));
+        let mut alone = [row("superpoll-rt", 60.0)];
+        relate(&mut alone);
+        assert_eq!(alone[0].tokio_ratio, None);
+    }
+}

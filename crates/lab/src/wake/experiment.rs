@@ -1,0 +1,90 @@
+//! The experiment `wake`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::target::{Target, worst};
+use crate::wake::{Options, Row, table, trial};
+
+/// Loops that have gone quiet.
+#[derive(Debug)]
+pub struct Wake;
+
+impl Experiment for Wake {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "wake";
+    const TITLE: &'static str = "a loop that has gone quiet";
+    const METHOD: &'static str = "Some descriptors were busy; then nothing happens for five milliseconds, and a child process \
+             on another processor writes one byte to any of them. Measured is the time from right before \
+             the write until the byte is read.";
+    const QUICK: &'static str = "wake --quick";
+    const FULL: &'static str = "wake --kind all";
+    const MEASURED: &'static str = "time from a write until a blocked loop has read it";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::wake_ups(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.table(&table::wake_ups(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab wake` measures.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        [("adaptive", 1.10), ("uring", 1.0), ("adaptive-uring", 1.0)]
+            .into_iter()
+            .filter_map(|(subject, bound)| {
+                let own = rows
+                    .iter()
+                    .filter(|row| row.subject == subject)
+                    .filter_map(|row| Some((row.p50_ratio?, row.kind.clone())));
+                worst(format!("blocked loop: p50 wake-up of {subject} / epoll"), bound, own)
+            })
+            .collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| Figure {
+                at: format!(
+                    "{} {} of {} busy before, {}",
+                    row.kind, row.hot, row.total, row.subject
+                ),
+                name: "wake-up p50, ns".to_owned(),
+                value: row.wake_ns_p50,
+                low: row.wake_ns_min,
+                high: row.wake_ns_p90,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_loops_are_judged_by_back_end() {
+        let row = |subject: &str, p50_ratio| Row {
+            kind: "pipe".to_owned(),
+            total: 1,
+            hot: 1,
+            subject: subject.to_owned(),
+            samples: 1,
+            wake_ns_min: 1.0,
+            wake_ns_p50: 1.0,
+            wake_ns_p90: 1.0,
+            p50_ratio: Some(p50_ratio),
+        };
+        let rows = [row("adaptive", 1.05), row("uring", 1.05), row("poll", 9.0)];
+        let kept: Vec<bool> = Wake::targets(&rows).iter().map(Target::is_kept).collect();
+        assert_eq!(kept, [true, false]);
+    }
+}

@@ -1,0 +1,21 @@
+//! What `superpoll-lab wake` prints: a line for each kind and subject.
+
+use crate::table::{self, Table};
+use crate::wake::Row;
+
+/// How long each subject took to wake up.
+pub fn wake_ups(rows: &[Row]) -> Table {
+    table::of(
+        rows,
+        2,
+        &[
+            ("kind", |row| row.kind.clone()),
+            ("subject", |row| row.subject.clone()),
+            ("p50", |row| table::time(row.wake_ns_p50)),
+            ("p90", |row| table::time(row.wake_ns_p90)),
+            ("least", |row| table::time(row.wake_ns_min)),
+            ("p50 / epoll", |row| table::ratio(row.p50_ratio)),
+            ("wake-ups", |row| row.samples.to_string()),
+        ],
+    )
+}

@@ -1,0 +1,112 @@
+//! The experiment `zombies`, for the command line and the report.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::page::Page;
+use crate::record::Record;
+use crate::target::{Target, worst};
+use crate::zombies::{Options, Row, plot, table, trial};
+
+/// Silent connections beside busy ones.
+#[derive(Debug)]
+pub struct Zombies;
+
+impl Experiment for Zombies {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "zombies";
+    const TITLE: &'static str = "connections that are silent";
+    const METHOD: &'static str = "A few clients ask and are answered; all other connections have asked once and keep silent. \
+             Measured is the processor time of the server's processes by request, and the time on the clock \
+             for all requests; “/ none” is the ratio to the same server, in as many processes, without \
+             zombies, round by round. More zombies than one process may have are shared by several.";
+    const QUICK: &'static str = "zombies --quick --seconds 20";
+    const FULL: &'static str = "zombies --seconds 150";
+    const MEASURED: &'static str =
+        "processor time of a server for one request, beside connections that are silent";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        table::servers(rows).to_string()
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        for family in ["echo", "web"] {
+            let plot = plot::over_zombies(rows, family);
+            page.plot(&format!("zombies-{family}.svg"), plot)?;
+        }
+        page.table(&table::servers(rows));
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab zombies` measures, of what is to be as quick with zombies as without. They are those of one
+    /// process with as many zombies as were measured.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let sparing = [
+            "gateway-epoll",
+            "gateway-adaptive",
+            "gateway-uring",
+            "superpoll-rt-epoll",
+            "superpoll-rt-adaptive",
+            "superpoll-rt-uring",
+        ];
+        let alone = || rows.iter().filter(|row| row.workers <= 1);
+        let ours = alone().filter(|row| sparing.contains(&row.subject.as_str()));
+        let most = alone().map(|row| row.zombies).max().unwrap_or(0);
+        let at_most = ours.filter(|row| row.zombies == most && most > 0);
+        ["echo", "web"]
+            .into_iter()
+            .filter_map(|family| {
+                let name = format!("zombies, {family}: CPU of a request / that without any");
+                let own = at_most.clone().filter(|row| row.family == family);
+                let at = |row: &Row| format!("{} with {}", row.subject, row.zombies);
+                worst(name, 1.03, own.filter_map(|row| Some((row.none_ratio?.median, at(row)))))
+            })
+            .collect()
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| {
+                row.figures.compared(match row.workers {
+                    0 | 1 => format!("{} zombies, {}", row.zombies, row.subject),
+                    several => {
+                        format!("{} zombies, {several} processes, {}", row.zombies, row.subject)
+                    }
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::rounds::Ratio;
+
+    #[test]
+    fn servers_are_judged_with_most_zombies() {
+        let row = |subject: &str, family: &str, zombies, median| Row {
+            subject: subject.to_owned(),
+            family: family.to_owned(),
+            zombies,
+            none_ratio: Some(Ratio { median, ..Ratio::default() }),
+            ..Row::default()
+        };
+        let rows = [
+            row("superpoll-rt-poll", "echo", 9900, 50.0),
+            row("superpoll-rt-epoll", "echo", 9900, 1.02),
+            row("superpoll-rt-adaptive", "echo", 100, 1.5),
+            row("gateway-adaptive", "web", 9900, 1.05),
+        ];
+        let shared = Row { workers: 6, ..row("superpoll-rt-epoll", "echo", 102_400, 2.0) };
+        let rows = [&rows[..], &[shared]].concat();
+        let kept: Vec<(f64, bool)> =
+            Zombies::targets(&rows).iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(1.02, true), (1.05, false)]);
+        assert!(Zombies::targets(&[row("gateway-epoll", "web", 0, 1.0)]).is_empty());
+    }
+}
