@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
+use superpoll::diagnostics::Stats;
 use superpoll::{
-    Error, Events, Interest, Key, Mode, Owned, Poller, Readiness, Registrar, Stats, Waker, Watch,
+    Error, Events, Interest, Key, Mode, Owned, Poller, Readiness, Registrar, Waker, Watch,
 };
 
 /// One way in which a poller may be wrong.

@@ -23,7 +23,7 @@ const NAMED: usize = 16;
 #[non_exhaustive]
 pub struct Stats {
     /// The poller's own counters.
-    pub poller: superpoll::Stats,
+    pub poller: superpoll::diagnostics::Stats,
     /// The calls that this engine's thread has made on sockets, also outside of the engine.
     pub calls: Calls,
     /// Tasks that live now.

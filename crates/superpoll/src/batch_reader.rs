@@ -33,8 +33,8 @@ use crate::operation::Action;
 use crate::policy::Account;
 use crate::poller::{Builder, Poller};
 use crate::stats::Stats;
+use crate::sys::forks;
 use crate::sys::poll::Slot;
-use crate::sys::uring;
 use crate::waker::Waker;
 
 mod arrivals;
@@ -154,7 +154,7 @@ impl<T: AsFd> BatchReader<T> {
             len: 0,
             events: Events::with_limit(1),
             refused: Vec::new(),
-            forks: uring::forks(),
+            forks: forks::count(),
             due: VecDeque::new(),
             roomy: Vec::new(),
             speculation: prices.map(|prices| {
@@ -411,7 +411,7 @@ impl<T: AsFd> BatchReader<T> {
     /// As [`Poller::after_fork`].
     pub fn after_fork(&mut self) -> Result<()> {
         self.poller.after_fork()?;
-        self.forks = uring::forks();
+        self.forks = forks::count();
         Ok(())
     }
 

@@ -6,6 +6,6 @@ pub use crate::costs::{
     BreakEven, Comparison, Costs, Estimate, Kind, KindCosts, Load, MARGIN, RingCosts,
     RingKindCosts, WORST,
 };
-pub use crate::stats::{Calls, SetStats};
+pub use crate::stats::{Calls, SetStats, Stats};
 pub use crate::sys::returns::refills_returns;
 pub use crate::sys::set_timer_slack;

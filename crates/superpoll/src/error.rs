@@ -138,7 +138,16 @@ impl Error {
         }
     }
 
+    /// The error of a program that was built without the feature `uring`.
+    #[cfg(not(feature = "uring"))]
+    pub(crate) fn without_uring() -> Error {
+        let kind = io::ErrorKind::Unsupported;
+        let source = io::Error::new(kind, "this program was built without the feature uring");
+        Error::BackendUnavailable { backend: "uring", source }
+    }
+
     /// Why there is no ring.
+    #[cfg(feature = "uring")]
     pub(crate) fn no_io_uring(source: io::Error) -> Error {
         match Error::system("making an io_uring", None, source) {
             Error::System { source, .. } => Error::BackendUnavailable { backend: "uring", source },

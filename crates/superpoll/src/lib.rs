@@ -7,6 +7,8 @@
 //! forking, and coming from other pollers.
 
 #![warn(unreachable_pub)]
+// Parts that only one feature uses are not marked one by one.
+#![cfg_attr(not(all(feature = "keeper", feature = "uring")), allow(dead_code))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 #[cfg(not(target_os = "linux"))]
@@ -22,6 +24,7 @@ mod event;
 pub mod guide;
 mod interest;
 mod key;
+mod key_map;
 pub mod operation;
 mod owned;
 mod policy;
@@ -39,9 +42,9 @@ pub use error::{Error, Result};
 pub use event::{Event, Events, Readiness};
 pub use interest::{Hint, Interest, Mode, Watch};
 pub use key::Key;
+pub use key_map::KeyMap;
 pub use owned::{Owned, Rejected};
 pub use poller::{Builder, Poller};
 pub use registrar::Registrar;
-pub use stats::Stats;
 pub use sys::{call, limits};
 pub use waker::Waker;

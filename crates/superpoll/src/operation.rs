@@ -19,8 +19,10 @@ use std::io;
 
 mod lasting;
 
+#[cfg(feature = "uring")]
+pub use lasting::Provided;
 pub(crate) use lasting::unsupported;
-pub use lasting::{Gain, Operation, Progress, Provided, Ticket};
+pub use lasting::{Gain, Operation, Progress, Ticket};
 
 /// The work to do with an action's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -422,6 +422,7 @@ impl Poller {
     /// [`Error::StaleKey`]; [`Error::StateTooLong`] above [`superpoll_sit::STATE`] bytes.
     ///
     /// [`Topology::Process`]: crate::backend::Topology::Process
+    #[cfg(feature = "keeper")]
     pub fn leave_state(&mut self, key: Key, state: &[u8]) -> Result<()> {
         if self.table.get(key).is_none() {
             return Err(Error::StaleKey { key });

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-#[path = "../examples/start.rs"]
+#[path = "../examples/tcp_echo.rs"]
 #[allow(dead_code, reason = "its main function listens on a fixed port")]
 mod start;
 
@@ -58,8 +58,11 @@ fn the_first_server_keeps_a_client_that_reads_slowly() {
 #[test]
 fn the_guide_shows_the_program_that_is_tested() {
     let guide = include_str!("../src/guide/start.md");
-    let program = include_str!("../examples/start.rs");
+    let program = include_str!("../examples/tcp_echo.rs");
     // All but the heading that describes the file.
     let (_, program) = program.split_once("\n\n").unwrap();
-    assert!(guide.contains(&format!("```no_run\n{program}```\n")), "copy examples/start.rs there");
+    assert!(
+        guide.contains(&format!("```no_run\n{program}```\n")),
+        "copy examples/tcp_echo.rs there"
+    );
 }

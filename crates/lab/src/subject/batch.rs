@@ -77,7 +77,7 @@ impl Subject for Batch<'_> {
         Ok(())
     }
 
-    fn counters(&self) -> Option<superpoll::Stats> {
+    fn counters(&self) -> Option<superpoll::diagnostics::Stats> {
         Some(self.reader.stats())
     }
 }

@@ -110,7 +110,7 @@ impl Subject for Ours {
         Ok(())
     }
 
-    fn counters(&self) -> Option<superpoll::Stats> {
+    fn counters(&self) -> Option<superpoll::diagnostics::Stats> {
         Some(self.poller.stats())
     }
 

@@ -10,7 +10,7 @@ pub trait Subject {
     fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()>;
 
     /// Its own counters, if it has any.
-    fn counters(&self) -> Option<superpoll::Stats> {
+    fn counters(&self) -> Option<superpoll::diagnostics::Stats> {
         None
     }
 

@@ -23,7 +23,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
 
 use crate::backend::array::Array;
-use crate::backend::cold::{self, Change, Cold};
+#[cfg(feature = "keeper")]
+use crate::backend::cold;
+use crate::backend::cold::{Change, Cold};
 use crate::backend::epoll::Epoll;
 use crate::backend::scan_clock::ScanClock;
 use crate::backend::{
@@ -370,7 +372,9 @@ pub(crate) fn make(
     let costs = costs.unwrap_or_else(|| *Costs::calibrated());
     Ok(match topology {
         Topology::Nested => Box::new(Adaptive::new(policy, costs)?),
+        #[cfg(feature = "keeper")]
         Topology::Thread(tuning) => Box::new(Adaptive::over(cold::thread(tuning)?, policy, costs)),
+        #[cfg(feature = "keeper")]
         Topology::Process(line, tuning) => {
             Box::new(Adaptive::over(cold::process(line, tuning)?, policy, costs))
         }

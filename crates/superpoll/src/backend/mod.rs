@@ -28,6 +28,7 @@ mod scan_clock;
 pub(crate) mod select;
 #[cfg(test)]
 mod stage;
+#[cfg(feature = "uring")]
 pub(crate) mod uring;
 
 pub use adaptive::Adaptive;
@@ -41,6 +42,7 @@ pub use interface::{
 };
 pub use poll::Poll;
 pub use select::Select;
+#[cfg(feature = "uring")]
 pub use uring::Uring;
 
 pub use crate::sys::wait_call::WaitCall;
@@ -61,10 +63,21 @@ pub(crate) struct Entry {
     make: fn(Option<Costs>, Topology) -> Result<Box<dyn Backend>>,
 }
 
+#[cfg(feature = "uring")]
+const URING: Entry = uring::ENTRY;
+/// Built without the feature `uring`.
+#[cfg(not(feature = "uring"))]
+const URING: Entry = Entry {
+    kind: BackendKind::Uring,
+    name: "uring",
+    abilities: Abilities { is_everywhere: false, ..Abilities::EPOLL },
+    is_available: || false,
+    make: |_, _| Err(Error::without_uring()),
+};
+
 /// The back-ends that come with the crate, in the order of [`BackendKind`]. Names, availability,
 /// hints in errors, and the checks of the conformance suite follow from it.
-const BACKENDS: [Entry; 5] =
-    [select::ENTRY, poll::ENTRY, epoll::ENTRY, adaptive::ENTRY, uring::ENTRY];
+const BACKENDS: [Entry; 5] = [select::ENTRY, poll::ENTRY, epoll::ENTRY, adaptive::ENTRY, URING];
 
 const _: () = {
     let mut place = 0;

@@ -19,7 +19,7 @@ use crate::event::Readiness;
 use crate::key::Key;
 use crate::operation::{Action, Completion};
 use crate::sys::poll::{self, Slot};
-use crate::sys::{call, descriptor, uring};
+use crate::sys::{call, descriptor, forks};
 
 /// The most buffers that are kept for later reads.
 const KEPT: usize = 1024;
@@ -39,8 +39,8 @@ impl<T: AsFd> BatchReader<T> {
         if arrivals.limit == 0 {
             return Err(Error::ZeroLimit);
         }
-        if self.forks != uring::forks() {
-            return Err(Error::system("waiting", None, uring::forked()));
+        if self.forks != forks::count() {
+            return Err(Error::system("waiting", None, forks::error()));
         }
         self.events.set_limit(arrivals.limit);
         let deadline = Deadline::after(timeout);

@@ -30,8 +30,10 @@ use crate::sys::epoll::{self, Operation};
 use crate::sys::poll::{self, Slot};
 use crate::sys::{descriptor, epoll::Raw, returns};
 
+#[cfg(feature = "uring")]
 mod ring;
 
+#[cfg(feature = "uring")]
 pub(super) use ring::measure as measure_ring;
 
 /// Descriptors of a kind.

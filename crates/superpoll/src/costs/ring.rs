@@ -2,7 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::costs::{Kind, calibrate};
+use crate::costs::Kind;
+#[cfg(feature = "uring")]
+use crate::costs::calibrate;
 use crate::error::{Error, Result};
 
 /// The cost of one descriptor of a kind in a ring, in nanoseconds, watched by a poll that stays.
@@ -44,7 +46,10 @@ impl RingCosts {
     /// [`Error::System`] if the costs could not be measured, or make no sense. Nothing is assumed.
     pub fn calibrated() -> Result<&'static RingCosts, &'static Error> {
         static COSTS: OnceLock<Result<RingCosts>> = OnceLock::new();
-        COSTS.get_or_init(calibrate::measure_ring).as_ref()
+        #[cfg(feature = "uring")]
+        return COSTS.get_or_init(calibrate::measure_ring).as_ref();
+        #[cfg(not(feature = "uring"))]
+        return COSTS.get_or_init(|| Err(Error::without_uring())).as_ref();
     }
 
     /// The costs of a kind; those of a pipe for an unknown one.

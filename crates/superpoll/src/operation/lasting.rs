@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use crate::error::Error;
+#[cfg(feature = "uring")]
 pub use crate::sys::uring::provided::Provided;
 
 /// A request to the kernel, and the memory for it. The man pages are those of the calls that it
@@ -105,6 +106,7 @@ pub enum Gain {
     /// A connection, and where it comes from if that is known.
     Socket(OwnedFd, Option<SocketAddr>),
     /// The bytes that were received.
+    #[cfg(feature = "uring")]
     Bytes(Provided),
     /// The operation is done, or at its end, and there is nothing more to report.
     Nothing,

@@ -7,10 +7,12 @@ pub mod call;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+pub(crate) mod forks;
 pub mod limits;
 pub(crate) mod poll;
 pub(crate) mod returns;
 pub(crate) mod select;
+#[cfg(feature = "uring")]
 pub(crate) mod uring;
 pub(crate) mod wait_call;
 

@@ -19,13 +19,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use crate::stats::Calls;
+use crate::sys::forks;
 use crate::sys::wait_call::WaitCall;
 
 mod address;
@@ -53,9 +53,6 @@ const IGNORED: u64 = u64::MAX;
 
 /// Set in the name of a poll whose removal came too late.
 pub(crate) const REMOVAL: u32 = 1 << 31;
-
-/// How often this process has been forked, seen from the child.
-static FORKS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// A number that no other thread of this process has or had.
@@ -144,36 +141,10 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// How often this process has been forked since the first call of this function, seen from the
-/// child.
-pub(crate) fn forks() -> u32 {
-    watch_forks();
-    FORKS.load(Ordering::Relaxed)
-}
-
-/// The error for a child that uses a ring of its parent.
-pub(crate) fn forked() -> io::Error {
-    io::Error::other("the process has been forked: call after_fork in the child first")
-}
-
-fn watch_forks() {
-    static ONCE: Once = Once::new();
-    extern "C" fn forked() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    ONCE.call_once(|| {
-        // SAFETY: the function only adds to a static, which is allowed between fork and exec.
-        // Without memory for the handler nothing is counted, and the only protection is the ring's
-        // own errors.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
-}
-
 impl Ring {
     /// A ring that belongs to no thread yet.
     pub(crate) fn new(calls: &mut Calls) -> io::Result<Ring> {
-        watch_forks();
-        let forks = FORKS.load(Ordering::Relaxed);
+        let forks = forks::count();
         trial::pass()?;
         let no_memory = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
         let mut made = Ring::of_size(calls, SIZES[0]);
@@ -334,15 +305,15 @@ impl Ring {
     }
 
     fn check_forks(&self) -> io::Result<()> {
-        if self.forks == FORKS.load(Ordering::Relaxed) {
+        if self.forks == forks::so_far() {
             return Ok(());
         }
-        Err(forked())
+        Err(forks::error())
     }
 
     /// Whether the ring belongs to a parent process.
     pub(crate) fn is_forked(&self) -> bool {
-        self.forks != FORKS.load(Ordering::Relaxed)
+        self.forks != forks::so_far()
     }
 
     /// Makes room for this many entries that belong together.

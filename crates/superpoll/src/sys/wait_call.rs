@@ -14,6 +14,7 @@ use crate::stats::Calls;
 use crate::sys::call;
 use crate::sys::epoll::Raw;
 use crate::sys::poll::{Slot, round_up};
+#[cfg(feature = "uring")]
 use crate::sys::uring;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,10 +24,12 @@ enum Name {
     Poll,
     Ppoll,
     /// With the numbers of changes and completions, and flags.
+    #[cfg(feature = "uring")]
     Ring(u32, u32, u32),
 }
 
 /// `struct io_uring_getevents_arg`.
+#[cfg(feature = "uring")]
 #[repr(C)]
 struct RingArgument {
     signal_mask: u64,
@@ -117,6 +120,7 @@ impl<'a> WaitCall<'a> {
     }
 
     /// `io_uring_enter`: submits `changes`, and waits for completions until the timeout.
+    #[cfg(feature = "uring")]
     #[inline]
     pub(crate) fn ring<R>(
         calls: &mut Calls,
@@ -165,6 +169,7 @@ impl<'a> WaitCall<'a> {
         let (number, arguments) = match self.name {
             Name::EpollWait => (EPOLL_WAIT, [set, memory, room, milliseconds, 0, 0]),
             Name::EpollPwait2 => (libc::SYS_epoll_pwait2, [set, memory, room, time, 0, 0]),
+            #[cfg(feature = "uring")]
             Name::Ring(changes, completions, flags) => {
                 let argument = RingArgument {
                     signal_mask: 0,

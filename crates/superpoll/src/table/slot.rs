@@ -2,6 +2,40 @@
 //!
 //! A slot keeps the caller's wish next to the kernel's last known watch, and a few flags for the
 //! steps from one to the other.
+//!
+//! The life of a slot, by the flags that say whether the registration exists (`LIVE`) and whether
+//! the kernel knows its descriptor (`TOLD`), in its own set or with a babysitter (`AWAY`):
+//!
+//! ```text
+//!   vacant ── insert ──▶ LIVE ────── sync ─────▶ LIVE TOLD ── leave ──▶ LIVE AWAY
+//!     ▲                   │ ▲                      │    ▲                 │   │
+//!     │                   │ └───── come_back ──────┼────┼─────────────────┘   │
+//!     │                  end                      end  insert                end
+//!     │                   ▼                        ▼    │ (RENAMED)           ▼
+//!     └──── release ─── ended ◀────── sync ────── TOLD ─┘                   AWAY
+//!                         ▲                                                   │
+//!                         └───────────────────── sync ────────────────────────┘
+//! ```
+//!
+//! In a poll array a descriptor has a place, whether the kernel's set knows it as well or not. A
+//! number that is registered again while its slot is still `AWAY` gets `RENAMED`, too.
+//!
+//! A slot with `CHANGED` is in the list of the next wait, whose `sync` makes the kernel agree. The
+//! other flags refine these states:
+//!
+//! | flag | set by | cleared by | meaning |
+//! |---|---|---|---|
+//! | `CLOSED` | `end` | `insert` | its owner closed the descriptor, and the kernel forgets it by itself |
+//! | `RENAMED` | `insert`, while the kernel knows the number | `set_told`, `come_back` | the kernel watches it under the key before |
+//! | `FOREIGN` | `insert` by a registrar | `release` | the key goes back to the registrars |
+//! | `ALWAYS` | `sync`, for a regular file | `end` | no kernel is asked: it is always ready |
+//! | `DUE` | `ALWAYS`, each change | its event | an always-ready edge is to be reported once more |
+//! | `QUEUED` | an event beyond the limit | `sync`, or its turn | it is in the backlog |
+//! | `PRESSING` | an unwanted event | `sync` | a lazy change must reach the kernel now |
+//! | `PLAIN` | `judge` | `judge` | its events need no second look |
+//! | `PLACED` | a policy | `insert` | the policy has said where it starts |
+//! | `OWNED` | `share`, `assume_open` | `insert` | the descriptor stays open until the end |
+//! | `EARLIER` | a ring whose numbers begin anew | its next arming | its place is of an earlier round |
 
 use std::os::fd::RawFd;
 

@@ -149,6 +149,7 @@ fn who_hands_over_does_not_wait_for_ever() {
     });
 }
 
+#[cfg(feature = "uring")]
 #[test]
 fn what_may_not_be_sent_stays_and_is_not_tried_again() {
     let _one = one_at_a_time();

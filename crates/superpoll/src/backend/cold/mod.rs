@@ -14,15 +14,22 @@ use crate::backend::{Context, Deadline, Epoll, Keeper, Memory, Status, Synced};
 use crate::error::Result;
 use crate::interest::{Interest, Mode};
 
+#[cfg(feature = "keeper")]
 mod babysat;
 mod nested;
+#[cfg(feature = "keeper")]
 mod process;
+#[cfg(feature = "keeper")]
 mod states;
+#[cfg(feature = "keeper")]
 mod stays;
+#[cfg(feature = "keeper")]
 mod thread;
 mod tuning;
 
+#[cfg(feature = "keeper")]
 pub(crate) use process::process;
+#[cfg(feature = "keeper")]
 pub(crate) use thread::thread;
 pub use tuning::{Profile, Rule, Topology, Tuning};
 

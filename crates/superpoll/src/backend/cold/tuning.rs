@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "keeper")]
 use superpoll_sit::Line;
 
 /// The place where descriptors are watched on which nothing happens.
@@ -13,10 +14,12 @@ pub enum Topology {
     #[default]
     Nested,
     /// A second thread, which the poller starts, and ends when it is dropped.
+    #[cfg(feature = "keeper")]
     Thread(Tuning),
     /// Another process, at the other end of the line
     /// ([`Control::line`](superpoll_sit::Control::line)). It holds the open files, which live on
     /// there if this process ends without a word.
+    #[cfg(feature = "keeper")]
     Process(Line, Tuning),
 }
 

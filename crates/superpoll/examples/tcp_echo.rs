@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use superpoll::{Events, Interest, Owned, Poller};
+use superpoll::{Events, Interest, KeyMap, Owned, Poller};
 
 /// A client, and the bytes that were read from it and not written back yet.
 struct Client {
@@ -44,34 +44,28 @@ pub fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
     let mut poller = Poller::new()?;
     listener.set_nonblocking(true)?;
     let listener = poller.own(listener, Interest::READABLE)?;
-    let mut clients: Vec<Option<Client>> = Vec::new();
-
+    let mut clients = KeyMap::new();
     let mut events = Events::with_limit(1024);
     loop {
         poller.wait(&mut events, None)?;
         for (key, refusal) in events.refusals() {
             eprintln!("{key:?}: {refusal}");
-            if let Some(client) = clients.get_mut(key.index() as usize) {
-                *client = None;
-            }
+            clients.remove(*key);
         }
         for event in &events {
             if event.key() == listener.key() {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
                     let stream = poller.own(stream, Interest::READABLE)?;
-                    let place = stream.key().index() as usize;
-                    clients.resize_with(clients.len().max(place + 1), || None);
-                    clients[place] = Some(Client { stream, pending: Vec::new() });
+                    clients.insert(stream.key(), Client { stream, pending: Vec::new() });
                 }
                 continue;
             }
-            let Some(place) = clients.get_mut(event.key().index() as usize) else { continue };
-            let Some(client) = place.as_mut() else { continue };
+            let Some(client) = clients.get_mut(event.key()) else { continue };
             match client.serve() {
                 // Interest that is the same as before costs no system call.
                 Some(interest) => poller.modify(event.key(), interest)?,
-                None => *place = None, // detached, then closed
+                None => drop(clients.remove(event.key())), // detached, then closed
             }
         }
     }

@@ -1,0 +1,69 @@
+//! The example servers, at work.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+#[path = "../examples/tcp_chat.rs"]
+#[allow(dead_code, reason = "its main function listens on a fixed port")]
+mod tcp_chat;
+#[path = "../examples/udp.rs"]
+#[allow(dead_code, reason = "its main function listens on a fixed port")]
+mod udp;
+
+/// A test that hangs fails.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_line_goes_to_all_other_clients() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || tcp_chat::serve(listener).unwrap());
+    let join = || {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        BufReader::new(stream)
+    };
+    let say = |client: &BufReader<TcpStream>, text: &str| {
+        // In two parts, which are one line for the others.
+        let (start, end) = text.split_at(2);
+        client.get_ref().write_all(start.as_bytes()).unwrap();
+        client.get_ref().write_all(end.as_bytes()).unwrap();
+    };
+    let hear = |client: &mut BufReader<TcpStream>| {
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        line
+    };
+    // Connections are accepted in order, so a client that is heard is known, and so is the first.
+    let mut first = join();
+    let mut second = join();
+    say(&second, "hello\n");
+    assert_eq!(hear(&mut first), "hello\n");
+    let mut third = join();
+    say(&third, "here, too\n");
+    assert_eq!((hear(&mut first), hear(&mut second)), ("here, too\n".into(), "here, too\n".into()));
+    say(&first, "welcome\n");
+    assert_eq!((hear(&mut second), hear(&mut third)), ("welcome\n".into(), "welcome\n".into()));
+    // The others go on without a client that leaves.
+    drop(first);
+    say(&second, "bye\n");
+    assert_eq!(hear(&mut third), "bye\n");
+}
+
+#[test]
+fn datagrams_come_back() {
+    let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = server.local_addr().unwrap();
+    thread::spawn(move || udp::serve(server).unwrap());
+    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    client.connect(address).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    for length in [1, 1_000, 0, 60_000] {
+        client.send(&vec![7; length]).unwrap();
+        let mut room = vec![0; 65_535];
+        let count = client.recv(&mut room).unwrap();
+        assert!(count == length && room[..count].iter().all(|&byte| byte == 7));
+    }
+}
