@@ -356,31 +356,6 @@ impl Poller {
         Ok(())
     }
 
-    /// Makes the back-end forget what it has noted about a registration that is over.
-    #[inline]
-    fn withdraw(&mut self, index: u32) {
-        if self.has_more {
-            self.withdraw_more(index);
-        }
-    }
-
-    fn withdraw_more(&mut self, index: u32) {
-        let (backend, mut cx) = self.split();
-        if let Some(operations) = backend.operations() {
-            operations.withdraw(&mut cx, index);
-        }
-        if let Some(keeper) = backend.keeper() {
-            keeper.forget_state(index);
-        }
-    }
-
-    /// Makes sure that nothing more reaches the kernel under the number of a registration's
-    /// descriptor. Returns whether an action was queued.
-    pub(crate) fn disengage(&mut self, index: u32) -> bool {
-        let (backend, mut cx) = self.split();
-        backend.operations().is_some_and(|operations| operations.disengage(&mut cx, index))
-    }
-
     /// Drops the shared object of an index.
     #[inline]
     fn let_go(&mut self, index: u32) {

@@ -20,8 +20,8 @@ impl Waker {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the eventfd cannot be written to, which the kernel does not do to an
-    /// open one.
+    /// [`Error::System`](crate::Error::System) if the eventfd cannot be written to, which the
+    /// kernel does not do to an open one.
     pub fn wake(&self) -> Result<()> {
         self.0.sleep.wake()
     }

@@ -163,6 +163,31 @@ impl Poller {
         }
     }
 
+    /// Makes the back-end forget its notes about a registration that is over.
+    #[inline]
+    pub(super) fn withdraw(&mut self, index: u32) {
+        if self.has_more {
+            self.withdraw_more(index);
+        }
+    }
+
+    fn withdraw_more(&mut self, index: u32) {
+        let (backend, mut cx) = self.split();
+        if let Some(operations) = backend.operations() {
+            operations.withdraw(&mut cx, index);
+        }
+        if let Some(keeper) = backend.keeper() {
+            keeper.forget_state(index);
+        }
+    }
+
+    /// Makes sure that nothing more reaches the kernel under the number of a registration's
+    /// descriptor. Returns whether an action was queued.
+    pub(crate) fn disengage(&mut self, index: u32) -> bool {
+        let (backend, mut cx) = self.split();
+        backend.operations().is_some_and(|operations| operations.disengage(&mut cx, index))
+    }
+
     /// Makes the back-end agree with a slot; refuses the registration if it cannot.
     pub(super) fn sync(&mut self, index: u32) {
         if self.table.slot(index).is_always_ready() {
