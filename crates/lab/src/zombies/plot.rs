@@ -10,7 +10,7 @@ pub fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
     let active = own.first()?.1.active;
     let mut plot = Plot {
         title: format!("{family}: {active} connections ask, the others have asked once"),
-        // A logarithmic axis has no place for no zombies.
+        // A logarithmic axis has no room for zero zombies.
         x_label: "connections".to_owned(),
         y_label: "cpu ns per request of the server's processes".to_owned(),
         curves: plot::curves(&own, |(name, row)| {
@@ -25,7 +25,7 @@ pub fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
     plot.drawn_over_powers_of_ten()
 }
 
-/// Several processes are another server: each has fewer requests at a time.
+/// Several processes count as another server: each has fewer requests at a time.
 fn name(row: &Row) -> String {
     match row.workers {
         0 | 1 => row.subject.clone(),
