@@ -1,5 +1,5 @@
-//! The plots of `superpoll-lab ring`: time per hop over the number of pipes, and over the share of them that has a
-//! byte; bars where there is one point only.
+//! The plots of `superpoll-lab ring`: time per hop over the number of pipes, and over the share of
+//! them that has a byte; bars where there is only one point.
 
 use crate::plot::{self, Plot};
 use crate::ring::Row;
@@ -30,7 +30,7 @@ pub fn bars(rows: &[Row]) -> String {
     let all = points(rows);
     let Some(((total, in_flight), rows)) = all.first() else { return String::new() };
     let times: Vec<f64> = rows.iter().map(|row| row.ns_per_hop_median).collect();
-    // Of a back-end that looks at every pipe again and again one bar would dwarf all others.
+    // The bar of a back-end that checks every pipe again and again would dwarf the rest.
     let most =
         crate::statistics::maximum(&times).min(crate::statistics::median(&times) * 4.0).max(1.0);
     let bars = rows.iter().map(|row| {

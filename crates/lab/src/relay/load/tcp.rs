@@ -6,7 +6,7 @@ use super::pattern::Pattern;
 /// The length of a request.
 pub(super) const REQUEST: usize = 100;
 
-/// Where a request says how long its answer is to be, after its number.
+/// Where a request states the length of its answer, after its number.
 const LENGTH_AT: usize = 8;
 const HEAD: usize = 16;
 
@@ -16,7 +16,7 @@ pub(super) fn write_request(pattern: &Pattern, number: u64, bytes: usize, to: &m
     to.extend_from_slice(pattern.whole(number, REQUEST - HEAD));
 }
 
-/// The request that the origin has got, if it is there to its end.
+/// Finds the request that the origin has received, if it is complete.
 pub(super) fn find_request(
     pattern: &Pattern,
     got: &[u8],
