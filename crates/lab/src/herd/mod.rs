@@ -32,7 +32,8 @@ mod way;
 /// Options of `superpoll-lab herd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096,16384, or 1,16,64 if quick]
+    /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096,16384, or 1,16,64
+    /// if quick]
     #[arg(long, value_name = "LIST")]
     pub processes: Option<String>,
     /// Duplicates of the listener that each waits for as well; with any, a control with as many

@@ -23,7 +23,8 @@ const MOST_ENGINES: usize = 256;
 /// Connections to a herd in one block, at least and at most, unless the options give a number.
 const CONNECTS: (usize, usize) = (40, 500);
 
-/// In one block of a large herd, at least: each waiter must be found asleep between two connections.
+/// In one block of a large herd, at least: each waiter must be found asleep between two
+/// connections.
 const CONNECTS_OF_LARGE: usize = 10;
 
 /// A herd of more processes than this is large, as is a herd that waits in more places than that.

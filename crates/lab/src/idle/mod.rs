@@ -53,7 +53,8 @@ pub struct Options {
     /// With --ramp: steps at most [default: 12, or 3 if quick]
     #[arg(long, value_name = "N", requires = "ramp")]
     pub steps: Option<usize>,
-    /// With --ramp: processes of a server at most, each with as many connections as its limit of descriptors allows
+    /// With --ramp: processes of a server at most, each with as many connections as its limit of
+    /// descriptors allows
     #[arg(long, value_name = "N", default_value_t = 8, requires = "ramp")]
     pub servers: usize,
     /// Where results go.

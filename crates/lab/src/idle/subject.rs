@@ -42,7 +42,7 @@ pub enum Software {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Its description, for lists.
     pub about: &'static str,
     /// Its software.
     pub software: Software,

@@ -68,8 +68,8 @@ impl Sweep<'_> {
         Some(format!("{subject} takes {:.1} % of a processor while nothing happens", share * 100.0))
     }
 
-    /// Describes how many reads of a round found nothing, at the point where they were most, if there
-    /// were any.
+    /// Describes how many reads of a round found nothing, at the point where they were most, if
+    /// there were any.
     fn empty_reads(&self, subject: &str) -> Option<String> {
         let own = self.0.iter().filter(|row| row.subject == subject);
         let each = own.map(|row| {
@@ -101,7 +101,7 @@ impl Sweep<'_> {
 /// The well-known epoll loop, with which all models are compared.
 const KNOWN: &str = "raw-epoll-lt";
 
-/// A line for each model that was measured. Times are given from the fewest active descriptors to the most.
+/// A line for each measured model. Times are given from the fewest active descriptors to the most.
 pub fn verdicts(rows: &[&Row]) -> Vec<String> {
     let sweep = Sweep(rows);
     let against = |subject: &str| sweep.against(subject, KNOWN);

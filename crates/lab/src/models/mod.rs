@@ -1,4 +1,5 @@
-//! `superpoll-lab models`: four ways to learn which descriptors are ready, over the ratio of active to all.
+//! `superpoll-lab models`: four ways to learn which descriptors are ready, over the ratio of active
+//! to all.
 //!
 //! A program that must not block on one descriptor has four ways. It can *try* them all without
 //! blocking, make the kernel send *signals*, *ask* which descriptors are ready, or *register* its

@@ -1,4 +1,5 @@
-//! The plots of `superpoll-lab models`: each loop over the ratio of active to all, against the best of the run.
+//! The plots of `superpoll-lab models`: each loop over the ratio of active to all, relative to the
+//! best of the run.
 
 use crate::models::{FLOOR, Row};
 use crate::plot::{self, Plot};

@@ -40,7 +40,8 @@ pub use subject::{BATCHED, YARDSTICK};
 /// Options of `superpoll-lab registrations`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Descriptors of a batch, with commas [default: 1,4,16,64,256, as far as there are so many]
+    /// Descriptors of a batch, with commas [default: those of 1,4,16,64,256 that do not exceed the
+    /// total]
     #[arg(long, value_name = "LIST")]
     pub batch: Option<String>,
     /// Descriptors that are registered in a round, in batches

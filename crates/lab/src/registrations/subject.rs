@@ -14,7 +14,7 @@ type Start = fn(usize) -> Result<Box<dyn Registry>>;
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Its description, for lists.
     pub about: &'static str,
     /// Whether it needs io_uring.
     pub rings: bool,

@@ -21,7 +21,7 @@ pub enum Kind {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Its description, for lists.
     pub about: &'static str,
     pub kind: Kind,
 }

@@ -5,7 +5,7 @@ use crate::plot::{self, Plot};
 use crate::ring::Row;
 use crate::ring::table::{self, points};
 
-/// Time per hop over the number of pipes, for the number of bytes in flight that was measured first.
+/// Time per hop over the number of pipes, for the first measured number of bytes in flight.
 pub fn over_total(rows: &[Row]) -> Option<Plot> {
     let bytes = rows.first()?.in_flight;
     let curves = plot::curves(rows, |row| {
@@ -15,7 +15,7 @@ pub fn over_total(rows: &[Row]) -> Option<Plot> {
     Plot::of(table::bytes(bytes), "pipes", "ns per hop", curves).drawn_over_powers_of_ten()
 }
 
-/// Time per hop over the share of pipes with a byte, for the number of pipes that was measured first.
+/// Time per hop over the share of pipes with a byte, for the first measured number of pipes.
 pub fn over_share(rows: &[Row]) -> Option<Plot> {
     let total = rows.first()?.total;
     let curves = plot::curves(rows, |row| {

@@ -55,7 +55,7 @@ enum Make {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Its description, for lists.
     pub about: &'static str,
     make: Make,
 }

@@ -107,8 +107,9 @@ impl Station {
         Station { kind, sitter, processor, all: process::processors(), sessions: 0 }
     }
 
-    /// An adaptive poller, with a policy for its poll array if not the default one. From here on this thread keeps to
-    /// the main loop's processor; a babysitter goes where the scheduler sends it.
+    /// Creates an adaptive poller, with a policy for its poll array if not the default one. From
+    /// here on this thread keeps to the main loop's processor; a babysitter runs where the
+    /// scheduler puts it.
     pub fn poller(
         &mut self,
         tuning: Tuning,

@@ -49,7 +49,8 @@ pub struct Point<'a> {
 /// The results of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Block {
-    /// From before the first write until the last byte was read, in nanoseconds; the median of the rounds.
+    /// From before the first write until the last byte was read, in nanoseconds; the median of the
+    /// rounds.
     pub clock_ns: f64,
     /// Rounds measured.
     pub rounds: usize,

@@ -1,4 +1,5 @@
-//! `superpoll-lab threads`: a thread for each descriptor, against loops over events, over the ratio of active to all.
+//! `superpoll-lab threads`: a thread for each descriptor, compared with event loops, over the ratio
+//! of active to all.
 //!
 //! The hypothesis is Zed Shaw's, the last in "poll, epoll, science, and superpoll" (2010): if more
 //! than about 0.6 of the descriptors are active, threads win, and below that, events win. A thread

@@ -29,7 +29,8 @@ mod trial;
 /// Options of `superpoll-lab timers`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Timers set at once, with commas [default: 1000,10000,100000,1000000, or 10000,1000000 if quick]
+    /// Timers set at once, with commas [default: 1000,10000,100000,1000000, or 10000,1000000 if
+    /// quick]
     #[arg(long, value_name = "LIST")]
     pub timers: Option<String>,
     /// Timers that end, within half a second

@@ -23,7 +23,7 @@ type Start = fn() -> Result<Box<dyn Timers>>;
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Its description, for lists.
     pub about: &'static str,
     /// Starts the runtime; none if it is not built in.
     start: Option<Start>,

@@ -1,4 +1,5 @@
-//! The plots of `superpoll-lab zombies`: processor time of a request, over the number of connections.
+//! The plots of `superpoll-lab zombies`: processor time of a request, over the number of
+//! connections.
 
 use crate::plot::{self, Plot};
 use crate::zombies::Row;

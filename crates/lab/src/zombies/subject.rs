@@ -37,7 +37,7 @@ pub enum Work {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Its description, for lists.
     pub about: &'static str,
     /// Whether it can say how often it waited.
     pub counts: bool,

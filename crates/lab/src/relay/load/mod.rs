@@ -47,7 +47,8 @@ crate::by_name::named! {
         KeepAlive = "keep-alive",
         /// The same, with long answers.
         Bulk = "bulk",
-        /// HTTP, with a client's connection for each request, which the proxy closes after the answer.
+        /// HTTP, with a client's connection for each request, which the proxy closes after the
+        /// answer.
         HttpConnection = "http-connection",
         /// HTTP on connections that stay open.
         HttpKeepAlive = "http-keep-alive",

@@ -1,4 +1,5 @@
-//! Requests that a relay of bytes passes on: a number, the length of the answer, and a part of the pattern.
+//! Requests that a relay of bytes passes on: a number, the length of the answer, and a part of the
+//! pattern.
 
 use super::Found;
 use super::pattern::Pattern;

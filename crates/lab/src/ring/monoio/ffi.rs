@@ -25,8 +25,8 @@ impl Block {
     }
 }
 
-// SAFETY: entry and bytes are on the heap, so neither moves with the block, and both live as long as it.
-// The entry describes no more than the bytes.
+// SAFETY: entry and bytes are on the heap, so neither moves with the block, and both live as long
+// as the block. The entry describes no more than the bytes.
 unsafe impl IoVecBuf for Block {
     fn read_iovec_ptr(&self) -> *const libc::iovec {
         &raw const *self.entry

@@ -1,5 +1,5 @@
-//! monoio, on epoll and on io_uring. It has no calls to read or write a pipe, but its Unix streams read
-//! and write whatever descriptor they are given by the vectored calls, which work on pipes.
+//! monoio, on epoll and on io_uring. It has no calls to read or write a pipe, but its Unix streams
+//! read and write any descriptor through the vectored calls, which work on pipes.
 
 mod ffi;
 

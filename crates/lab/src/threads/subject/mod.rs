@@ -33,7 +33,7 @@ crate::by_name::named! {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Its description, for lists.
     pub about: &'static str,
     /// The kind of thread that wakes up.
     pub family: Family,
