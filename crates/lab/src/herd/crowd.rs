@@ -114,7 +114,7 @@ impl Crowd {
             let gives_back = crowd.shortage.is_some();
             crowd.let_the_refused_go(waiters, dups, gives_back);
             crowd.look_at_each()?;
-            // Refused waiters that leave later leave before all the remaining ones are asleep.
+            // Waiters that are refused later leave before all the remaining ones are asleep.
             while crowd.refused != crowd.shared[REFUSED].load(Ordering::Acquire) {
                 crowd.refused = crowd.wait_for_all(way, started)?;
                 crowd.let_the_refused_go(waiters, dups, false);

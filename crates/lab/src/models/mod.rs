@@ -64,7 +64,7 @@ crate::options::of_a_command!(Options);
 crate::by_name::named! {
     /// How a program learns that a descriptor is ready.
     pub enum Model {
-        /// It reads and sees.
+        /// It reads, and the result tells.
         Try = "try",
         /// The kernel sends it signals.
         Signals = "signals",

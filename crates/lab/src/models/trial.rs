@@ -340,7 +340,7 @@ mod tests {
     fn nothing_is_watched_any_more_when_a_loop_is_gone() {
         let pairs = Pairs::open(Kind::Pipe, 8).unwrap();
         let (ways, _) = working(&ways().unwrap(), &pairs).unwrap();
-        // Signals that were not taken back would end this process.
+        // Signals that are still registered would end this process.
         for way in ways.iter().chain(&ways) {
             drop(way.entry.build(&pairs).unwrap());
             for (&reader, &writer) in pairs.readers().iter().zip(pairs.writers()) {
@@ -356,7 +356,7 @@ mod tests {
             let pairs = Pairs::open(kind, 4).unwrap();
             for way in working(&ways().unwrap(), &pairs).unwrap().0 {
                 let share = quiet::share(&pairs, &way.entry).unwrap();
-                // One thread has one processor; the two clocks are not read at once.
+                // One thread has one processor; the two clocks are not read at the same moment.
                 assert!((0.0..1.1).contains(&share), "{}: {share}", way.entry.name);
             }
         }

@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::registrations::{Options, Row, plot, table, trial};
 use crate::target::{Target, worst};
 
-/// Beginning and ending to watch a descriptor.
+/// The cost to begin and to end watching a descriptor.
 #[derive(Debug)]
 pub struct Registrations;
 

@@ -1,7 +1,7 @@
 //! `IORING_OP_EPOLL_CTL`: changes of an epoll set are queued in a ring and made in one call for
 //! each batch.
 //!
-//! This applies to deletions too, so that their price is known. A poller should not queue them: the
+//! Deletions are queued too, so that their price is known. A poller should not queue them: the
 //! close of a descriptor overtakes a deletion that waits in a queue.
 
 use std::ops::Range;

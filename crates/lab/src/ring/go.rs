@@ -29,8 +29,7 @@ pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<B
     let failed = |e| Error::system("starting a ring in Go", e);
     let mut command = PROGRAM.command()?;
     let (line, theirs) = UnixStream::pair().map_err(failed)?;
-    // Go's netpoll waits only for non-blocking descriptors, and for this socket like for the
-    // rest.
+    // Non-blocking, so that Go's netpoll waits for this socket as for all the other descriptors.
     theirs.set_nonblocking(true).map_err(failed)?;
     let keep = |fd: RawFd| descriptor::keep_on_exec(fd).map(|()| fd);
     let numbers = pipes

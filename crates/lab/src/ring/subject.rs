@@ -1,4 +1,4 @@
-//! The subjects that pass bytes on: our runtimes, foreign runtimes, and the two yardsticks.
+//! The subjects that pass bytes on: our runtime, foreign runtimes, and the two yardsticks.
 //!
 //! A runtime's part is a [`Link`]: how it reads a pipe and writes the next. The tasks on top are
 //! the same for all ([`pass`], [`drive`]), and compiled separately for each.

@@ -108,7 +108,7 @@ impl<'a> Hosts<'a> {
     }
 
     /// Adds connections, up to `connections` in total, as long as `goes_on` returns true; it is
-    /// called after every few thousand. The servers must be there.
+    /// called before every few thousand. The servers must be there.
     pub fn grow(&mut self, connections: usize, goes_on: impl Fn() -> bool) -> Result<()> {
         let (capacity, _) = capacity(self.entry.kind);
         let most = at_clients();
