@@ -1,12 +1,13 @@
 //! `superpoll-lab models`: four ways to learn which descriptors are ready, over the ratio of active
 //! to all.
 //!
-//! A program that must not block on one descriptor has four ways. It can *try* them all without
-//! blocking, make the kernel send *signals*, *ask* which descriptors are ready, or *register* its
-//! requests and receive reports. Each way is here as the shortest loop that a C programmer would
-//! write, one file each. The loops that ask with `poll` and `epoll` (either trigger) are the raw
-//! loops of `superpoll-lab atr`. Everything else is as there: the same harness, the same rounds in
-//! turn, each byte checked, the loop's own time and the additional cost for the writers.
+//! A program that must not block on one descriptor has four ways to find out which are ready. It
+//! can *try* all of them without blocking, make the kernel send *signals*, *ask* which are ready,
+//! or *register* its requests and receive reports. Each way is here as the shortest loop that a C
+//! programmer would write, one file each. The loops that ask with `poll` and `epoll` (either
+//! trigger) are the raw loops of `superpoll-lab atr`. Everything else is as there: the same
+//! harness, the same rounds in turn, each byte checked, the loop's own time and the additional cost
+//! for the writers.
 //!
 //! Next to the times, the tables show three more figures: the system calls for an event; how often
 //! the kernel had no room for one (the queue of signals, the queue of completions); and the share

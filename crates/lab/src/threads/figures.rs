@@ -127,7 +127,7 @@ mod tests {
         };
         let blocks = [
             vec![block(100.0, 30.0, 20.0), block(90.0, 30.0, 30.0), block(160.0, 30.0, 0.0)],
-            // The quickest by the clock is the most expensive by processor time.
+            // The quicker event loop by the clock, and the more expensive one by processor time.
             vec![block(50.0, 40.0, -3.0), block(60.0, 40.0, -3.0), block(40.0, 40.0, 1.0)],
             vec![block(80.0, 10.0, 10.0), block(80.0, 10.0, 10.0), block(80.0, 10.0, 10.0)],
         ];
