@@ -1,4 +1,5 @@
-// A ring of pipes on Go's netpoll: a goroutine for each station, which passes on the bytes it reads.
+// A ring of pipes on Go's netpoll: a goroutine for each station, which passes on the bytes that it
+// reads.
 //
 // The first argument is the number of the descriptor on which the program gets its orders. The
 // second lists, for each station and with commas, the numbers of the descriptors that the station
@@ -38,8 +39,8 @@ func (s *station) receive() (int, error) {
 	return count, err
 }
 
-// If a station cannot go on, bytes are missing at the end of the trip, or the driver waits until the
-// parent ends the process.
+// If a station cannot go on, bytes are missing at the end of the trip, or the driver waits until
+// the parent ends the process.
 func (s *station) pass() {
 	for {
 		count, err := s.receive()
